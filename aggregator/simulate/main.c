@@ -221,7 +221,7 @@ static int run_one(const fedge_simulate_options *options, fedge_collective *coll
     if (!first && running)
         return serve(&self, collective);
     if (running && options->plan) {
-        char text[2 * FEDGE_TRAINER_ENGINE_MAX_DESCRIPTION];
+        char text[2 * FEDGE_SIM_BACKEND_MAX_DESCRIPTION];
         fedge_simulation_plan(self.simulation, text, sizeof(text));
         puts(text);
         fedge_experiment_fini(&self);
@@ -312,11 +312,11 @@ static int run(fedge_simulate_options *options)
     size_t size = 0;
     fedge_error err;
     fedge_collective collective;
-    fedge_beats *beats = NULL;
+    fedge_heartbeat *heartbeat = NULL;
     options->sums.stuck = on_stuck;
     if (fedge_collective_open(&collective, &err) != FEDGE_OK)
         return fail(&err, EXIT_SETTINGS);
-    if (fedge_beats_new(&collective, on_silence, &collective, &beats, &err) != FEDGE_OK)
+    if (fedge_heartbeat_new(&collective, on_silence, &collective, &heartbeat, &err) != FEDGE_OK)
         return abandon(&collective, &err);
     catch_signals();
     fedge_status status = fedge_os_read_file(options->job, FEDGE_JOB_MAX_SIZE, &text, &size, &err);
@@ -332,7 +332,7 @@ static int run(fedge_simulate_options *options)
         code = run_one(options, &collective, (const char *)text, size);
     free(text);
     fedge_experiment_free_plugin(plugin);
-    fedge_beats_end(beats);
+    fedge_heartbeat_end(heartbeat);
     fedge_collective_close(&collective);
     return code;
 }
@@ -506,7 +506,7 @@ static fedge_status model_command_run(const model_command *command, FILE *out, f
     return status;
 }
 
-static int tell_model(int argc, char **argv)
+static int run_model_command(int argc, char **argv)
 {
     model_command command;
     char help[FEDGE_HELP_SIZE];
@@ -529,7 +529,7 @@ static int act(int argc, char **argv)
     if (argc > 1 && strcmp(argv[1], "generate") == 0)
         return generate(argc - 1, argv + 1);
     if (argc > 1 && strcmp(argv[1], "model") == 0)
-        return tell_model(argc - 1, argv + 1);
+        return run_model_command(argc - 1, argv + 1);
     if (fedge_simulate_options_parse(argc, argv, &options, &err) != FEDGE_OK)
         return fail(&err, EXIT_USAGE);
     if (options.action == FEDGE_SIMULATE_HELP || options.action == FEDGE_SIMULATE_HELP_ALL) {

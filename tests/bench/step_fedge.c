@@ -34,16 +34,16 @@ static fedge_job *make_job(const char *strategy, unsigned long parameters)
 
 static void add_update(fedge_global_model *model)
 {
-    enum { PIECE = 4096 };
-    int32_t v[PIECE];
+    enum { CHUNK = 4096 };
+    int32_t v[CHUNK];
     fedge_error err;
     const size_t count = model->plan->sent.schema.num_elements;
-    for (size_t k = 0; k < PIECE; k++)
+    for (size_t k = 0; k < CHUNK; k++)
         v[k] = (int32_t)(k * 2654435761u >> 9) - (1 << 22);
     if (fedge_accumulator_begin(&model->accumulator, 3, &err) != FEDGE_OK)
         end(&err);
-    for (size_t at = 0; at < count; at += PIECE) {
-        const size_t n = count - at < PIECE ? count - at : PIECE;
+    for (size_t at = 0; at < count; at += CHUNK) {
+        const size_t n = count - at < CHUNK ? count - at : CHUNK;
         if (fedge_accumulator_add_values(&model->accumulator, 0, v, at, n, 3, &err) != FEDGE_OK)
             end(&err);
     }

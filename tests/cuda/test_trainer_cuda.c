@@ -36,7 +36,7 @@ typedef struct run {
 static const char *augmentation = ""; /* further members of the data */
 static int seed = 4;
 static double rate = 0.1;
-static fedge_trainer_share *share; /* with the simulations beside; NULL: none */
+static fedge_sim_shared *shared; /* with the simulations beside; NULL: none */
 
 static int set_up(void **state)
 {
@@ -98,17 +98,17 @@ static const char *accumulator;       /* what sums; NULL: what trains, where it 
 static const fedge_dataset *test_set; /* of the server; NULL: none */
 static bool stays;                    /* the last run's changes stayed on the GPUs, as it says */
 
-/* On GPUs [0, num_gpus) with engine "cuda" or "auto". */
-static void begin(run *self, const char *engine, uint32_t num_gpus)
+/* On GPUs [0, num_gpus) with backend "cuda" or "auto". */
+static void begin(run *self, const char *backend, uint32_t num_gpus)
 {
     const fedge_log log = {.level = FEDGE_LOG_INFO, .write = write_told, .user = self};
     const fedge_simulation_config config = {
         .job = self->job,
         .client_data = self->client_data,
         .test_set = test_set,
-        .engine = engine,
+        .backend = backend,
         .accumulator = accumulator,
-        .share = share,
+        .shared = shared,
         .log = &log,
         .num_threads = 2,
         .sums = {.num_gpus = num_gpus, .gpus = {0, 1, 2, 3, 4, 5, 6, 7}},
@@ -154,13 +154,13 @@ static void check_planned(const run *self, uint32_t num_gpus)
 
 /* The whole run on GPUs; its values go to [values]. Returns how many clients GPU 0 has at once. */
 static unsigned run_all(const char *layers, const char *optimizer, const char *more,
-                        const char *engine, const emulator_config *gpus, float *values)
+                        const char *backend, const emulator_config *gpus, float *values)
 {
     run self = {0};
     emulator_start(gpus);
     make_job(&self, layers, optimizer, more);
-    const uint32_t num_planned = strcmp(engine, "cuda") == 0 ? gpus->num_gpus : 0;
-    begin(&self, engine, gpus->num_gpus);
+    const uint32_t num_planned = strcmp(backend, "cuda") == 0 ? gpus->num_gpus : 0;
+    begin(&self, backend, gpus->num_gpus);
     if (self.status == FEDGE_OK) {
         check_planned(&self, num_planned); /* beforehand */
         self.status = fedge_simulation_run(self.simulation, &self.err);
@@ -362,7 +362,7 @@ static void what_gpus_lack_is_named(void **state)
                         "cpu");
     begin(&self, "auto", 0);
     assert_int_equal(self.status, FEDGE_OK);
-    assert_string_equal(fedge_simulation_engine(self.simulation), "cpu");
+    assert_string_equal(fedge_simulation_backend(self.simulation), "cpu");
     assert_non_null(strstr(self.told, "trainer-engine kind=cpu because="));
     assert_non_null(strstr(self.told, "layer 1 (BatchNorm2d "));
     end(&self);
@@ -380,13 +380,13 @@ static void a_precision_that_the_chip_lacks_is_told_beforehand(void **state)
                                           "wants 8.0: set the job's precision to fp32");
     begin(&self, "auto", 2);
     assert_int_equal(self.status, FEDGE_OK);
-    assert_string_equal(fedge_simulation_engine(self.simulation), "cpu");
+    assert_string_equal(fedge_simulation_backend(self.simulation), "cpu");
     assert_non_null(strstr(self.told, "kind=cpu because=\"GPU 0 has compute capability 7.5, "));
     end(&self);
     make_job(&self, MLP, "", "");
     begin(&self, "auto", 2);
     assert_int_equal(self.status, FEDGE_OK);
-    assert_string_equal(fedge_simulation_engine(self.simulation), "cuda");
+    assert_string_equal(fedge_simulation_backend(self.simulation), "cuda");
     end(&self);
 }
 
@@ -419,7 +419,7 @@ static void a_gpu_that_cannot_be_taken_is_passed_over(void **state)
         emulator_start(&CASES[i].machine);
         begin(&self, "auto", 1);
         assert_int_equal(self.status, FEDGE_OK);
-        assert_string_equal(fedge_simulation_engine(self.simulation), "cpu");
+        assert_string_equal(fedge_simulation_backend(self.simulation), "cpu");
         assert_non_null(strstr(self.told, "trainer-engine kind=cpu because="));
         assert_non_null(strstr(self.told, CASES[i].words));
         end(&self);
@@ -465,7 +465,7 @@ static void where_no_client_fits_the_cpu_trains(void **state)
             }
             if (self.status != FEDGE_OK)
                 fail_msg("%zu KiB: %s", kib, self.err.message);
-            on_cpu = strcmp(fedge_simulation_engine(self.simulation), "cpu") == 0;
+            on_cpu = strcmp(fedge_simulation_backend(self.simulation), "cpu") == 0;
             if (on_cpu) {
                 count_lines(self.told, "trainer-engine ", 1);
                 count_lines(self.told, "kind=cpu because=\"GPU 0 has 0 MiB free, and ", 1);
@@ -533,7 +533,7 @@ static void make_beside(run *self, uint32_t member, const char *more)
     make_job(self, MLP, member == BESIDE - 1 ? ",\"precision\":\"bf16\"" : "", more);
 }
 
-/* All are there before the first begins; the share lives as long as they do. */
+/* All are there before the first begins; what they share lives as long as they do. */
 static void train_beside(run *runs, uint32_t count)
 {
     pthread_t threads[BESIDE];
@@ -563,7 +563,7 @@ static void runs_of_a_sweep_are_trained_together(void **state)
         const emulator_config machine = {.num_gpus = 1 + m % 2,
                                          .order = EMULATOR_RANDOM,
                                          .fail_at = "step_all"}; /* which is counted */
-        fedge_trainer_share theirs;
+        fedge_sim_shared theirs;
         uint64_t steps = 0;
         accumulator = m == 0 ? "cuda" : NULL;
         for (uint32_t i = 0; i < BESIDE; i++) {
@@ -579,8 +579,8 @@ static void runs_of_a_sweep_are_trained_together(void **state)
             steps += emulator_counted();
         }
         emulator_start(&machine);
-        fedge_trainer_share_init(&theirs, BESIDE);
-        share = &theirs;
+        fedge_sim_shared_init(&theirs, BESIDE);
+        shared = &theirs;
         for (uint32_t i = 0; i < BESIDE; i++) {
             make_beside(&runs[i], i, MORE[m]);
             begin(&runs[i], "cuda", machine.num_gpus);
@@ -593,8 +593,8 @@ static void runs_of_a_sweep_are_trained_together(void **state)
             take_values(&runs[i], beside[i]);
             end(&runs[i]);
         }
-        fedge_trainer_share_fini(&theirs);
-        share = NULL;
+        fedge_sim_shared_fini(&theirs);
+        shared = NULL;
         accumulator = NULL;
         if (emulator_fault())
             fail_msg("%s", emulator_fault());
@@ -620,15 +620,15 @@ enum { SHARING = 3, REFUSED = 701 }; /* an error that does not come again */
 static uint64_t share_a_gpu(uint64_t fail_call, uint32_t rounds, fedge_status status[SHARING])
 {
     static run runs[SHARING];
-    fedge_trainer_share theirs;
+    fedge_sim_shared theirs;
     emulator_start(&(emulator_config){.num_gpus = 1,
                                       .memory_bytes = 48 << 10,
                                       .fail_at = "step_all",
                                       .fail_call = fail_call,
                                       .fail_error = REFUSED,
                                       .unprotected = true});
-    fedge_trainer_share_init(&theirs, SHARING);
-    share = &theirs;
+    fedge_sim_shared_init(&theirs, SHARING);
+    shared = &theirs;
     for (uint32_t i = 0; i < SHARING; i++) {
         make_beside(&runs[i], i, "");
         runs[i].job->rounds.num_server_rounds = rounds;
@@ -641,8 +641,8 @@ static uint64_t share_a_gpu(uint64_t fail_call, uint32_t rounds, fedge_status st
         status[i] = runs[i].status;
         end(&runs[i]);
     }
-    fedge_trainer_share_fini(&theirs);
-    share = NULL;
+    fedge_sim_shared_fini(&theirs);
+    shared = NULL;
     seed = 4;
     rate = 0.1;
     if (emulator_fault())

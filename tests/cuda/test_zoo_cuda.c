@@ -66,7 +66,7 @@ static fedge_job *read_job(const char *name)
 }
 
 /* *values: malloc'ed; returns how many. */
-static size_t train(const char *name, uint32_t each, const char *engine, float **values)
+static size_t train(const char *name, uint32_t each, const char *backend, float **values)
 {
     fedge_client_data *client_data = NULL;
     fedge_simulation *simulation = NULL;
@@ -82,7 +82,7 @@ static size_t train(const char *name, uint32_t each, const char *engine, float *
         &(emulator_config){.num_gpus = 1, .order = EMULATOR_RANDOM, .unprotected = true});
     const fedge_simulation_config config = {.job = job,
                                             .client_data = client_data,
-                                            .engine = engine,
+                                            .backend = backend,
                                             .num_threads = 1,
                                             .rounds_only = true,
                                             .no_hashes = true,

@@ -30,7 +30,7 @@ static double flip_sign(double strength, double own, double mean, double deviati
 
 /* −ε · mean of the others (Xie, Koyejo, Gupta, "Fall of empires: breaking Byzantine-tolerant SGD by
  * inner product manipulation", UAI 2019). */
-static double turn_mean(double strength, double own, double mean, double deviation)
+static double reverse_mean(double strength, double own, double mean, double deviation)
 {
     (void)own;
     (void)deviation;
@@ -64,7 +64,7 @@ static void add_backdoor(fedge_dataset *dataset, uint32_t example, uint32_t num_
 
 static const fedge_attack_kind KINDS[] = {
     {"sign-flip", 4.0, MAX_STRENGTH, false, flip_sign, NULL},
-    {"ipm", 0.5, MAX_STRENGTH, true, turn_mean, NULL},
+    {"ipm", 0.5, MAX_STRENGTH, true, reverse_mean, NULL},
     {"alie", 1.5, MAX_STRENGTH, true, shift, NULL},
     {"label-flip", 1.0, 1.0, false, NULL, flip_label},
     {"backdoor", 0.5, 1.0, false, NULL, add_backdoor},

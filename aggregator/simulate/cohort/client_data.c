@@ -8,7 +8,7 @@
 #include "aggregator/simulate/time/availability.h"
 
 /* The lists come on top of the data, of which each example may be small. */
-static fedge_status check_room(uint32_t count, uint32_t clients, fedge_error *err)
+static fedge_status check_memory(uint32_t count, uint32_t clients, fedge_error *err)
 {
     const uint64_t bytes = ((uint64_t)count + 2 * (uint64_t)clients) * sizeof(uint32_t);
     return bytes <= fedge_memory_left()
@@ -24,7 +24,7 @@ static fedge_status group(fedge_client_data *client_data, fedge_error *err)
 {
     const uint32_t clients = client_data->num_clients;
     const uint32_t count = client_data->num_examples;
-    FEDGE_TRY(check_room(count, clients, err));
+    FEDGE_TRY(check_memory(count, clients, err));
     client_data->examples = malloc(((size_t)count + 1) * sizeof(*client_data->examples));
     client_data->first = calloc((size_t)clients + 1, sizeof(*client_data->first));
     client_data->held = calloc(clients, sizeof(*client_data->held));

@@ -27,7 +27,7 @@ typedef struct loading {
     const fedge_placement *placement;
     const fedge_collective *collective;
     fedge_client_data *fresh;
-    file_facts *own;   /* (placement->num_own + 1): the last has the header's names as [count] */
+    file_facts *local; /* (placement->num_local + 1): the last has the header's names as [count] */
     file_facts *files; /* (num_clients) */
     uint32_t *ends;    /* (num_clients): examples up to and with each file, of all ranks */
 } loading;
@@ -63,28 +63,28 @@ static uint32_t header_of(const loading *self)
     return names;
 }
 
-static fedge_status load_own(loading *self, fedge_error *err)
+static fedge_status load_local(loading *self, fedge_error *err)
 {
-    const uint32_t num_own = self->placement->num_own;
+    const uint32_t num_local = self->placement->num_local;
     uint32_t *owner = NULL;
     FEDGE_TRY(fedge_dataset_load_divided(&self->plan->data, self->placement->values,
                                          self->placement->labels, &self->data->partition, 0,
-                                         num_own, &self->fresh->dataset, &owner, err));
+                                         num_local, &self->fresh->dataset, &owner, err));
     const fedge_dataset *dataset = self->fresh->dataset;
     const uint32_t count = fedge_dataset_size(dataset);
     const size_t size = fedge_dataset_example_size(dataset);
     const uint8_t *values = fedge_dataset_values(dataset);
     const int32_t *labels = fedge_dataset_labels(dataset);
-    for (uint32_t i = 0, end = 0; i < num_own; i++) {
+    for (uint32_t i = 0, end = 0; i < num_local; i++) {
         const uint32_t first = end;
         while (end < count && owner[end] == i)
             end++;
         const uint32_t n = end - first;
-        self->own[i] = (file_facts){n, fedge_crc32(0, values + first * size, n * size),
-                                    fedge_crc32(0, labels + first, n * sizeof(*labels))};
+        self->local[i] = (file_facts){n, fedge_crc32(0, values + first * size, n * size),
+                                      fedge_crc32(0, labels + first, n * sizeof(*labels))};
     }
     free(owner);
-    self->own[num_own] = (file_facts){.count = header_of(self)};
+    self->local[num_local] = (file_facts){.count = header_of(self)};
     return FEDGE_OK;
 }
 
@@ -184,18 +184,18 @@ static fedge_status divide(loading *self, double validation_split, fedge_error *
 /* A client's examples, of all and of this rank's data set. */
 typedef struct client_range {
     uint32_t first, end; /* among all */
-    uint32_t own;        /* the first among this rank's, if it has them */
+    uint32_t local;      /* the first among this rank's, if it has them */
     bool is_here;
 } client_range;
 
 /* Of [client], after [before], the range of the client before it; all 0 for the first. */
 static client_range range_of(const loading *self, uint32_t client, const client_range *before)
 {
-    return (client_range){.first = before->end,
-                          .end = self->ends[client],
-                          .own = before->own + (before->is_here ? before->end - before->first : 0),
-                          .is_here =
-                              fedge_placement_has(self->placement, self->collective->rank, client)};
+    return (client_range){
+        .first = before->end,
+        .end = self->ends[client],
+        .local = before->local + (before->is_here ? before->end - before->first : 0),
+        .is_here = fedge_placement_has(self->placement, self->collective->rank, client)};
 }
 
 static void exchange_labels(loading *self)
@@ -206,7 +206,7 @@ static void exchange_labels(loading *self)
         at = range_of(self, c, &at);
         const uint32_t n = at.end - at.first;
         if (at.is_here) {
-            memcpy(fresh->labels + at.first, fedge_dataset_labels(fresh->dataset) + at.own,
+            memcpy(fresh->labels + at.first, fedge_dataset_labels(fresh->dataset) + at.local,
                    n * sizeof(*fresh->labels));
         }
         fedge_collective_broadcast(self->collective, fresh->labels + at.first,
@@ -232,8 +232,8 @@ static uint32_t count_lacking(const loading *self)
 
 /* Every example gets its place in this rank's data set, and those for validation come to all.
  * [values], [labels]: where those that this rank lacks go. */
-static void exchange_validation(loading *self, uint32_t *places, uint8_t *values, int32_t *labels,
-                                uint8_t *room)
+static void exchange_validation(loading *self, uint32_t *indices, uint8_t *values, int32_t *labels,
+                                uint8_t *buffer)
 {
     const fedge_client_data *fresh = self->fresh;
     const size_t size = fedge_dataset_example_size(fresh->dataset);
@@ -243,17 +243,17 @@ static void exchange_validation(loading *self, uint32_t *places, uint8_t *values
         at = range_of(self, c, &at);
         const uint32_t from = fedge_placement_first(self->placement, c);
         for (uint32_t e = at.first; e < at.end; e++) {
-            const uint32_t here = at.own + (e - at.first);
-            places[e] = at.is_here ? here : UINT32_MAX;
+            const uint32_t here = at.local + (e - at.first);
+            indices[e] = at.is_here ? here : UINT32_MAX;
             if (fresh->owner[e] != FEDGE_PARTITION_VALIDATION)
                 continue;
             if (from == self->collective->rank)
-                memcpy(room, stored + here * size, size);
-            fedge_collective_broadcast(self->collective, room, size, from);
+                memcpy(buffer, stored + here * size, size);
+            fedge_collective_broadcast(self->collective, buffer, size, from);
             if (!at.is_here) {
-                memcpy(values, room, size);
+                memcpy(values, buffer, size);
                 *labels++ = fresh->labels[e];
-                places[e] = (uint32_t)((size_t)(values - stored) / size);
+                indices[e] = (uint32_t)((size_t)(values - stored) / size);
                 values += size;
             }
         }
@@ -267,21 +267,21 @@ static fedge_status exchange(loading *self, fedge_error *err)
     const uint32_t lacking = count_lacking(self);
     void *values = NULL;
     int32_t *labels = NULL;
-    uint32_t *places = malloc(((size_t)fresh->num_examples + 1) * sizeof(*places));
-    uint8_t *room = malloc(fedge_dataset_example_size(fresh->dataset));
-    fedge_status status = places && room
+    uint32_t *indices = malloc(((size_t)fresh->num_examples + 1) * sizeof(*indices));
+    uint8_t *buffer = malloc(fedge_dataset_example_size(fresh->dataset));
+    fedge_status status = indices && buffer
                               ? fedge_dataset_extend(fresh->dataset, lacking, &values, &labels, err)
                               : no_memory(err);
     status = agree(self, status, err);
     if (status == FEDGE_OK) {
-        assert(places && room);
-        exchange_validation(self, places, values, labels, room);
+        assert(indices && buffer);
+        exchange_validation(self, indices, values, labels, buffer);
         const uint32_t listed = fresh->first[fresh->num_clients] + fresh->num_validation;
         for (uint32_t i = 0; i < listed; i++)
-            fresh->examples[i] = places[fresh->examples[i]];
+            fresh->examples[i] = indices[fresh->examples[i]];
     }
-    free(places);
-    free(room);
+    free(indices);
+    free(buffer);
     return status;
 }
 
@@ -293,15 +293,15 @@ static fedge_status load(loading *self, double validation_split, fedge_error *er
     fedge_collective_said said = {0};
     self->fresh->num_clients = placement->num_clients;
     self->fresh->placement = placement;
-    self->own = calloc((size_t)placement->num_own + 1, sizeof(*self->own));
+    self->local = calloc((size_t)placement->num_local + 1, sizeof(*self->local));
     self->files = calloc(placement->num_clients, sizeof(*self->files));
     self->ends = calloc(placement->num_clients, sizeof(*self->ends));
     fedge_status status =
-        self->own && self->files && self->ends ? load_own(self, err) : no_memory(err);
+        self->local && self->files && self->ends ? load_local(self, err) : no_memory(err);
     FEDGE_TRY(agree(self, status, err));
-    assert(self->own && self->files && self->ends); /* or this rank had not agreed */
-    status = fedge_collective_gather(self->collective, self->own,
-                                     (placement->num_own + 1) * sizeof(*self->own), &said, err);
+    assert(self->local && self->files && self->ends); /* or this rank had not agreed */
+    status = fedge_collective_gather(self->collective, self->local,
+                                     (placement->num_local + 1) * sizeof(*self->local), &said, err);
     if (status == FEDGE_OK) { /* the same on all ranks, but for memory */
         status = compare(self, &said, err);
         if (status == FEDGE_OK)
@@ -330,7 +330,7 @@ fedge_status fedge_client_data_new_placed(const fedge_plan *plan, const fedge_si
         assert(self.fresh);
         status = load(&self, validation_split, err);
     }
-    free(self.own);
+    free(self.local);
     free(self.files);
     free(self.ends);
     if (status != FEDGE_OK) {

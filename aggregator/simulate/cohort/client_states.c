@@ -27,7 +27,7 @@ uint64_t fedge_client_states_size(uint32_t num_clients, uint32_t cohort, uint32_
     /* In an open round those of the cohort have two places each. */
     const uint64_t values = (clients + cohort) * num_values * sizeof(float);
     return (memory > 0 && memory < values ? memory : values) +
-           (uint64_t)num_clients * 2 * sizeof(fedge_client_place);
+           (uint64_t)num_clients * 2 * sizeof(fedge_client_location);
 }
 
 fedge_status fedge_client_states_init(fedge_client_states *states, uint32_t num_clients,
@@ -36,12 +36,12 @@ fedge_status fedge_client_states_init(fedge_client_states *states, uint32_t num_
 {
     *states = (fedge_client_states){.num_clients = num_clients,
                                     .num_values = num_values,
-                                    .kept = calloc(num_clients, sizeof(*states->kept)),
-                                    .open = calloc(num_clients, sizeof(*states->open))};
+                                    .committed = calloc(num_clients, sizeof(*states->committed)),
+                                    .pending = calloc(num_clients, sizeof(*states->pending))};
     if (limit)
         states->limit = *limit;
     pthread_mutex_init(&states->lock, NULL);
-    if (!states->kept || !states->open) {
+    if (!states->committed || !states->pending) {
         fedge_client_states_fini(states);
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for what %" PRIu32 " clients keep",
                           num_clients);
@@ -53,12 +53,12 @@ void fedge_client_states_fini(fedge_client_states *states)
 {
     if (states->num_clients == 0)
         return;
-    for (uint32_t i = 0; states->kept && states->open && i < states->num_clients; i++) {
-        free(states->kept[i].values);
-        free(states->open[i].values);
+    for (uint32_t i = 0; states->committed && states->pending && i < states->num_clients; i++) {
+        free(states->committed[i].values);
+        free(states->pending[i].values);
     }
-    free(states->kept);
-    free(states->open);
+    free(states->committed);
+    free(states->pending);
     free(states->unused);
     if (states->has_file)
         fedge_os_close(&states->file);
@@ -66,9 +66,9 @@ void fedge_client_states_fini(fedge_client_states *states)
     *states = (fedge_client_states){0};
 }
 
-static bool is_taken(const fedge_client_place *place)
+static bool is_taken(const fedge_client_location *location)
 {
-    return place->values || place->slot > 0;
+    return location->values || location->slot > 0;
 }
 
 static fedge_status fail_file(fedge_status status, fedge_error *err)
@@ -101,8 +101,8 @@ static fedge_status take_slot(fedge_client_states *states, uint32_t *slot, fedge
 }
 
 /* In memory while there is room for it, else in the file. */
-static fedge_status take_place(fedge_client_states *states, fedge_client_place *place,
-                               fedge_error *err)
+static fedge_status take_location(fedge_client_states *states, fedge_client_location *location,
+                                  fedge_error *err)
 {
     const size_t size = values_size(states);
     const uint64_t memory = states->limit.memory;
@@ -110,8 +110,8 @@ static fedge_status take_place(fedge_client_states *states, fedge_client_place *
     pthread_mutex_lock(&states->lock);
     /* [used] never goes over [memory], so the difference does not wrap. */
     if (memory == 0 || size <= memory - states->used)
-        place->values = malloc(size);
-    if (place->values) {
+        location->values = malloc(size);
+    if (location->values) {
         states->used += size;
     } else if (memory == 0) {
         status = fedge_fail(err, FEDGE_NO_MEMORY,
@@ -119,57 +119,59 @@ static fedge_status take_place(fedge_client_states *states, fedge_client_place *
                             "--client-state-memory BYTES has them in a file beyond that",
                             size);
     } else {
-        status = take_slot(states, &place->slot, err);
+        status = take_slot(states, &location->slot, err);
     }
     pthread_mutex_unlock(&states->lock);
     return status;
 }
 
 /* Nobody else is at work. */
-static void give_back(fedge_client_states *states, fedge_client_place *place)
+static void give_back(fedge_client_states *states, fedge_client_location *location)
 {
-    if (place->values)
+    if (location->values)
         states->used -= values_size(states);
-    free(place->values);
-    if (place->slot > 0) {
+    free(location->values);
+    if (location->slot > 0) {
         uint32_t *unused =
             realloc(states->unused, ((size_t)states->num_unused + 1) * sizeof(*unused));
         states->unused = unused ? unused : states->unused;
         if (unused) { /* without memory for it the slot is lost, which costs disk alone */
-            unused[states->num_unused++] = place->slot;
+            unused[states->num_unused++] = location->slot;
         }
     }
-    *place = (fedge_client_place){0};
+    *location = (fedge_client_location){0};
 }
 
-static fedge_status write_place(const fedge_client_states *states, const fedge_client_place *place,
-                                const float *values, fedge_error *err)
+static fedge_status write_location(const fedge_client_states *states,
+                                   const fedge_client_location *location, const float *values,
+                                   fedge_error *err)
 {
     const size_t size = values_size(states);
-    if (place->values) {
-        memcpy(place->values, values, size);
+    if (location->values) {
+        memcpy(location->values, values, size);
         return FEDGE_OK;
     }
     /* Without the lock: a slot is one client's, which one thread has in hand, and the place in the
      * file is named with each call. */
     const fedge_status status =
-        fedge_os_write_at(&states->file, (uint64_t)(place->slot - 1) * size, values, size, err);
+        fedge_os_write_at(&states->file, (uint64_t)(location->slot - 1) * size, values, size, err);
     return status == FEDGE_OK ? status : fail_file(status, err);
 }
 
-static fedge_status read_place(const fedge_client_states *states, const fedge_client_place *place,
-                               float *values, fedge_error *err)
+static fedge_status read_location(const fedge_client_states *states,
+                                  const fedge_client_location *location, float *values,
+                                  fedge_error *err)
 {
     const size_t size = values_size(states);
-    if (place->slot == 0) {
-        if (place->values)
-            memcpy(values, place->values, size);
+    if (location->slot == 0) {
+        if (location->values)
+            memcpy(values, location->values, size);
         else
             memset(values, 0, size);
         return FEDGE_OK;
     }
     const fedge_status status =
-        fedge_os_read_at(&states->file, (uint64_t)(place->slot - 1) * size, values, size, err);
+        fedge_os_read_at(&states->file, (uint64_t)(location->slot - 1) * size, values, size, err);
     return status == FEDGE_OK ? status : fail_file(status, err);
 }
 
@@ -177,37 +179,38 @@ static fedge_status read_place(const fedge_client_states *states, const fedge_cl
 
 bool fedge_client_states_has(const fedge_client_states *states, uint32_t client)
 {
-    return is_taken(&states->kept[client]);
+    return is_taken(&states->committed[client]);
 }
 
 bool fedge_client_states_has_moved(const fedge_client_states *states, uint32_t client)
 {
-    return is_taken(&states->open[client]);
+    return is_taken(&states->pending[client]);
 }
 
 fedge_status fedge_client_states_get(const fedge_client_states *states, uint32_t client,
                                      float *values, fedge_error *err)
 {
-    const fedge_client_place *open = &states->open[client];
-    return read_place(states, is_taken(open) ? open : &states->kept[client], values, err);
+    const fedge_client_location *pending = &states->pending[client];
+    return read_location(states, is_taken(pending) ? pending : &states->committed[client], values,
+                         err);
 }
 
 fedge_status fedge_client_states_put(fedge_client_states *states, uint32_t client,
                                      const float *values, fedge_error *err)
 {
-    fedge_client_place *open = &states->open[client];
-    FEDGE_TRY(is_taken(open) ? FEDGE_OK : take_place(states, open, err));
-    return write_place(states, open, values, err);
+    fedge_client_location *pending = &states->pending[client];
+    FEDGE_TRY(is_taken(pending) ? FEDGE_OK : take_location(states, pending, err));
+    return write_location(states, pending, values, err);
 }
 
 static void take_over(fedge_client_states *states, uint32_t client)
 {
-    if (!is_taken(&states->open[client]))
+    if (!is_taken(&states->pending[client]))
         return;
     /* Not before the round has closed: until then it is what an undo goes back to. */
-    give_back(states, &states->kept[client]);
-    states->kept[client] = states->open[client];
-    states->open[client] = (fedge_client_place){0};
+    give_back(states, &states->committed[client]);
+    states->committed[client] = states->pending[client];
+    states->pending[client] = (fedge_client_location){0};
 }
 
 fedge_status fedge_client_states_set(fedge_client_states *states, uint32_t client,
@@ -218,17 +221,17 @@ fedge_status fedge_client_states_set(fedge_client_states *states, uint32_t clien
     return FEDGE_OK;
 }
 
-void fedge_client_states_keep(fedge_client_states *states, uint32_t round)
+void fedge_client_states_commit(fedge_client_states *states, uint32_t round)
 {
     for (uint32_t i = 0; i < states->num_clients; i++)
         take_over(states, i);
     states->round = round;
 }
 
-void fedge_client_states_undo(fedge_client_states *states)
+void fedge_client_states_roll_back(fedge_client_states *states)
 {
     for (uint32_t i = 0; i < states->num_clients; i++)
-        give_back(states, &states->open[i]);
+        give_back(states, &states->pending[i]);
 }
 
 /* ---- a checkpoint ---------------------------------------------------------------------------- */
@@ -238,7 +241,7 @@ static size_t row_size(const fedge_client_states *states)
     return sizeof(uint32_t) + states->num_values * sizeof(float);
 }
 
-static fedge_status no_room(const fedge_client_states *states, fedge_error *err)
+static fedge_status no_memory(const fedge_client_states *states, fedge_error *err)
 {
     return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the %zu bytes that a client keeps",
                       row_size(states));
@@ -252,9 +255,9 @@ static fedge_status write_all(const fedge_client_states *states, const fedge_os_
     uint8_t header[HEADER_SIZE];
     uint32_t count = 0, crc = 0;
     for (uint32_t i = 0; i < states->num_clients; i++) {
-        if (!is_taken(&states->kept[i]))
+        if (!is_taken(&states->committed[i]))
             continue;
-        FEDGE_TRY(read_place(states, &states->kept[i], values, err));
+        FEDGE_TRY(read_location(states, &states->committed[i], values, err));
         fedge_put_u32(row, i);
         fedge_put_f32s(row + sizeof(uint32_t), values, states->num_values);
         crc = fedge_crc32(crc, row, row_size(states));
@@ -282,7 +285,7 @@ fedge_status fedge_client_states_save(const fedge_client_states *states, const c
     float *values = malloc(values_size(states));
     fedge_status status = row && values
                               ? fedge_os_remove_tree(built, err) /* of a program that was killed */
-                              : no_room(states, err);
+                              : no_memory(states, err);
     if (status == FEDGE_OK)
         status = fedge_os_open(&file, built, FEDGE_OS_CREATE, err);
     if (status == FEDGE_OK) {
@@ -298,7 +301,7 @@ static fedge_status read_row(fedge_client_states *states, const uint8_t *row, fl
                              const char *path, fedge_error *err)
 {
     const uint32_t client = fedge_get_u32(row);
-    if (client >= states->num_clients || is_taken(&states->kept[client])) {
+    if (client >= states->num_clients || is_taken(&states->committed[client])) {
         return fedge_fail(err, FEDGE_CORRUPT, "%s: client %" PRIu32 " has no place, or two", path,
                           client);
     }
@@ -344,7 +347,7 @@ fedge_status fedge_client_states_load(fedge_client_states *states, const char *p
     uint8_t *row = malloc(row_size(states));
     float *values = malloc(values_size(states));
     const fedge_status status =
-        row && values ? read_all(states, &file, row, values, err) : no_room(states, err);
+        row && values ? read_all(states, &file, row, values, err) : no_memory(states, err);
     free(values);
     free(row);
     fedge_os_close(&file);

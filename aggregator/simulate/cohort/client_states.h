@@ -26,18 +26,19 @@ typedef struct fedge_client_states_limit {
 } fedge_client_states_limit;
 
 /* Where one client's values lie. */
-typedef struct fedge_client_place {
+typedef struct fedge_client_location {
     float *values; /* NULL: not in memory */
     uint32_t slot; /* in the file, from 1; 0: not there */
-} fedge_client_place;
+} fedge_client_location;
 
 /* One that is all 0 has no clients. */
 typedef struct fedge_client_states {
     uint32_t num_clients;
-    size_t num_values;        /* of each */
-    fedge_client_place *kept; /* (num_clients); nowhere: 0 still */
-    fedge_client_place *open; /* (num_clients) as moved in the open round; nowhere: not moved */
-    uint32_t round;           /* closed rounds that they have seen */
+    size_t num_values;                /* of each */
+    fedge_client_location *committed; /* (num_clients); nowhere: 0 still */
+    fedge_client_location
+        *pending;   /* (num_clients) as moved in the open round; nowhere: not moved */
+    uint32_t round; /* closed rounds that they have seen */
     fedge_client_states_limit limit;
     pthread_mutex_t lock; /* of all that follows */
     uint64_t used;        /* bytes of values in memory */
@@ -77,9 +78,9 @@ FEDGE_MUST_USE fedge_status fedge_client_states_set(fedge_client_states *states,
                                                     const float *values, fedge_error *err);
 
 /* [round] has closed: what was moved stays so. */
-void fedge_client_states_keep(fedge_client_states *states, uint32_t round);
+void fedge_client_states_commit(fedge_client_states *states, uint32_t round);
 /* The open round is dropped: all are as they were when it began. */
-void fedge_client_states_undo(fedge_client_states *states);
+void fedge_client_states_roll_back(fedge_client_states *states);
 
 /* Writes those that are not 0, whole or not at all. Little-endian: "FEDGECV1", u32 round, u32
  * clients, u64 values of each, u32 how many follow, u32 CRC-32 of all that follows; then for each

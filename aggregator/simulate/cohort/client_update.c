@@ -50,7 +50,7 @@ static void *take(fedge_client_update *self, size_t size)
 }
 
 fedge_status fedge_client_update_init(fedge_client_update *update,
-                                      const fedge_trainer_engine_config *config, uint32_t lane,
+                                      const fedge_sim_backend_config *config, uint32_t lane,
                                       bool apart, fedge_error *err)
 {
     const fedge_plan *plan = &config->job->plan;
@@ -114,7 +114,7 @@ fedge_status fedge_client_update_begin(fedge_client_update *update, uint32_t cli
 }
 
 /* What travels of a model whose values do not lie there as they are, or with hooks. */
-static fedge_status make_changes(fedge_client_update *self, fedge_trainer_engine_task *task,
+static fedge_status make_changes(fedge_client_update *self, fedge_sim_backend_task *task,
                                  double rate, fedge_error *err)
 {
     const fedge_plan *plan = &self->config->job->plan;
@@ -128,7 +128,7 @@ static fedge_status make_changes(fedge_client_update *self, fedge_trainer_engine
                : FEDGE_OK;
 }
 
-fedge_status fedge_client_update_add(fedge_client_update *update, fedge_trainer_engine_task *task,
+fedge_status fedge_client_update_add(fedge_client_update *update, fedge_sim_backend_task *task,
                                      uint32_t round, const int8_t *bounds_log2, double rate,
                                      float *parameters, float *buffers, fedge_error *err)
 {
@@ -153,8 +153,8 @@ fedge_status fedge_client_update_add(fedge_client_update *update, fedge_trainer_
                                       fedge_update_weight(update->config->global, &task->facts),
                                       update->v, &made, err));
     if (update->config->global->strategy->collects) {
-        FEDGE_TRY(
-            fedge_kept_updates_put(&update->config->global->kept, task->place, update->v, err));
+        FEDGE_TRY(fedge_kept_updates_put(&update->config->global->kept, task->update_index,
+                                         update->v, err));
     }
     task->bytes_up = made.size;
     task->clamped = made.clamped;
@@ -195,17 +195,17 @@ typedef struct destination {
 } destination;
 
 /* Chosen values, with zeros between them, window by window of those that have any. */
-static fedge_status add_chosen(const destination *to, size_t first, const uint32_t *places,
+static fedge_status add_chosen(const destination *to, size_t first, const uint32_t *indices,
                                size_t n, const int32_t *v, fedge_error *err)
 {
     int32_t window[WINDOW];
     for (size_t i = 0; i < n;) {
-        const uint32_t begin = places[i];
+        const uint32_t begin = indices[i];
         uint32_t end = begin;
         memset(window, 0, sizeof(window));
-        for (; i < n && places[i] - begin < WINDOW; i++) {
-            window[places[i] - begin] = v[i];
-            end = places[i] + 1;
+        for (; i < n && indices[i] - begin < WINDOW; i++) {
+            window[indices[i] - begin] = v[i];
+            end = indices[i] + 1;
         }
         FEDGE_TRY(fedge_accumulator_add_values(to->accumulator, to->lane, window, first + begin,
                                                end - begin, to->weight, err));
@@ -213,14 +213,14 @@ static fedge_status add_chosen(const destination *to, size_t first, const uint32
     return FEDGE_OK;
 }
 
-static fedge_status add(void *user, size_t first, const uint32_t *places, size_t n,
+static fedge_status add(void *user, size_t first, const uint32_t *indices, size_t n,
                         const int32_t *v, fedge_error *err)
 {
     const destination *to = user;
-    if (places) {
+    if (indices) {
         for (size_t i = 0; to->v && i < n; i++)
-            to->v[first + places[i]] = v[i];
-        return add_chosen(to, first, places, n, v, err);
+            to->v[first + indices[i]] = v[i];
+        return add_chosen(to, first, indices, n, v, err);
     }
     if (to->v)
         memcpy(to->v + first, v, n * sizeof(*v));

@@ -17,7 +17,7 @@
 #include "edge/wire/deflate.h"
 
 typedef struct fedge_client_update {
-    const fedge_trainer_engine_config *config;
+    const fedge_sim_backend_config *config;
     uint32_t lane;      /* of the global model's accumulator */
     float *values;      /* as trained, then what travels of it; NULL: it is accumulated where the
                            trained values lie */
@@ -36,7 +36,7 @@ uint64_t fedge_client_update_size(const fedge_job *job, bool apart);
 
 /* [config] outlives it. FEDGE_NO_MEMORY; _fini is to be called also then. */
 FEDGE_MUST_USE fedge_status fedge_client_update_init(fedge_client_update *update,
-                                                     const fedge_trainer_engine_config *config,
+                                                     const fedge_sim_backend_config *config,
                                                      uint32_t lane, bool apart, fedge_error *err);
 void fedge_client_update_fini(fedge_client_update *update); /* one that is all 0 is fine */
 
@@ -50,7 +50,7 @@ FEDGE_MUST_USE fedge_status fedge_client_update_begin(fedge_client_update *updat
  * parameters and buffers: the trained values, which are taken back to the global model's as far as
  * they travel; with update->values they are there already. rate: of training. */
 FEDGE_MUST_USE fedge_status fedge_client_update_add(fedge_client_update *update,
-                                                    fedge_trainer_engine_task *task, uint32_t round,
+                                                    fedge_sim_backend_task *task, uint32_t round,
                                                     const int8_t *bounds_log2, double rate,
                                                     float *parameters, float *buffers,
                                                     fedge_error *err);

@@ -11,22 +11,22 @@ static uint32_t portions_of(const fedge_evaluation_set *set)
     return (set->view.count + FEDGE_EVALUATION_PORTION - 1) / FEDGE_EVALUATION_PORTION;
 }
 
-static fedge_trainer_engine_task portion_of(const fedge_evaluation_set *set, uint32_t at,
-                                            bool may_stop)
+static fedge_sim_backend_task portion_of(const fedge_evaluation_set *set, uint32_t at,
+                                         bool may_stop)
 {
     const uint32_t first = at * FEDGE_EVALUATION_PORTION, left = set->view.count - first;
-    fedge_trainer_engine_task task = {.work = FEDGE_TRAINER_ENGINE_TEST,
-                                      .view = set->view,
-                                      .predicted = set->predicted ? set->predicted + first : NULL,
-                                      .may_stop = may_stop,
-                                      .own = set->own,
-                                      .client = set->client};
+    fedge_sim_backend_task task = {.work = FEDGE_SIM_BACKEND_TEST,
+                                   .view = set->view,
+                                   .predicted = set->predicted ? set->predicted + first : NULL,
+                                   .may_stop = may_stop,
+                                   .personal = set->personal,
+                                   .client = set->client};
     task.view.indices += first;
     task.view.count = left < FEDGE_EVALUATION_PORTION ? left : FEDGE_EVALUATION_PORTION;
     return task;
 }
 
-static fedge_status sum(fedge_evaluation_set *set, const fedge_trainer_engine_task *tasks,
+static fedge_status sum(fedge_evaluation_set *set, const fedge_sim_backend_task *tasks,
                         fedge_error *err)
 {
     double loss = 0.0;
@@ -47,20 +47,20 @@ static fedge_status sum(fedge_evaluation_set *set, const fedge_trainer_engine_ta
     return FEDGE_OK;
 }
 
-fedge_status fedge_evaluate_sets(fedge_trainer_engine *engine, fedge_evaluation_set *sets,
+fedge_status fedge_evaluate_sets(fedge_sim_backend *backend, fedge_evaluation_set *sets,
                                  uint32_t num_sets, bool may_stop, fedge_error *err)
 {
     uint32_t num_tasks = 0, at = 0;
     for (uint32_t s = 0; s < num_sets; s++)
         num_tasks += portions_of(&sets[s]);
-    fedge_trainer_engine_task *tasks = calloc(num_tasks > 0 ? num_tasks : 1, sizeof(*tasks));
+    fedge_sim_backend_task *tasks = calloc(num_tasks > 0 ? num_tasks : 1, sizeof(*tasks));
     if (!tasks)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to evaluate the model");
     for (uint32_t s = 0; s < num_sets; s++) {
         for (uint32_t i = 0; i < portions_of(&sets[s]); i++)
             tasks[at++] = portion_of(&sets[s], i, may_stop);
     }
-    fedge_trainer_engine_run(engine, 0, NULL, tasks, num_tasks);
+    fedge_sim_backend_run(backend, 0, NULL, tasks, num_tasks);
     fedge_status status = FEDGE_OK;
     at = 0;
     for (uint32_t s = 0; s < num_sets && status == FEDGE_OK; s++) {
@@ -234,26 +234,27 @@ static double mean_of(const double *values, uint32_t count)
 }
 
 void fedge_client_accuracies_measure(fedge_client_accuracies *to, const uint64_t *correct,
-                                     const uint32_t *examples, uint32_t num_clients, double *room)
+                                     const uint32_t *examples, uint32_t num_clients,
+                                     double *scratch)
 {
     uint64_t right = 0;
     double squares = 0.0;
     to->num_clients = num_clients;
     to->num_examples = 0;
     for (uint32_t c = 0; c < num_clients; c++) {
-        room[c] = (double)correct[c] / (double)examples[c];
+        scratch[c] = (double)correct[c] / (double)examples[c];
         right += correct[c];
         to->num_examples += examples[c];
     }
-    fedge_accuracy_quantiles_measure(&to->quantiles, room, num_clients);
-    to->mean = mean_of(room, num_clients);
+    fedge_accuracy_quantiles_measure(&to->quantiles, scratch, num_clients);
+    to->mean = mean_of(scratch, num_clients);
     to->weighted_mean = (double)right / (double)to->num_examples;
     for (uint32_t c = 0; c < num_clients; c++)
-        squares += (room[c] - to->mean) * (room[c] - to->mean);
+        squares += (scratch[c] - to->mean) * (scratch[c] - to->mean);
     to->deviation = sqrt(squares / num_clients);
     const uint32_t tenth = num_clients / 10 + (num_clients % 10 > 0);
-    to->worst_tenth = mean_of(room, tenth);
-    to->best_tenth = mean_of(room + num_clients - tenth, tenth);
+    to->worst_tenth = mean_of(scratch, tenth);
+    to->best_tenth = mean_of(scratch + num_clients - tenth, tenth);
 }
 
 bool fedge_client_accuracies_add(cJSON *json, const fedge_client_accuracies *accuracies)

@@ -19,7 +19,7 @@
 typedef struct fedge_evaluation_set {
     fedge_view view;    /* indices are not NULL; count ≥ 1 */
     int32_t *predicted; /* (view.count): the class of each (fedge_classify); NULL: not wanted */
-    bool own;           /* by the model that [client] has for itself, where the plan is personal */
+    bool personal;      /* by the model that [client] has for itself, where the plan is personal */
     uint32_t client;
     uint64_t correct;
     double loss;     /* mean; NaN when the model has diverged */
@@ -27,10 +27,10 @@ typedef struct fedge_evaluation_set {
                       * fedge_has_accuracy */
 } fedge_evaluation_set;
 
-/* Evaluates the engine's global model on each of [sets]; the results depend on model and sets
- * alone. With [may_stop] FEDGE_CANCELLED when the engine's cancel says so, and then nothing is
+/* Evaluates the backend's global model on each of [sets]; the results depend on model and sets
+ * alone. With [may_stop] FEDGE_CANCELLED when the backend's cancel says so, and then nothing is
  * known of the sets. FEDGE_NO_MEMORY; what reading examples gives. */
-FEDGE_MUST_USE fedge_status fedge_evaluate_sets(fedge_trainer_engine *engine,
+FEDGE_MUST_USE fedge_status fedge_evaluate_sets(fedge_sim_backend *backend,
                                                 fedge_evaluation_set *sets, uint32_t num_sets,
                                                 bool may_stop, fedge_error *err);
 
@@ -93,7 +93,8 @@ typedef struct fedge_client_accuracies {
 /* Fills all but num_eligible and held_out. correct, examples: (num_clients ≥ 1), examples ≥ 1;
  * room: (num_clients), overwritten. */
 void fedge_client_accuracies_measure(fedge_client_accuracies *to, const uint64_t *correct,
-                                     const uint32_t *examples, uint32_t num_clients, double *room);
+                                     const uint32_t *examples, uint32_t num_clients,
+                                     double *scratch);
 
 /* Adds "per_client_accuracy", null when nothing is known. False without memory. */
 bool fedge_client_accuracies_add(cJSON *json, const fedge_client_accuracies *accuracies);

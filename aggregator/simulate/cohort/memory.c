@@ -142,15 +142,15 @@ static uint64_t rounded(uint64_t bytes)
 }
 
 /* Appends to a text of [room] bytes, as far as it has any. */
-static void append(char *text, size_t room, const char *more)
+static void append(char *text, size_t size, const char *more)
 {
     const size_t used = strlen(text);
-    (void)snprintf(text + used, room - used, "%s", more);
+    (void)snprintf(text + used, size - used, "%s", more);
 }
 
 fedge_status fedge_memory_check(const fedge_memory *memory, uint64_t usable, fedge_error *err)
 {
-    char threads[64], shares[240] = "", advice[200] = "";
+    char threads[64], needs[240] = "", advice[200] = "";
     (void)snprintf(threads, sizeof(threads), "for %" PRIu32 " threads of %" PRIu64 " MB each",
                    memory->num_threads, rounded(memory->threads / memory->num_threads));
     part parts[MAX_PARTS] = {
@@ -168,10 +168,10 @@ fedge_status fedge_memory_check(const fedge_memory *memory, uint64_t usable, fed
         return FEDGE_OK;
     qsort(parts, MAX_PARTS, sizeof(parts[0]), by_bytes);
     for (uint32_t i = 0; i < MAX_PARTS && parts[i].bytes >= MB / 2; i++) {
-        char share[128];
-        (void)snprintf(share, sizeof(share), "%s%" PRIu64 " MB %s", i > 0 ? ", " : "",
+        char need[128];
+        (void)snprintf(need, sizeof(need), "%s%" PRIu64 " MB %s", i > 0 ? ", " : "",
                        rounded(parts[i].bytes), parts[i].name);
-        append(shares, sizeof(shares), share);
+        append(needs, sizeof(needs), need);
         if (i == 0 || parts[i].bytes >= all / 4) { /* changing less would not help */
             append(advice, sizeof(advice), i > 0 ? "; " : "");
             append(advice, sizeof(advice), parts[i].advice);
@@ -180,5 +180,5 @@ fedge_status fedge_memory_check(const fedge_memory *memory, uint64_t usable, fed
     return fedge_fail(err, FEDGE_TOO_BIG,
                       "%" PRIu64 " MB are needed: %s; and there are %" PRIu64
                       " MB for this program: use %s",
-                      all / MB + 1, shares, usable / MB, advice);
+                      all / MB + 1, needs, usable / MB, advice);
 }

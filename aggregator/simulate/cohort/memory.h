@@ -24,7 +24,7 @@ typedef struct fedge_memory {
 typedef struct fedge_memory_demand {
     const fedge_job *job;
     uint32_t num_clients, num_threads;
-    uint64_t thread_bytes;  /* of one: fedge_trainer_engine_ops.size */
+    uint64_t thread_bytes;  /* of one: fedge_sim_backend_ops.size */
     size_t task_bytes;      /* of one, as the simulation keeps it */
     bool no_hashes;         /* of the rounds' models */
     bool joins_ranks;       /* sums of several are joined */

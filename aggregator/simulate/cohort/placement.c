@@ -12,7 +12,7 @@
 
 #define MAX_NAMES ((size_t)1 << 30) /* bytes that a rank says of its files */
 #define MAX_PATHS FEDGE_OS_MAX_PATH /* of a line */
-#define MAX_RANKS_TOLD 4u           /* in a message */
+#define MAX_RANKS_LISTED 4u         /* in a message */
 #define MAX_RANKS_TEXT 320u
 
 static fedge_status no_memory(fedge_error *err)
@@ -22,10 +22,10 @@ static fedge_status no_memory(fedge_error *err)
 
 /* ---- the files of this rank ------------------------------------------------------------------ */
 
-typedef struct own_files {
+typedef struct local_files {
     fedge_buffer said;           /* the host, then of each file: its line, its name; with NULs */
     fedge_buffer values, labels; /* paths, a line each */
-} own_files;
+} local_files;
 
 static const char *name_of(const char *path)
 {
@@ -55,24 +55,24 @@ static fedge_status add_path(fedge_buffer *to, const char *path, fedge_error *er
 }
 
 /* Of what a rank says: a file, then its name with its NUL. */
-typedef struct said_file {
+typedef struct listed_file {
     uint32_t line;
     bool alone; /* the line names it, and no folder or pattern */
-} said_file;
+} listed_file;
 
-static fedge_status add_file(own_files *own, const said_file *file, const char *values,
+static fedge_status add_file(local_files *local, const listed_file *file, const char *values,
                              const char *labels, fedge_error *err)
 {
     const char *name = name_of(values);
-    FEDGE_TRY(add_path(&own->values, values, err));
+    FEDGE_TRY(add_path(&local->values, values, err));
     if (labels)
-        FEDGE_TRY(add_path(&own->labels, labels, err));
-    FEDGE_TRY(fedge_buffer_append(&own->said, file, sizeof(*file), err));
-    return fedge_buffer_append(&own->said, name, strlen(name) + 1, err);
+        FEDGE_TRY(add_path(&local->labels, labels, err));
+    FEDGE_TRY(fedge_buffer_append(&local->said, file, sizeof(*file), err));
+    return fedge_buffer_append(&local->said, name, strlen(name) + 1, err);
 }
 
 /* A line of values with its line of labels, if there are any. */
-static fedge_status list_pair(own_files *own, uint32_t line, const char *values_line,
+static fedge_status list_pair(local_files *local, uint32_t line, const char *values_line,
                               const char *labels_line, fedge_error *err)
 {
     fedge_file_list values = {.count = 0}, labels = {.count = 0};
@@ -86,12 +86,12 @@ static fedge_status list_pair(own_files *own, uint32_t line, const char *values_
                             values_line, values.count, labels.count, labels_line);
     }
     for (uint32_t i = 0; i < values.count && status == FEDGE_OK; i++) {
-        said_file file;
+        listed_file file;
         memset(&file, 0, sizeof(file)); /* between its members, too: it is sent */
         file.line = line;
         file.alone = strcmp(values.paths[i], values_line) == 0;
         status =
-            add_file(own, &file, values.paths[i], labels.count > 0 ? labels.paths[i] : NULL, err);
+            add_file(local, &file, values.paths[i], labels.count > 0 ? labels.paths[i] : NULL, err);
     }
     fedge_file_list_close(&values);
     fedge_file_list_close(&labels);
@@ -108,8 +108,8 @@ static uint32_t count_lines(const char *lines)
     return count;
 }
 
-static fedge_status list_own(own_files *own, const fedge_collective *collective,
-                             const fedge_site_data *data, fedge_error *err)
+static fedge_status list_local(local_files *local, const fedge_collective *collective,
+                               const fedge_site_data *data, fedge_error *err)
 {
     const uint32_t lines = count_lines(data->values), of_labels = count_lines(data->labels);
     char values_line[MAX_PATHS], labels_line[MAX_PATHS] = "";
@@ -121,11 +121,12 @@ static fedge_status list_own(own_files *own, const fedge_collective *collective,
                           "goes with entry N of the values",
                           lines, of_labels);
     }
-    FEDGE_TRY(fedge_buffer_append(&own->said, collective->host, strlen(collective->host) + 1, err));
+    FEDGE_TRY(
+        fedge_buffer_append(&local->said, collective->host, strlen(collective->host) + 1, err));
     for (uint32_t line = 0; line < lines; line++) {
         values = line_of(values, values_line);
         labels = of_labels > 0 ? line_of(labels, labels_line) : labels;
-        FEDGE_TRY(list_pair(own, line, values_line, labels_line, err));
+        FEDGE_TRY(list_pair(local, line, values_line, labels_line, err));
     }
     return FEDGE_OK;
 }
@@ -133,38 +134,38 @@ static fedge_status list_own(own_files *own, const fedge_collective *collective,
 /* ---- the files of all ------------------------------------------------------------------------ */
 
 /* A file that a rank has. */
-typedef struct found_file {
+typedef struct known_file {
     uint32_t line, rank;
     uint32_t client;  /* whose file it is */
-    bool alone;       /* as said_file has it */
+    bool alone;       /* as listed_file has it */
     const char *name; /* in what all said */
-} found_file;
+} known_file;
 
-typedef struct found_files {
-    found_file *files; /* (count), sorted: client by client */
+typedef struct known_files {
+    known_file *files; /* (count), sorted: client by client */
     size_t count;
     uint32_t num_clients;
     const char **hosts; /* (num_ranks) */
-} found_files;
+} known_files;
 
 static int by_client(const void *left, const void *right)
 {
-    const found_file *a = left, *b = right;
+    const known_file *a = left, *b = right;
     if (a->line != b->line)
         return a->line < b->line ? -1 : 1;
     const int order = fedge_file_list_compare(a->name, b->name);
     return order != 0 ? order : (a->rank > b->rank) - (a->rank < b->rank);
 }
 
-static bool is_same_client(const found_file *a, const found_file *b)
+static bool is_same_client(const known_file *a, const known_file *b)
 {
     return a->line == b->line && strcmp(a->name, b->name) == 0;
 }
 
-static fedge_status read_all(found_files *all, const fedge_collective_said *said,
+static fedge_status read_all(known_files *all, const fedge_collective_said *said,
                              uint32_t num_ranks, size_t count, fedge_error *err)
 {
-    *all = (found_files){.files = malloc((count + 1) * sizeof(*all->files)),
+    *all = (known_files){.files = malloc((count + 1) * sizeof(*all->files)),
                          .hosts = calloc(num_ranks, sizeof(*all->hosts))};
     if (!all->files || !all->hosts)
         return no_memory(err);
@@ -173,11 +174,11 @@ static fedge_status read_all(found_files *all, const fedge_collective_said *said
         const char *end = (const char *)said->bytes + said->starts[rank + 1];
         all->hosts[rank] = at;
         for (at += strlen(at) + 1; at < end; at += strlen(at) + 1) {
-            said_file file;
+            listed_file file;
             memcpy(&file, at, sizeof(file));
             at += sizeof(file);
             all->files[all->count++] =
-                (found_file){.line = file.line, .rank = rank, .alone = file.alone, .name = at};
+                (known_file){.line = file.line, .rank = rank, .alone = file.alone, .name = at};
         }
     }
     qsort(all->files, all->count, sizeof(*all->files), by_client);
@@ -189,11 +190,11 @@ static fedge_status read_all(found_files *all, const fedge_collective_said *said
 }
 
 /* "rank 0 on a has 3, rank 1 on b has 4": of the first ranks. */
-static void tell_ranks(const found_files *all, uint32_t num_ranks, char text[MAX_RANKS_TEXT])
+static void list_ranks(const known_files *all, uint32_t num_ranks, char text[MAX_RANKS_TEXT])
 {
-    const uint32_t told = num_ranks < MAX_RANKS_TOLD ? num_ranks : MAX_RANKS_TOLD;
+    const uint32_t listed = num_ranks < MAX_RANKS_LISTED ? num_ranks : MAX_RANKS_LISTED;
     size_t length = 0;
-    for (uint32_t rank = 0; rank < told; rank++) {
+    for (uint32_t rank = 0; rank < listed; rank++) {
         uint32_t has = 0;
         for (size_t i = 0; i < all->count; i++)
             has += all->files[i].rank == rank;
@@ -202,13 +203,13 @@ static void tell_ranks(const found_files *all, uint32_t num_ranks, char text[MAX
                        all->hosts[rank], has);
         length += strlen(text + length);
     }
-    (void)snprintf(text + length, MAX_RANKS_TEXT - length, "%s", told < num_ranks ? ", …" : "");
+    (void)snprintf(text + length, MAX_RANKS_TEXT - length, "%s", listed < num_ranks ? ", …" : "");
 }
 
 /* ---- what is refused ------------------------------------------------------------------------- */
 
 /* Every line has a file somewhere, and one that names a file has the same everywhere. */
-static fedge_status check_lines(const found_files *all, const char *lines, uint32_t num_ranks,
+static fedge_status check_lines(const known_files *all, const char *lines, uint32_t num_ranks,
                                 fedge_error *err)
 {
     char line[MAX_PATHS], ranks[MAX_RANKS_TEXT];
@@ -220,13 +221,13 @@ static fedge_status check_lines(const found_files *all, const char *lines, uint3
             at++;
         if (at == first) {
             const uint32_t client = first > 0 ? all->files[first - 1].client + 1 : 0;
-            tell_ranks(all, num_ranks, ranks);
+            list_ranks(all, num_ranks, ranks);
             return fedge_fail(err, FEDGE_NOT_FOUND,
                               "client %" PRIu32 ": no rank has its file %.150s (%s files): give it "
                               "to one of them",
                               client, line, ranks);
         }
-        const found_file *a = &all->files[first], *b = &all->files[at - 1];
+        const known_file *a = &all->files[first], *b = &all->files[at - 1];
         if (a->alone && b->alone && a->client != b->client) {
             return fedge_fail(err, FEDGE_MISMATCH,
                               "file %" PRIu32 " of the values is %.80s on rank %" PRIu32
@@ -261,25 +262,25 @@ static fedge_status choose_homes(fedge_placement *self, fedge_error *err)
     return done ? FEDGE_OK : no_memory(err);
 }
 
-static fedge_status place(fedge_placement *self, const found_files *all, uint32_t own_rank,
+static fedge_status place(fedge_placement *self, const known_files *all, uint32_t this_rank,
                           fedge_error *err)
 {
     const size_t stride = stride_of(self->num_ranks);
     self->holders = calloc((size_t)self->num_clients + 1, stride);
-    self->own = calloc(all->count + 1, sizeof(*self->own));
-    if (!self->holders || !self->own)
+    self->local = calloc(all->count + 1, sizeof(*self->local));
+    if (!self->holders || !self->local)
         return no_memory(err);
     for (size_t i = 0; i < all->count; i++) {
-        const found_file *file = &all->files[i];
+        const known_file *file = &all->files[i];
         self->holders[file->client * stride + file->rank / 8] |= (uint8_t)(1u << file->rank % 8);
-        if (file->rank == own_rank)
-            self->own[self->num_own++] = file->client;
+        if (file->rank == this_rank)
+            self->local[self->num_local++] = file->client;
     }
     return choose_homes(self, err);
 }
 
 static fedge_status place_all(fedge_placement *placement, const fedge_collective *collective,
-                              const found_files *all, const fedge_site_data *data, uint32_t wanted,
+                              const known_files *all, const fedge_site_data *data, uint32_t wanted,
                               fedge_error *err)
 {
     char ranks[MAX_RANKS_TEXT];
@@ -288,7 +289,7 @@ static fedge_status place_all(fedge_placement *placement, const fedge_collective
     const fedge_status status =
         wanted > 0 ? fedge_partition_check_files(fresh.num_clients, wanted, err) : FEDGE_OK;
     if (status != FEDGE_OK) {
-        tell_ranks(all, fresh.num_ranks, ranks);
+        list_ranks(all, fresh.num_ranks, ranks);
         return fedge_error_prefix(err, status, "all ranks together (%s)", ranks);
     }
     if (all->count == (size_t)fresh.num_clients * fresh.num_ranks)
@@ -300,40 +301,40 @@ static fedge_status place_all(fedge_placement *placement, const fedge_collective
 fedge_status fedge_placement_find(fedge_placement *placement, const fedge_collective *collective,
                                   const fedge_site_data *data, uint32_t wanted, fedge_error *err)
 {
-    own_files own;
+    local_files local;
     fedge_collective_said said = {0};
-    found_files all = {0};
+    known_files all = {0};
     *placement = (fedge_placement){0};
-    fedge_buffer_init(&own.said, MAX_NAMES);
-    fedge_buffer_init(&own.values, MAX_NAMES);
-    fedge_buffer_init(&own.labels, MAX_NAMES);
-    fedge_status status = list_own(&own, collective, data, err);
+    fedge_buffer_init(&local.said, MAX_NAMES);
+    fedge_buffer_init(&local.values, MAX_NAMES);
+    fedge_buffer_init(&local.labels, MAX_NAMES);
+    fedge_status status = list_local(&local, collective, data, err);
     status = fedge_collective_agree(collective, status, NULL, 0, err);
     if (status == FEDGE_OK)
-        status = fedge_collective_gather(collective, own.said.data, own.said.size, &said, err);
+        status = fedge_collective_gather(collective, local.said.data, local.said.size, &said, err);
     if (status == FEDGE_OK) {
         status = read_all(&all, &said, collective->num_ranks,
-                          said.starts[collective->num_ranks] / sizeof(said_file), err);
+                          said.starts[collective->num_ranks] / sizeof(listed_file), err);
         if (status == FEDGE_OK)
             status = place_all(placement, collective, &all, data, wanted, err);
         if (status == FEDGE_OK && placement->holders) {
-            status = fedge_buffer_append(&own.values, "", 1, err);
+            status = fedge_buffer_append(&local.values, "", 1, err);
             if (status == FEDGE_OK)
-                status = fedge_buffer_append(&own.labels, "", 1, err);
+                status = fedge_buffer_append(&local.labels, "", 1, err);
         }
         status = fedge_collective_agree(collective, status, NULL, 0, err);
     }
     if (status == FEDGE_OK && placement->holders) {
-        placement->values = (char *)own.values.data;
-        placement->labels = (char *)own.labels.data;
-        own.values = own.labels = (fedge_buffer){0};
+        placement->values = (char *)local.values.data;
+        placement->labels = (char *)local.labels.data;
+        local.values = local.labels = (fedge_buffer){0};
     }
     free(all.files);
     free(all.hosts);
     fedge_collective_said_fini(&said);
-    fedge_buffer_fini(&own.said);
-    fedge_buffer_fini(&own.values);
-    fedge_buffer_fini(&own.labels);
+    fedge_buffer_fini(&local.said);
+    fedge_buffer_fini(&local.values);
+    fedge_buffer_fini(&local.labels);
     if (status != FEDGE_OK)
         fedge_placement_fini(placement);
     return status;
@@ -362,7 +363,7 @@ void fedge_placement_fini(fedge_placement *placement)
     free(placement->holders);
     free(placement->tests);
     free(placement->homes);
-    free(placement->own);
+    free(placement->local);
     free(placement->values);
     free(placement->labels);
     *placement = (fedge_placement){0};

@@ -22,12 +22,12 @@
 typedef struct fedge_placement {
     uint32_t num_ranks;
     uint32_t num_clients;
-    uint8_t *holders; /* (num_clients, (num_ranks + 7) / 8): a bit for each rank that has the
-                       * client's file; NULL: all ranks have all files */
-    uint8_t *tests;   /* (num_ranks): 1: has the test set; NULL: all have it, if there is one */
-    uint32_t *homes;  /* (num_clients), with holders: fedge_placement_home */
-    uint32_t *own;    /* (num_own), with holders: whose files this rank has, ascending */
-    uint32_t num_own; /* with holders */
+    uint8_t *holders;   /* (num_clients, (num_ranks + 7) / 8): a bit for each rank that has the
+                         * client's file; NULL: all ranks have all files */
+    uint8_t *tests;     /* (num_ranks): 1: has the test set; NULL: all have it, if there is one */
+    uint32_t *homes;    /* (num_clients), with holders: fedge_placement_home */
+    uint32_t *local;    /* (num_local), with holders: whose files this rank has, ascending */
+    uint32_t num_local; /* with holders */
     char *values, *labels; /* with holders: this rank's files, a path a line */
 } fedge_placement;
 

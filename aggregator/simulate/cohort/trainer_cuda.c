@@ -13,12 +13,12 @@
 
 /* Has each GPU the job's precision, and room for at least one client? Runs that share GPUs see what
  * the others have left, and are told when they join them. */
-static fedge_status check_gpus(const fedge_trainer_engine_config *config, fedge_error *err)
+static fedge_status check_gpus(const fedge_sim_backend_config *config, fedge_error *err)
 {
     uint32_t num_gpus = 0;
     trainer_cuda_needs has;
     FEDGE_TRY(fedge_trainer_cuda_count_gpus(config, &num_gpus, err));
-    for (uint32_t i = 0; i < num_gpus && !config->share; i++) {
+    for (uint32_t i = 0; i < num_gpus && !config->shared; i++) {
         fedge_cohort_config cohort = fedge_trainer_cuda_cohort_of(config, num_gpus, 1, &has);
         cohort.gpu = (int)fedge_trainer_cuda_number(config, i);
         FEDGE_TRY(fedge_cohort_check_gpu(&cohort, err));
@@ -26,7 +26,7 @@ static fedge_status check_gpus(const fedge_trainer_engine_config *config, fedge_
     return FEDGE_OK;
 }
 
-static fedge_status check(const fedge_trainer_engine_config *config, fedge_error *err)
+static fedge_status check(const fedge_sim_backend_config *config, fedge_error *err)
 {
     const fedge_plan *plan = &config->job->plan;
     trainer_cuda_needs has;
@@ -60,7 +60,7 @@ static fedge_status check(const fedge_trainer_engine_config *config, fedge_error
     return check_gpus(config, err);
 }
 
-static bool adds_in_place(const fedge_trainer_engine_config *config)
+static bool adds_in_place(const fedge_sim_backend_config *config)
 {
     const fedge_strategy_ops *strategy = NULL;
     fedge_error why;
@@ -68,8 +68,7 @@ static bool adds_in_place(const fedge_trainer_engine_config *config)
            fedge_strategy_of(config->job, &strategy, &why) == FEDGE_OK && !strategy->collects;
 }
 
-static fedge_status size(const fedge_trainer_engine_config *config, uint64_t *bytes,
-                         fedge_error *err)
+static fedge_status size(const fedge_sim_backend_config *config, uint64_t *bytes, fedge_error *err)
 {
     trainer_cuda_needs has;
     fedge_cohort_memory memory;
@@ -89,46 +88,46 @@ static fedge_status size(const fedge_trainer_engine_config *config, uint64_t *by
 static bool begin_task(trainer_cuda *self, trainer_cuda_job *at)
 {
     const fedge_client_data *data = self->config.client_data;
-    fedge_trainer_engine_task *task = at->task;
-    const fedge_view view = task->work == FEDGE_TRAINER_ENGINE_TEST ? task->view
-                            : task->work == FEDGE_TRAINER_ENGINE_EVALUATE
+    fedge_sim_backend_task *task = at->task;
+    const fedge_view view = task->work == FEDGE_SIM_BACKEND_TEST ? task->view
+                            : task->work == FEDGE_SIM_BACKEND_EVALUATE
                                 ? fedge_client_data_held_out(data, task->client)
                                 : fedge_client_data_train(data, task->client);
-    at->engine = self;
+    at->backend = self;
     at->cohort = (fedge_cohort_task){.set = view.dataset != data->dataset,
                                      .examples = view.indices,
                                      .num_examples = view.count,
                                      .client_index = task->client,
                                      .predicted = task->predicted};
-    if (task->work == FEDGE_TRAINER_ENGINE_EVALUATE && view.count == 0) {
+    if (task->work == FEDGE_SIM_BACKEND_EVALUATE && view.count == 0) {
         task->status = FEDGE_UNSUPPORTED;
         (void)fedge_os_format(task->message, sizeof(task->message),
                               "no examples are held out: set 'validation-fraction' in the site "
                               "file");
         return false;
     }
-    if (task->work == FEDGE_TRAINER_ENGINE_TRAIN && self->accumulates) {
+    if (task->work == FEDGE_SIM_BACKEND_TRAIN && self->accumulates) {
         task->facts.num_examples = view.count;
         at->cohort.weight = fedge_update_weight(self->config.global, &task->facts);
     }
     return true;
 }
 
-static fedge_status make_room(trainer_cuda *self, uint32_t count)
+static fedge_status reserve_jobs(trainer_cuda *self, uint32_t count)
 {
-    if (count > self->room) {
+    if (count > self->capacity) {
         free(self->jobs);
         self->jobs = calloc(count, sizeof(*self->jobs));
-        self->room = self->jobs ? count : 0;
+        self->capacity = self->jobs ? count : 0;
     }
-    return self->room >= count ? FEDGE_OK : FEDGE_NO_MEMORY;
+    return self->capacity >= count ? FEDGE_OK : FEDGE_NO_MEMORY;
 }
 
 static void run(void *state, uint32_t round, const int8_t *bounds_log2,
-                fedge_trainer_engine_task *tasks, uint32_t num_tasks)
+                fedge_sim_backend_task *tasks, uint32_t num_tasks)
 {
     trainer_cuda *self = state;
-    if (make_room(self, num_tasks) != FEDGE_OK) {
+    if (reserve_jobs(self, num_tasks) != FEDGE_OK) {
         for (uint32_t i = 0; i < num_tasks; i++) {
             tasks[i].status = FEDGE_NO_MEMORY;
             (void)fedge_os_format(tasks[i].message, sizeof(tasks[i].message),
@@ -142,19 +141,19 @@ static void run(void *state, uint32_t round, const int8_t *bounds_log2,
     self->num_jobs = num_tasks;
     self->num_done = 0;
     self->failed =
-        self->accumulates && fedge_trainer_cuda_place_pieces(self, &self->error) != FEDGE_OK;
+        self->accumulates && fedge_trainer_cuda_set_chunks(self, &self->error) != FEDGE_OK;
     for (uint32_t i = 0; i < num_tasks; i++) {
         self->jobs[i].task = &tasks[i];
         self->jobs[i].done = !begin_task(self, &self->jobs[i]);
     }
-    fedge_trainer_cuda_meet(self);
+    fedge_trainer_cuda_run_together(self);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
 static void tell(const trainer_cuda *self, const trainer_cuda_gpu *at)
 {
-    const fedge_trainer_engine_config *config = &self->config;
+    const fedge_sim_backend_config *config = &self->config;
     const fedge_cohort_memory *memory = &at->memory;
     if (config->log) {
         FEDGE_LOG(
@@ -176,7 +175,7 @@ static fedge_status no_memory(fedge_error *err)
 /* What the run has of its own for each GPU. */
 static fedge_status open_own(trainer_cuda *self, uint32_t index, fedge_error *err)
 {
-    const fedge_trainer_engine_config *config = &self->config;
+    const fedge_sim_backend_config *config = &self->config;
     fedge_client_update *update = &self->updates[index];
     FEDGE_TRY(fedge_client_update_init(update, config, index % config->num_threads, false, err));
     if (self->num_chunks > 0) {
@@ -200,7 +199,7 @@ static fedge_status open_all(trainer_cuda *self, fedge_error *err)
     return FEDGE_OK;
 }
 
-static void close_engine(void *state)
+static void close_backend(void *state)
 {
     trainer_cuda *self = state;
     if (!self)
@@ -223,11 +222,11 @@ static bool can_accumulate(trainer_cuda *self)
 {
     fedge_error why;
     return self->num_chunks > 0 && !self->config.global->strategy->collects &&
-           fedge_trainer_cuda_place_pieces(self, &why) == FEDGE_OK;
+           fedge_trainer_cuda_set_chunks(self, &why) == FEDGE_OK;
 }
 
-static fedge_status open_engine(const fedge_trainer_engine_config *config, void **state,
-                                fedge_error *err)
+static fedge_status open_backend(const fedge_sim_backend_config *config, void **state,
+                                 fedge_error *err)
 {
     *state = NULL;
     trainer_cuda *fresh = calloc(1, sizeof(*fresh));
@@ -238,7 +237,7 @@ static fedge_status open_engine(const fedge_trainer_engine_config *config, void 
     fresh->num_chunks = fedge_trainer_cuda_count_chunks(fresh->plan);
     const fedge_status status = open_all(fresh, err);
     if (status != FEDGE_OK) {
-        close_engine(fresh);
+        close_backend(fresh);
         return status;
     }
     fresh->accumulates = can_accumulate(fresh);
@@ -258,7 +257,7 @@ static uint64_t bytes_per_thread(const void *state)
 static void describe(const void *state, char *text, size_t size)
 {
     const trainer_cuda *self = state;
-    const fedge_trainer_engine_config *config = &self->config;
+    const fedge_sim_backend_config *config = &self->config;
     const uint32_t asked = fedge_trainer_cuda_clients_asked(config);
     const uint32_t gpus = self->team->num_gpus, share = (asked + gpus - 1) / gpus;
     size_t used = 0;
@@ -277,13 +276,13 @@ static void describe(const void *state, char *text, size_t size)
     }
 }
 
-const fedge_trainer_engine_ops fedge_trainer_engine_cuda = {.name = "cuda",
-                                                            .joins_runs = true,
-                                                            .check = check,
-                                                            .adds_in_place = adds_in_place,
-                                                            .size = size,
-                                                            .open = open_engine,
-                                                            .close = close_engine,
-                                                            .run = run,
-                                                            .bytes_per_thread = bytes_per_thread,
-                                                            .describe = describe};
+const fedge_sim_backend_ops fedge_sim_backend_cuda = {.name = "cuda",
+                                                      .joins_runs = true,
+                                                      .check = check,
+                                                      .adds_in_place = adds_in_place,
+                                                      .size = size,
+                                                      .open = open_backend,
+                                                      .close = close_backend,
+                                                      .run = run,
+                                                      .bytes_per_thread = bytes_per_thread,
+                                                      .describe = describe};

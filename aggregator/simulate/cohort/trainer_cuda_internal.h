@@ -1,4 +1,4 @@
-/* The insides of the engine "cuda"; nobody else includes it.
+/* The insides of the backend "cuda"; nobody else includes it.
  *
  * A team is GPUs with cohorts on them, and the runs whose clients are trained there: one, or those
  * of a sweep that go side by side. Their models are the members of each cohort's work. */
@@ -36,8 +36,8 @@ typedef struct trainer_cuda_gpu {
 /* A task, and its client's work on a GPU. */
 typedef struct trainer_cuda_job {
     fedge_cohort_task cohort; /* first: what the cohort hands back */
-    fedge_trainer_engine_task *task;
-    trainer_cuda *engine;
+    fedge_sim_backend_task *task;
+    trainer_cuda *backend;
     bool done;
 } trainer_cuda_job;
 
@@ -62,10 +62,10 @@ struct trainer_cuda_team {
 
 /* One run's. */
 struct trainer_cuda {
-    fedge_trainer_engine_config config;
+    fedge_sim_backend_config config;
     const fedge_plan *plan;
     trainer_cuda_team *team;
-    bool shared;                  /* the team is config.share's */
+    bool in_shared;               /* the team is config.share's */
     fedge_client_update *updates; /* (num_gpus) */
     fedge_cohort_chunk **chunks;  /* (num_gpus), (num_chunks): where the sums of changes lie */
     uint64_t host_bytes;
@@ -73,7 +73,7 @@ struct trainer_cuda {
     uint32_t num_chunks; /* then */
     size_t update_bytes; /* then: of an update, as it would travel */
     trainer_cuda_job *jobs;
-    uint32_t room, num_jobs, next, num_done;
+    uint32_t capacity, num_jobs, next, num_done;
     bool waiting; /* for the others of the team, or for whoever works for all */
     bool failed;  /* its work cannot be begun: error says why */
     fedge_error error;
@@ -89,28 +89,28 @@ fedge_status fedge_trainer_cuda_join(trainer_cuda *self, fedge_error *err);
 void fedge_trainer_cuda_leave(trainer_cuda *self);
 
 /* Waits until all runs of the team have jobs, which the last to come sees to for all. */
-void fedge_trainer_cuda_meet(trainer_cuda *self);
+void fedge_trainer_cuda_run_together(trainer_cuda *self);
 
 /* ---- trainer_cuda_work.c */
 
 /* FEDGE_NOT_FOUND: the driver has no GPU of a number in [config]. */
-fedge_status fedge_trainer_cuda_count_gpus(const fedge_trainer_engine_config *config,
-                                           uint32_t *count, fedge_error *err);
+fedge_status fedge_trainer_cuda_count_gpus(const fedge_sim_backend_config *config, uint32_t *count,
+                                           fedge_error *err);
 /* The configuration of a cohort on one of [num_gpus] GPUs, for [num_members] runs. Fills [has],
  * which must outlive the result. */
-fedge_cohort_config fedge_trainer_cuda_cohort_of(const fedge_trainer_engine_config *config,
+fedge_cohort_config fedge_trainer_cuda_cohort_of(const fedge_sim_backend_config *config,
                                                  uint32_t num_gpus, uint32_t num_members,
                                                  trainer_cuda_needs *has);
 /* The driver's number of GPU [index]. */
-uint32_t fedge_trainer_cuda_number(const fedge_trainer_engine_config *config, uint32_t index);
+uint32_t fedge_trainer_cuda_number(const fedge_sim_backend_config *config, uint32_t index);
 
 /* Chunks of an update's values; 0: the GPUs lack one of its codecs, or it is not a plain change. */
 uint32_t fedge_trainer_cuda_count_chunks(const fedge_plan *plan);
 /* Clients of the largest cohort. */
-uint32_t fedge_trainer_cuda_clients_asked(const fedge_trainer_engine_config *config);
+uint32_t fedge_trainer_cuda_clients_asked(const fedge_sim_backend_config *config);
 
 /* Where the sums lie at the bounds of this round, on each GPU. */
-fedge_status fedge_trainer_cuda_place_pieces(trainer_cuda *self, fedge_error *err);
+fedge_status fedge_trainer_cuda_set_chunks(trainer_cuda *self, fedge_error *err);
 
 /* The jobs of all runs that wait. */
 void fedge_trainer_cuda_work(trainer_cuda_team *team);

@@ -40,14 +40,14 @@ static fedge_status write_plan(const fedge_plan *plan, char **text, fedge_error 
     return status;
 }
 
-static const fedge_dataset *set_of(const fedge_trainer_engine_config *config, uint32_t index)
+static const fedge_dataset *set_of(const fedge_sim_backend_config *config, uint32_t index)
 {
     return index == 0                                         ? config->client_data->dataset
            : config->test_set != config->client_data->dataset ? config->test_set
                                                               : NULL;
 }
 
-static fedge_status open_gpu(trainer_cuda_team *team, const fedge_trainer_engine_config *config,
+static fedge_status open_gpu(trainer_cuda_team *team, const fedge_sim_backend_config *config,
                              uint32_t index, fedge_error *err)
 {
     trainer_cuda_gpu *at = &team->gpus[index];
@@ -61,7 +61,7 @@ static fedge_status open_gpu(trainer_cuda_team *team, const fedge_trainer_engine
     return fedge_cohort_bytes(&cohort, &at->memory, err);
 }
 
-static fedge_status open_gpus(trainer_cuda_team *team, const fedge_trainer_engine_config *config,
+static fedge_status open_gpus(trainer_cuda_team *team, const fedge_sim_backend_config *config,
                               fedge_error *err)
 {
     FEDGE_TRY(write_plan(&config->job->plan, &team->plan, err));
@@ -83,7 +83,7 @@ static fedge_status open_gpus(trainer_cuda_team *team, const fedge_trainer_engin
     return fedge_worker_pool_new(&team->threads, &threads, err);
 }
 
-static fedge_status new_team(const fedge_trainer_engine_config *config, uint32_t most_members,
+static fedge_status new_team(const fedge_sim_backend_config *config, uint32_t most_members,
                              trainer_cuda_team **team, fedge_error *err)
 {
     *team = NULL;
@@ -104,7 +104,7 @@ static fedge_status new_team(const fedge_trainer_engine_config *config, uint32_t
 /* ---- coming and going ------------------------------------------------------------------------ */
 
 /* Could the run be a member? */
-static bool is_alike(const trainer_cuda_team *team, const fedge_trainer_engine_config *config)
+static bool is_alike(const trainer_cuda_team *team, const fedge_sim_backend_config *config)
 {
     char *plan = NULL;
     fedge_error why;
@@ -135,24 +135,23 @@ static bool is_lost(trainer_cuda_team *team)
     return lost;
 }
 
-/* The share's mutex is held. *team NULL: the run takes one of its own. */
-static fedge_status find_shared(fedge_trainer_share *share,
-                                const fedge_trainer_engine_config *config, trainer_cuda_team **team,
-                                fedge_error *err)
+/* The caller holds shared->mutex. *team NULL: the run takes one of its own. */
+static fedge_status find_shared(fedge_sim_shared *shared, const fedge_sim_backend_config *config,
+                                trainer_cuda_team **team, fedge_error *err)
 {
     const uint32_t most =
-        share->most_runs < FEDGE_COHORT_MAX_MEMBERS ? share->most_runs : FEDGE_COHORT_MAX_MEMBERS;
-    trainer_cuda_team *there = share->state;
+        shared->most_runs < FEDGE_COHORT_MAX_MEMBERS ? shared->most_runs : FEDGE_COHORT_MAX_MEMBERS;
+    trainer_cuda_team *there = shared->state;
     fedge_status status = FEDGE_OK;
     *team = NULL;
     if (there && there->num_joined == 0 && (is_lost(there) || !is_alike(there, config))) {
         free_team(there);
-        share->state = there = NULL;
+        shared->state = there = NULL;
     }
     if (!there) {
         status = new_team(config, most, &there, err);
-        share->state = there;
-        share->close = free_team;
+        shared->state = there;
+        shared->close = free_team;
     } else if (is_lost(there) || there->num_joined == there->most_members ||
                !is_alike(there, config)) {
         there = NULL;
@@ -163,16 +162,16 @@ static fedge_status find_shared(fedge_trainer_share *share,
 
 fedge_status fedge_trainer_cuda_join(trainer_cuda *self, fedge_error *err)
 {
-    fedge_trainer_share *share = self->config.share;
+    fedge_sim_shared *shared = self->config.shared;
     trainer_cuda_team *team = NULL;
     fedge_status status = FEDGE_OK;
-    if (share) {
-        pthread_mutex_lock(&share->mutex);
-        status = find_shared(share, &self->config, &team, err);
-        self->shared = team != NULL;
+    if (shared) {
+        pthread_mutex_lock(&shared->mutex);
+        status = find_shared(shared, &self->config, &team, err);
+        self->in_shared = team != NULL;
         if (team)
             add_member(team, self);
-        pthread_mutex_unlock(&share->mutex);
+        pthread_mutex_unlock(&shared->mutex);
     }
     if (status == FEDGE_OK && !team) {
         status = new_team(&self->config, 1, &team, err);
@@ -186,14 +185,14 @@ fedge_status fedge_trainer_cuda_join(trainer_cuda *self, fedge_error *err)
 void fedge_trainer_cuda_leave(trainer_cuda *self)
 {
     trainer_cuda_team *team = self->team;
-    fedge_trainer_share *share = self->config.share;
+    fedge_sim_shared *shared = self->config.shared;
     if (!team)
         return;
-    if (!self->shared) {
+    if (!self->in_shared) {
         free_team(team);
         return;
     }
-    pthread_mutex_lock(&share->mutex); /* nobody frees it who finds it empty */
+    pthread_mutex_lock(&shared->mutex); /* nobody frees it who finds it empty */
     pthread_mutex_lock(&team->mutex);
     uint32_t at = 0;
     while (team->joined[at] != self)
@@ -201,10 +200,10 @@ void fedge_trainer_cuda_leave(trainer_cuda *self)
     team->joined[at] = team->joined[--team->num_joined];
     pthread_cond_broadcast(&team->changed);
     pthread_mutex_unlock(&team->mutex);
-    pthread_mutex_unlock(&share->mutex);
+    pthread_mutex_unlock(&shared->mutex);
 }
 
-void fedge_trainer_cuda_meet(trainer_cuda *self)
+void fedge_trainer_cuda_run_together(trainer_cuda *self)
 {
     trainer_cuda_team *team = self->team;
     pthread_mutex_lock(&team->mutex);

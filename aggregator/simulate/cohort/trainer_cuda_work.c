@@ -52,14 +52,14 @@ uint32_t fedge_trainer_cuda_count_chunks(const fedge_plan *plan)
     return count <= INT32_MAX ? (uint32_t)count : 0;
 }
 
-uint32_t fedge_trainer_cuda_clients_asked(const fedge_trainer_engine_config *config)
+uint32_t fedge_trainer_cuda_clients_asked(const fedge_sim_backend_config *config)
 {
     return fedge_cohort_size_of(&config->job->rounds, FEDGE_TASK_TRAIN,
                                 config->client_data->num_clients)
         .asked;
 }
 
-fedge_cohort_config fedge_trainer_cuda_cohort_of(const fedge_trainer_engine_config *config,
+fedge_cohort_config fedge_trainer_cuda_cohort_of(const fedge_sim_backend_config *config,
                                                  uint32_t num_gpus, uint32_t num_members,
                                                  trainer_cuda_needs *has)
 {
@@ -88,8 +88,8 @@ fedge_cohort_config fedge_trainer_cuda_cohort_of(const fedge_trainer_engine_conf
         .num_members = num_members};
 }
 
-fedge_status fedge_trainer_cuda_count_gpus(const fedge_trainer_engine_config *config,
-                                           uint32_t *count, fedge_error *err)
+fedge_status fedge_trainer_cuda_count_gpus(const fedge_sim_backend_config *config, uint32_t *count,
+                                           fedge_error *err)
 {
     uint32_t there = 0;
     FEDGE_TRY(fedge_cohort_count_gpus(&there, err));
@@ -104,7 +104,7 @@ fedge_status fedge_trainer_cuda_count_gpus(const fedge_trainer_engine_config *co
     return FEDGE_OK;
 }
 
-uint32_t fedge_trainer_cuda_number(const fedge_trainer_engine_config *config, uint32_t index)
+uint32_t fedge_trainer_cuda_number(const fedge_sim_backend_config *config, uint32_t index)
 {
     return config->num_gpus > 0 ? config->gpus[index] : index;
 }
@@ -115,38 +115,38 @@ uint32_t fedge_trainer_cuda_number(const fedge_trainer_engine_config *config, ui
 /* ---- sums ------------------------------------------------------------------------------------ */
 
 /* Where the sums of a section's tensors lie on the GPU, at the bounds of this round. */
-static fedge_status place_section(const trainer_cuda *engine, uint32_t index,
-                                  const fedge_section *section, fedge_cohort_chunk **next_piece,
-                                  fedge_error *err)
+static fedge_status set_section_chunks(const trainer_cuda *backend, uint32_t index,
+                                       const fedge_section *section,
+                                       fedge_cohort_chunk **next_chunk, fedge_error *err)
 {
-    const fedge_trainer_engine_config *config = &engine->config;
+    const fedge_sim_backend_config *config = &backend->config;
     const uint32_t number = fedge_trainer_cuda_number(config, index);
     for (uint32_t t = 0; t < section->schema.num_tensors; t++) {
         const fedge_tensor_spec *tensor = &section->schema.tensors[t];
-        const size_t first = engine->plan->sent.places[section->first + t];
+        const size_t first = backend->plan->sent.places[section->first + t];
         int64_t *sums = NULL;
         FEDGE_TRY(fedge_accumulator_device_pointer(&config->global->accumulator, number,
                                                    tensor->offset, &sums, err));
         for (size_t at = 0; at < tensor->count; at += FEDGE_COHORT_CHUNK) {
             const size_t left = tensor->count - at;
-            *(*next_piece)++ = (fedge_cohort_chunk){
+            *(*next_chunk)++ = (fedge_cohort_chunk){
                 .sums = sums + at,
                 .first = (uint32_t)(first + at),
                 .count = (uint16_t)(left < FEDGE_COHORT_CHUNK ? left : FEDGE_COHORT_CHUNK),
-                .bound_log2 = engine->bounds_log2 ? engine->bounds_log2[section->first + t] : 0,
+                .bound_log2 = backend->bounds_log2 ? backend->bounds_log2[section->first + t] : 0,
                 .codec = (uint8_t)codec_of(section)};
         }
     }
     return FEDGE_OK;
 }
 
-fedge_status fedge_trainer_cuda_place_pieces(trainer_cuda *self, fedge_error *err)
+fedge_status fedge_trainer_cuda_set_chunks(trainer_cuda *self, fedge_error *err)
 {
     const fedge_sent *sent = &self->plan->sent;
     for (uint32_t i = 0; i < self->team->num_gpus; i++) {
-        fedge_cohort_chunk *next_piece = self->chunks[i];
+        fedge_cohort_chunk *next_chunk = self->chunks[i];
         for (uint32_t s = 0; s < sent->num_sections; s++)
-            FEDGE_TRY(place_section(self, i, &sent->sections[s], &next_piece, err));
+            FEDGE_TRY(set_section_chunks(self, i, &sent->sections[s], &next_chunk, err));
     }
     return FEDGE_OK;
 }
@@ -156,8 +156,9 @@ fedge_status fedge_trainer_cuda_place_pieces(trainer_cuda *self, fedge_error *er
 static bool begin_update(const trainer_cuda_gpu *self, trainer_cuda_job *begun)
 {
     fedge_error err;
-    const fedge_status status = fedge_client_update_begin(
-        &begun->engine->updates[self->index], begun->task->client, &begun->cohort.correction, &err);
+    const fedge_status status =
+        fedge_client_update_begin(&begun->backend->updates[self->index], begun->task->client,
+                                  &begun->cohort.correction, &err);
     if (status != FEDGE_OK) {
         begun->task->status = status;
         memcpy(begun->task->message, err.message, sizeof(begun->task->message));
@@ -167,13 +168,13 @@ static bool begin_update(const trainer_cuda_gpu *self, trainer_cuda_job *begun)
 }
 
 /* The run's next job of the kind that is in hand; NULL: there are no more. */
-static trainer_cuda_job *next_job(const trainer_cuda_gpu *self, trainer_cuda *engine)
+static trainer_cuda_job *next_job(const trainer_cuda_gpu *self, trainer_cuda *backend)
 {
     const bool training = self->team->training;
     trainer_cuda_job *begun = NULL;
-    while (!begun && engine->next < engine->num_jobs) {
-        trainer_cuda_job *at = &engine->jobs[engine->next++];
-        if (!at->done && (at->task->work == FEDGE_TRAINER_ENGINE_TRAIN) == training)
+    while (!begun && backend->next < backend->num_jobs) {
+        trainer_cuda_job *at = &backend->jobs[backend->next++];
+        if (!at->done && (at->task->work == FEDGE_SIM_BACKEND_TRAIN) == training)
             begun = at;
         if (begun && training && !begin_update(self, begun))
             begun = NULL;
@@ -221,26 +222,26 @@ static fedge_status check_finite(const trainer_cuda *self, const float *values, 
 /* What a change that was added on the GPU leaves to do. */
 static fedge_status count_update(const trainer_cuda_job *done, fedge_error *err)
 {
-    const trainer_cuda *engine = done->engine;
+    const trainer_cuda *backend = done->backend;
     if (done->cohort.bad_value != UINT32_MAX)
-        return fail_value(engine, done->cohort.bad_value, err);
-    done->task->bytes_up = engine->update_bytes;
+        return fail_value(backend, done->cohort.bad_value, err);
+    done->task->bytes_up = backend->update_bytes;
     done->task->clamped = done->cohort.clamped;
-    return fedge_accumulator_begin(&engine->config.global->accumulator, done->cohort.weight, err);
+    return fedge_accumulator_begin(&backend->config.global->accumulator, done->cohort.weight, err);
 }
 
 static fedge_status add_update(const trainer_cuda_gpu *self, trainer_cuda_job *done, float *values,
                                fedge_error *err)
 {
-    const trainer_cuda *engine = done->engine;
-    fedge_client_update *update = &engine->updates[self->index];
-    FEDGE_TRY(check_finite(engine, values, err));
+    const trainer_cuda *backend = done->backend;
+    fedge_client_update *update = &backend->updates[self->index];
+    FEDGE_TRY(check_finite(backend, values, err));
     /* Other clients have begun on this buffer since this one has. */
     FEDGE_TRY(fedge_client_update_begin(update, done->task->client, &done->cohort.correction, err));
     if (update->values)
-        memcpy(update->values, values, engine->plan->schema.num_elements * sizeof(*values));
-    return fedge_client_update_add(update, done->task, engine->trainer.round, engine->bounds_log2,
-                                   engine->rate, values, values + engine->plan->num_parameters,
+        memcpy(update->values, values, backend->plan->schema.num_elements * sizeof(*values));
+    return fedge_client_update_add(update, done->task, backend->trainer.round, backend->bounds_log2,
+                                   backend->rate, values, values + backend->plan->num_parameters,
                                    err);
 }
 
@@ -248,7 +249,7 @@ static void take_result(void *user, fedge_cohort_task *task, float *values)
 {
     trainer_cuda_gpu *self = user;
     trainer_cuda_job *done = (trainer_cuda_job *)task;
-    trainer_cuda *engine = done->engine;
+    trainer_cuda *backend = done->backend;
     fedge_error err = task->error;
     done->task->result = task->result;
     done->task->status = task->status;
@@ -264,11 +265,11 @@ static void take_result(void *user, fedge_cohort_task *task, float *values)
     done->done = true;
     self->last_ns = now_ns;
     pthread_mutex_lock(&self->team->mutex);
-    const uint32_t count = ++engine->num_done;
+    const uint32_t count = ++backend->num_done;
     pthread_mutex_unlock(&self->team->mutex);
     /* It is to be called on the run's own thread. */
-    if (self->index == 0 && self->team->most_members == 1 && engine->config.on_done)
-        engine->config.on_done(engine->config.user, count);
+    if (self->index == 0 && self->team->most_members == 1 && backend->config.on_done)
+        backend->config.on_done(backend->config.user, count);
 }
 
 /* ---- all that wait --------------------------------------------------------------------------- */
@@ -279,7 +280,7 @@ static bool cancel(void *user)
     const trainer_cuda_gpu *self = user;
     bool cancelled = false;
     for (uint32_t m = 0; m < self->team->num_members && !cancelled; m++) {
-        const fedge_trainer_engine_config *config = &self->team->members[m]->config;
+        const fedge_sim_backend_config *config = &self->team->members[m]->config;
         cancelled = config->cancel && config->cancel(config->user);
     }
     return cancelled;
@@ -291,11 +292,11 @@ static void work(trainer_cuda_gpu *self)
     fedge_cohort_member members[FEDGE_COHORT_MAX_MEMBERS];
     bool stops = team->training;
     for (uint32_t m = 0; m < team->num_members; m++) {
-        const trainer_cuda *engine = team->members[m];
-        stops = stops || (engine->num_jobs > 0 && engine->jobs[0].task->may_stop);
-        members[m] = (fedge_cohort_member){.start = engine->config.global->values,
-                                           .training = team->training ? &engine->trainer : NULL,
-                                           .chunks = engine->chunks[self->index]};
+        const trainer_cuda *backend = team->members[m];
+        stops = stops || (backend->num_jobs > 0 && backend->jobs[0].task->may_stop);
+        members[m] = (fedge_cohort_member){.start = backend->config.global->values,
+                                           .training = team->training ? &backend->trainer : NULL,
+                                           .chunks = backend->chunks[self->index]};
     }
     const fedge_cohort_work wanted = {.members = members,
                                       .num_members = team->num_members,
@@ -344,13 +345,13 @@ static bool has_kind(const trainer_cuda *self, bool training)
     bool has = false;
     for (uint32_t i = 0; i < self->num_jobs && !has; i++) {
         const trainer_cuda_job *at = &self->jobs[i];
-        has = !at->done && (at->task->work == FEDGE_TRAINER_ENGINE_TRAIN) == training;
+        has = !at->done && (at->task->work == FEDGE_SIM_BACKEND_TRAIN) == training;
     }
     return has;
 }
 
 /* What a lost GPU, or memory that is not there, has left undone. */
-static void fail_rest(trainer_cuda *self)
+static void fail_unfinished(trainer_cuda *self)
 {
     const trainer_cuda_team *team = self->team;
     fedge_status status = self->failed ? self->error.status : FEDGE_OK;
@@ -390,7 +391,7 @@ void fedge_trainer_cuda_work(trainer_cuda_team *team)
             run_kind(team, having, num_having, training);
     }
     for (uint32_t m = 0; m < count; m++)
-        fail_rest(waiting[m]);
+        fail_unfinished(waiting[m]);
     memcpy(team->members, waiting, count * sizeof(*waiting));
     team->num_members = count;
 }

@@ -36,12 +36,12 @@ typedef struct worker {
 } worker;
 
 struct trainer_pool {
-    fedge_trainer_engine_config config;
+    fedge_sim_backend_config config;
     const fedge_plan *plan;
     /* The work in hand. */
     uint32_t round;
     const int8_t *bounds_log2;
-    fedge_trainer_engine_task *tasks;
+    fedge_sim_backend_task *tasks;
     uint32_t num_tasks;
     atomic_uint_fast32_t next, num_done;
     uint_fast32_t num_calls;    /* of run */
@@ -52,7 +52,7 @@ struct trainer_pool {
 /* ---- one task -------------------------------------------------------------------------------- */
 
 /* Sums what has become of the model. */
-static fedge_status add_update(worker *self, fedge_trainer_engine_task *task, double rate,
+static fedge_status add_update(worker *self, fedge_sim_backend_task *task, double rate,
                                fedge_error *err)
 {
     const trainer_pool *pool = self->pool;
@@ -96,10 +96,10 @@ static void prepare(worker *self, const float *start)
 }
 
 /* The loss that training starts from. */
-static fedge_status measure(worker *self, fedge_trainer_engine_task *task,
+static fedge_status measure(worker *self, fedge_sim_backend_task *task,
                             const fedge_examples *examples, fedge_error *err)
 {
-    const fedge_trainer_engine_config *config = &self->pool->config;
+    const fedge_sim_backend_config *config = &self->pool->config;
     fedge_trainer_result result;
     FEDGE_TRY(fedge_trainer_evaluate(self->model, examples, fedge_model_max_batch(self->model),
                                      self->scratch, self->scratch_size, config->cancel,
@@ -114,7 +114,7 @@ static fedge_status measure(worker *self, fedge_trainer_engine_task *task,
 static fedge_status choose(worker *self, uint32_t client, uint32_t *chosen, const float **values,
                            fedge_error *err)
 {
-    const fedge_trainer_engine_config *config = &self->pool->config;
+    const fedge_sim_backend_config *config = &self->pool->config;
     const fedge_view view = fedge_client_data_train(config->client_data, client);
     const fedge_examples examples = fedge_view_examples(&view);
     const fedge_hooks_state *hooks = &self->update.hooks;
@@ -142,7 +142,7 @@ static fedge_status choose(worker *self, uint32_t client, uint32_t *chosen, cons
 }
 
 /* The model that the client begins with is the one that it chooses. */
-static fedge_status begin_chosen(worker *self, fedge_trainer_engine_task *task, fedge_error *err)
+static fedge_status begin_chosen(worker *self, fedge_sim_backend_task *task, fedge_error *err)
 {
     FEDGE_TRY(choose(self, task->client, &task->facts.cluster, &self->update.start, err));
     fedge_model_set_state(self->model, self->update.start);
@@ -151,7 +151,7 @@ static fedge_status begin_chosen(worker *self, fedge_trainer_engine_task *task, 
 }
 
 /* Of a plan that is personal: what the client keeps is there. */
-static fedge_status train_own(worker *self, fedge_trainer_engine_task *task,
+static fedge_status train_own(worker *self, fedge_sim_backend_task *task,
                               const fedge_examples *examples, const fedge_trainer_config *config,
                               fedge_error *err)
 {
@@ -168,7 +168,7 @@ static fedge_status train_own(worker *self, fedge_trainer_engine_task *task,
                                 err);
 }
 
-static fedge_status train(worker *self, fedge_trainer_engine_task *task, fedge_error *err)
+static fedge_status train(worker *self, fedge_sim_backend_task *task, fedge_error *err)
 {
     const trainer_pool *pool = self->pool;
     const fedge_plan *plan = pool->plan;
@@ -202,20 +202,20 @@ static fedge_status train(worker *self, fedge_trainer_engine_task *task, fedge_e
 
 /* The model that is evaluated: the global one or, with what the client has for itself or chooses,
  * its own. */
-static fedge_status find_values(worker *self, const fedge_trainer_engine_task *task,
+static fedge_status find_values(worker *self, const fedge_sim_backend_task *task,
                                 const float **values, fedge_error *err)
 {
-    const fedge_trainer_engine_config *config = &self->pool->config;
+    const fedge_sim_backend_config *config = &self->pool->config;
     const fedge_plan *plan = self->pool->plan;
     const float *global = config->global->values;
     *values = global;
-    if (task->own && fedge_plan_chooses(plan)) {
+    if (task->personal && fedge_plan_chooses(plan)) {
         uint32_t chosen = 0;
         const fedge_status begun = begin_update(self, task->client, err);
         return begun == FEDGE_OK ? choose(self, task->client, &chosen, values, err) : begun;
     }
     float *own = self->update.hooks.own;
-    if (!task->own || !fedge_client_states_has(config->states, task->client))
+    if (!task->personal || !fedge_client_states_has(config->states, task->client))
         return FEDGE_OK;
     FEDGE_TRY(fedge_client_states_get(config->states, task->client, own, err));
     memcpy(self->update.values, global, plan->schema.num_elements * sizeof(*global));
@@ -224,9 +224,9 @@ static fedge_status find_values(worker *self, const fedge_trainer_engine_task *t
     return FEDGE_OK;
 }
 
-static fedge_status evaluate(worker *self, fedge_trainer_engine_task *task, fedge_error *err)
+static fedge_status evaluate(worker *self, fedge_sim_backend_task *task, fedge_error *err)
 {
-    const fedge_trainer_engine_config *config = &self->pool->config;
+    const fedge_sim_backend_config *config = &self->pool->config;
     const fedge_view view = fedge_client_data_held_out(config->client_data, task->client);
     if (view.count == 0) {
         return fedge_fail(err, FEDGE_UNSUPPORTED,
@@ -243,7 +243,7 @@ static fedge_status evaluate(worker *self, fedge_trainer_engine_task *task, fedg
 }
 
 /* Batch by batch, since a model keeps its outputs until the next. */
-static fedge_status test(worker *self, fedge_trainer_engine_task *task, fedge_error *err)
+static fedge_status test(worker *self, fedge_sim_backend_task *task, fedge_error *err)
 {
     const trainer_pool *pool = self->pool;
     const float *values = NULL;
@@ -279,12 +279,12 @@ static void work(worker *self)
     uint_fast32_t at;
     /* One at a time, the largest first (by whoever ordered them): threads end nearly together. */
     while ((at = atomic_fetch_add(&pool->next, 1)) < pool->num_tasks) {
-        fedge_trainer_engine_task *task = &pool->tasks[at];
+        fedge_sim_backend_task *task = &pool->tasks[at];
         fedge_error err;
         const uint64_t start_ns = fedge_os_monotonic_ns();
-        task->status = task->work == FEDGE_TRAINER_ENGINE_TRAIN      ? train(self, task, &err)
-                       : task->work == FEDGE_TRAINER_ENGINE_EVALUATE ? evaluate(self, task, &err)
-                                                                     : test(self, task, &err);
+        task->status = task->work == FEDGE_SIM_BACKEND_TRAIN      ? train(self, task, &err)
+                       : task->work == FEDGE_SIM_BACKEND_EVALUATE ? evaluate(self, task, &err)
+                                                                  : test(self, task, &err);
         task->message[0] = '\0';
         if (task->status != FEDGE_OK)
             memcpy(task->message, err.message, sizeof(task->message));
@@ -306,7 +306,7 @@ static void work_beside(void *user, uint32_t thread)
 }
 
 static void run(void *state, uint32_t round, const int8_t *bounds_log2,
-                fedge_trainer_engine_task *tasks, uint32_t num_tasks)
+                fedge_sim_backend_task *tasks, uint32_t num_tasks)
 {
     trainer_pool *pool = state;
     pool->round = round;
@@ -366,7 +366,7 @@ static fedge_status make_models(worker *self, fedge_error *err)
     return make_model(self, &options, &self->tester_block, &self->tester, err);
 }
 
-static uint32_t most_examples(const fedge_trainer_engine_config *config)
+static uint32_t most_examples(const fedge_sim_backend_config *config)
 {
     return config->client_data->most > config->max_evaluated ? config->client_data->most
                                                              /* The test set and a client's own
@@ -375,7 +375,7 @@ static uint32_t most_examples(const fedge_trainer_engine_config *config)
                                                              : config->max_evaluated;
 }
 
-static size_t scratch_size(const fedge_trainer_engine_config *config)
+static size_t scratch_size(const fedge_sim_backend_config *config)
 {
     const fedge_plan *plan = &config->job->plan;
     const uint32_t batch = plan->training.batch_size;
@@ -408,8 +408,7 @@ static fedge_status add_model(const fedge_plan *plan, const fedge_model_options 
 }
 
 /* What make_worker takes. */
-static fedge_status size(const fedge_trainer_engine_config *config, uint64_t *bytes,
-                         fedge_error *err)
+static fedge_status size(const fedge_sim_backend_config *config, uint64_t *bytes, fedge_error *err)
 {
     const fedge_plan *plan = &config->job->plan;
     const fedge_model_options tester = {.max_batch = FEDGE_EVALUATOR_BATCH};
@@ -496,7 +495,7 @@ static void close_pool(void *state)
     free(pool);
 }
 
-static fedge_status open_pool(const fedge_trainer_engine_config *config, void **state,
+static fedge_status open_pool(const fedge_sim_backend_config *config, void **state,
                               fedge_error *err)
 {
     *state = NULL;
@@ -534,10 +533,10 @@ static void describe(const void *state, char *text, size_t size)
                           (unsigned long long)bytes_per_thread(state));
 }
 
-const fedge_trainer_engine_ops fedge_trainer_engine_cpu = {.name = "cpu",
-                                                           .size = size,
-                                                           .open = open_pool,
-                                                           .close = close_pool,
-                                                           .run = run,
-                                                           .bytes_per_thread = bytes_per_thread,
-                                                           .describe = describe};
+const fedge_sim_backend_ops fedge_sim_backend_cpu = {.name = "cpu",
+                                                     .size = size,
+                                                     .open = open_pool,
+                                                     .close = close_pool,
+                                                     .run = run,
+                                                     .bytes_per_thread = bytes_per_thread,
+                                                     .describe = describe};

@@ -3,17 +3,17 @@
 #include <assert.h>
 #include <string.h>
 
-static const fedge_trainer_engine_ops *find(const char *name)
+static const fedge_sim_backend_ops *find(const char *name)
 {
-    const fedge_trainer_engine_ops *const *at = fedge_trainer_engines;
+    const fedge_sim_backend_ops *const *at = fedge_sim_backends;
     while (*at && strcmp((*at)->name, name) != 0)
         at++;
     return *at;
 }
 
-fedge_status fedge_trainer_engine_check_name(const char *name, fedge_error *err)
+fedge_status fedge_sim_backend_check_name(const char *name, fedge_error *err)
 {
-    if (strcmp(name, FEDGE_TRAINER_ENGINE_AUTO) == 0 || find(name))
+    if (strcmp(name, FEDGE_SIM_BACKEND_AUTO) == 0 || find(name))
         return FEDGE_OK;
     if (strcmp(name, "cuda") == 0) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
@@ -24,42 +24,42 @@ fedge_status fedge_trainer_engine_check_name(const char *name, fedge_error *err)
                       name);
 }
 
-bool fedge_trainer_engine_joins_runs(const char *name)
+bool fedge_sim_backend_joins_runs(const char *name)
 {
-    const fedge_trainer_engine_ops *ops = find(name);
+    const fedge_sim_backend_ops *ops = find(name);
     return ops && ops->joins_runs;
 }
 
-void fedge_trainer_share_init(fedge_trainer_share *share, uint32_t most_runs)
+void fedge_sim_shared_init(fedge_sim_shared *shared, uint32_t most_runs)
 {
-    *share = (fedge_trainer_share){.most_runs = most_runs};
-    pthread_mutex_init(&share->mutex, NULL);
+    *shared = (fedge_sim_shared){.most_runs = most_runs};
+    pthread_mutex_init(&shared->mutex, NULL);
 }
 
-void fedge_trainer_share_fini(fedge_trainer_share *share)
+void fedge_sim_shared_fini(fedge_sim_shared *shared)
 {
-    if (share->state)
-        share->close(share->state);
-    pthread_mutex_destroy(&share->mutex);
+    if (shared->state)
+        shared->close(shared->state);
+    pthread_mutex_destroy(&shared->mutex);
 }
 
-fedge_status fedge_trainer_engine_check(const fedge_trainer_engine_ops *ops,
-                                        const fedge_trainer_engine_config *config, fedge_error *err)
+fedge_status fedge_sim_backend_check(const fedge_sim_backend_ops *ops,
+                                     const fedge_sim_backend_config *config, fedge_error *err)
 {
     return ops->check ? ops->check(config, err) : FEDGE_OK;
 }
 
 /* Of the table from [at] on; [because]: why those before it are not taken, "": there are none. */
-static fedge_status first_able(const fedge_trainer_engine_ops *const *at, const char *because,
-                               const fedge_trainer_engine_config *config,
-                               const fedge_trainer_engine_ops **ops, fedge_error *err)
+static fedge_status first_able(const fedge_sim_backend_ops *const *at, const char *because,
+                               const fedge_sim_backend_config *config,
+                               const fedge_sim_backend_ops **ops, fedge_error *err)
 {
     fedge_status status = FEDGE_OK;
     fedge_error why;
     (void)fedge_fail(&why, FEDGE_OK, "%s", because);
     for (; *at; at++) {
         *ops = *at;
-        status = fedge_trainer_engine_check(*at, config, err);
+        status = fedge_sim_backend_check(*at, config, err);
         if (status == FEDGE_OK || status == FEDGE_GPU_LOST)
             break;
         why = *err;
@@ -71,51 +71,48 @@ static fedge_status first_able(const fedge_trainer_engine_ops *const *at, const 
     return status;
 }
 
-fedge_status fedge_trainer_engine_choose(const char *name,
-                                         const fedge_trainer_engine_config *config,
-                                         const fedge_trainer_engine_ops **ops, fedge_error *err)
+fedge_status fedge_sim_backend_choose(const char *name, const fedge_sim_backend_config *config,
+                                      const fedge_sim_backend_ops **ops, fedge_error *err)
 {
-    FEDGE_TRY(fedge_trainer_engine_check_name(name, err));
-    if (strcmp(name, FEDGE_TRAINER_ENGINE_AUTO) != 0) {
+    FEDGE_TRY(fedge_sim_backend_check_name(name, err));
+    if (strcmp(name, FEDGE_SIM_BACKEND_AUTO) != 0) {
         *ops = find(name);
         assert(*ops); /* it has passed check_name */
-        return fedge_trainer_engine_check(*ops, config, err);
+        return fedge_sim_backend_check(*ops, config, err);
     }
-    return first_able(fedge_trainer_engines, "", config, ops, err);
+    return first_able(fedge_sim_backends, "", config, ops, err);
 }
 
-fedge_status fedge_trainer_engine_choose_again(const char *name,
-                                               const fedge_trainer_engine_config *config,
-                                               const fedge_trainer_engine_ops **ops,
-                                               fedge_status status, fedge_error *err)
+fedge_status fedge_sim_backend_choose_again(const char *name,
+                                            const fedge_sim_backend_config *config,
+                                            const fedge_sim_backend_ops **ops, fedge_status status,
+                                            fedge_error *err)
 {
-    const fedge_trainer_engine_ops *const *at = fedge_trainer_engines;
+    const fedge_sim_backend_ops *const *at = fedge_sim_backends;
     const fedge_error why = *err;
     while (*at && *at != *ops)
         at++;
-    if (status != FEDGE_NO_MEMORY || strcmp(name, FEDGE_TRAINER_ENGINE_AUTO) != 0 || !*at || !at[1])
+    if (status != FEDGE_NO_MEMORY || strcmp(name, FEDGE_SIM_BACKEND_AUTO) != 0 || !*at || !at[1])
         return status;
     return first_able(at + 1, why.message, config, ops, err);
 }
 
-fedge_status fedge_trainer_engine_open(fedge_trainer_engine *engine,
-                                       const fedge_trainer_engine_ops *ops,
-                                       const fedge_trainer_engine_config *config, fedge_error *err)
+fedge_status fedge_sim_backend_open(fedge_sim_backend *backend, const fedge_sim_backend_ops *ops,
+                                    const fedge_sim_backend_config *config, fedge_error *err)
 {
-    *engine = (fedge_trainer_engine){.ops = ops};
-    return ops->open(config, &engine->state, err);
+    *backend = (fedge_sim_backend){.ops = ops};
+    return ops->open(config, &backend->state, err);
 }
 
-void fedge_trainer_engine_close(fedge_trainer_engine *engine)
+void fedge_sim_backend_close(fedge_sim_backend *backend)
 {
-    if (engine->ops)
-        engine->ops->close(engine->state);
-    *engine = (fedge_trainer_engine){0};
+    if (backend->ops)
+        backend->ops->close(backend->state);
+    *backend = (fedge_sim_backend){0};
 }
 
-void fedge_trainer_engine_run(fedge_trainer_engine *engine, uint32_t round,
-                              const int8_t *bounds_log2, fedge_trainer_engine_task *tasks,
-                              uint32_t num_tasks)
+void fedge_sim_backend_run(fedge_sim_backend *backend, uint32_t round, const int8_t *bounds_log2,
+                           fedge_sim_backend_task *tasks, uint32_t num_tasks)
 {
-    engine->ops->run(engine->state, round, bounds_log2, tasks, num_tasks);
+    backend->ops->run(backend->state, round, bounds_log2, tasks, num_tasks);
 }

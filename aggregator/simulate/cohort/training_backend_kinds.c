@@ -2,10 +2,10 @@
 #ifdef FEDGE_WITH_CUDA
 #endif
 
-const fedge_trainer_engine_ops *const fedge_trainer_engines[] = {
+const fedge_sim_backend_ops *const fedge_sim_backends[] = {
 #ifdef FEDGE_WITH_CUDA
-    &fedge_trainer_engine_cuda,
+    &fedge_sim_backend_cuda,
 #endif
-    &fedge_trainer_engine_cpu,
+    &fedge_sim_backend_cpu,
     NULL,
 };

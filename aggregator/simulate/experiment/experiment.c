@@ -216,7 +216,7 @@ static void limit_data(fedge_experiment *self)
 }
 
 /* Data that memory does not hold is a setting like others. */
-static fedge_status tell_limit(fedge_status status, fedge_error *err)
+static fedge_status explain_limit(fedge_status status, fedge_error *err)
 {
     const uint64_t usable = fedge_os_usable_bytes(NULL);
     return status == FEDGE_NO_MEMORY && usable > 0
@@ -255,7 +255,7 @@ static fedge_status load_test_set(fedge_experiment *self, fedge_error *err)
     if (status == FEDGE_NOT_FOUND && !leads(self))
         return FEDGE_OK;
     status = status == FEDGE_OK ? status : fedge_error_prefix(err, status, "test-set");
-    return tell_limit(status, err);
+    return explain_limit(status, err);
 }
 
 static fedge_status load_client_data(fedge_experiment *self, fedge_error *err)
@@ -280,7 +280,7 @@ static fedge_status load_client_data(fedge_experiment *self, fedge_error *err)
     }
     if (status == FEDGE_OK)
         status = fedge_attack_spoil(&options->attack, &self->job->plan, self->client_data, err);
-    return tell_limit(status, err);
+    return explain_limit(status, err);
 }
 
 static fedge_collective_fact *add_fact(fedge_collective_fact *at, const char *name,
@@ -303,8 +303,7 @@ static fedge_status find_files(fedge_experiment *self, fedge_status status, fedg
     if (status == FEDGE_OK) {
         char text[FEDGE_COLLECTIVE_FACT_TEXT], hash[FEDGE_HASH_TEXT];
         char partition[FEDGE_PARTITION_MAX_TEXT];
-        (void)snprintf(text, sizeof(text), FEDGE_VERSION " (%zu)",
-                       sizeof(fedge_trainer_engine_task));
+        (void)snprintf(text, sizeof(text), FEDGE_VERSION " (%zu)", sizeof(fedge_sim_backend_task));
         at = add_fact(at, "the release", text, "install the same everywhere");
         fedge_sha256_text((const uint8_t *)self->config.job_text, self->config.job_size, hash);
         at = add_fact(at, "the job's SHA-256", hash, SAME_FILES);
@@ -356,7 +355,7 @@ static fedge_status load(fedge_experiment *self, fedge_error *err)
     self->settings.num_rounds = self->job->rounds.num_server_rounds;
     self->settings.evaluate_every = self->config.options->evaluate_every;
     self->settings.attack = self->config.options->attack_text;
-    self->settings.draws_turns = self->profiles || self->job->rounds.over_selection > 1.0;
+    self->settings.draws_ties = self->profiles || self->job->rounds.over_selection > 1.0;
     fedge_partition_text(&self->data.partition, self->settings.partition);
     sum_data(self);
     return FEDGE_OK;
@@ -449,9 +448,9 @@ static fedge_status make_simulation(fedge_experiment *self, fedge_error *err)
         .profiles = self->profiles,
         .collective = self->config.collective,
         .num_threads =
-            threads < FEDGE_TRAINER_ENGINE_MAX_THREADS ? threads : FEDGE_TRAINER_ENGINE_MAX_THREADS,
-        .engine = options->engine,
-        .share = self->config.share,
+            threads < FEDGE_SIM_BACKEND_MAX_THREADS ? threads : FEDGE_SIM_BACKEND_MAX_THREADS,
+        .backend = options->backend,
+        .shared = self->config.shared,
         .log = self->config.log,
         .accumulator = options->accumulator,
         .sums = options->sums,
@@ -497,7 +496,7 @@ static void test_set_text(const fedge_experiment *self, char text[FEDGE_COLLECTI
 /* Equal inputs give equal bits on equal kernels only. "" where GPUs train. */
 static const char *cpu_kernels(const fedge_experiment *self)
 {
-    const bool trains = strcmp(fedge_simulation_engine(self->simulation), "cpu") == 0;
+    const bool trains = strcmp(fedge_simulation_backend(self->simulation), "cpu") == 0;
     return trains ? fedge_kernels_choose(fedge_os_cpu_features())->name : "";
 }
 
@@ -519,7 +518,7 @@ static fedge_status agree(const fedge_experiment *self, fedge_status status, fed
         at = add_fact(at, "the CRC-32 of the clients' data", text, SAME_FILES);
         test_set_text(self, text);
         at = add_fact(at, "the CRC-32 of the test set", text, SAME_FILES);
-        at = add_fact(at, "the engine", fedge_simulation_engine(self->simulation),
+        at = add_fact(at, "the engine", fedge_simulation_backend(self->simulation),
                       "name one that all machines have with --engine");
         at = add_fact(at, "the accumulator", fedge_simulation_accumulator(self->simulation),
                       "name one that all machines have with --accumulator");
@@ -533,9 +532,9 @@ static fedge_status agree(const fedge_experiment *self, fedge_status status, fed
 static fedge_status open_results(fedge_experiment *self, fedge_error *err)
 {
     const fedge_simulate_options *options = self->config.options;
-    const char *engine = fedge_simulation_engine(self->simulation);
+    const char *backend = fedge_simulation_backend(self->simulation);
     fedge_simulation_lead(self->simulation);
-    self->settings.engine = strcmp(engine, "cpu") == 0 ? NULL : engine;
+    self->settings.backend = strcmp(backend, "cpu") == 0 ? NULL : backend;
     FEDGE_TRY(fedge_results_open(&self->results, self->config.out, self->config.resume, self->job,
                                  self->config.job_text, self->config.job_size, &self->settings,
                                  options->targets, options->num_targets, err));
@@ -592,7 +591,7 @@ void fedge_experiment_fini(fedge_experiment *experiment)
 static bool measures_backdoor(const fedge_experiment *self)
 {
     return fedge_attack_is_backdoor(&self->config.options->attack) && self->test_set &&
-           strcmp(fedge_simulation_engine(self->simulation), "cpu") == 0 &&
+           strcmp(fedge_simulation_backend(self->simulation), "cpu") == 0 &&
            fedge_collective_is_alone(self->config.collective);
 }
 
@@ -646,7 +645,7 @@ fedge_status fedge_experiment_run(fedge_experiment *experiment, fedge_error *err
     if (written != FEDGE_OK) {
         *err = second;
         experiment->ending = "failed";
-        const fedge_status told = fedge_results_tell(
+        const fedge_status told = fedge_results_write_summary(
             &experiment->results, &experiment->final_evaluation, experiment->ending, &second);
         (void)told; /* as far as the disk takes it */
         fedge_results_describe(&experiment->results, experiment->kept);

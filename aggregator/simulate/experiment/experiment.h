@@ -22,12 +22,12 @@ typedef struct fedge_experiment_config {
     const fedge_collective *collective; /* of the ranks that share it; NULL: alone */
     const char *out;                    /* the folder; NULL: nothing is written; of rank 0 only */
     bool summary;                       /* the last model is looked at closely, for a summary */
-    FILE *progress;  /* a line per phase, and a bar if it is a terminal; NULL: silence */
-    const char *run; /* "run 2 of 6", of a sweep: the bar alone, with this; NULL: alone */
-    fedge_trainer_share *share; /* of a sweep's runs; NULL: none */
-    const fedge_log *log;       /* of what is chosen, and why; may be NULL */
-    bool resume;                /* goes on with what is in [out], if there is a simulation */
-    fedge_cancel_fn cancel;     /* asked between steps of training; may be NULL */
+    FILE *progress;           /* a line per phase, and a bar if it is a terminal; NULL: silence */
+    const char *run;          /* "run 2 of 6", of a sweep: the bar alone, with this; NULL: alone */
+    fedge_sim_shared *shared; /* of a sweep's runs; NULL: none */
+    const fedge_log *log;     /* of what is chosen, and why; may be NULL */
+    bool resume;              /* goes on with what is in [out], if there is a simulation */
+    fedge_cancel_fn cancel;   /* asked between steps of training; may be NULL */
     void *cancel_user;
 } fedge_experiment_config;
 

@@ -57,8 +57,8 @@ static fedge_status take_targets(void *settings, const char *option, const char 
 }
 
 /* A probability or share that leaves something. */
-static fedge_status parse_share(const char *option, const char *text, double *share,
-                                fedge_error *err)
+static fedge_status parse_fraction(const char *option, const char *text, double *fraction,
+                                   fedge_error *err)
 {
     char *end = NULL;
     const double value = strtod(text, &end);
@@ -66,7 +66,7 @@ static fedge_status parse_share(const char *option, const char *text, double *sh
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--%s must be from 0 to below 1, not '%s'",
                           option, text);
     }
-    *share = value;
+    *fraction = value;
     return FEDGE_OK;
 }
 
@@ -74,7 +74,7 @@ static fedge_status take_failure(void *settings, const char *option, const char 
                                  fedge_error *err)
 {
     fedge_simulate_options *out = settings;
-    return parse_share(option, value, &out->profiles.failure, err);
+    return parse_fraction(option, value, &out->profiles.failure, err);
 }
 
 static fedge_status take_attack(void *settings, const char *option, const char *value,
@@ -90,7 +90,7 @@ static fedge_status take_validation(void *settings, const char *option, const ch
                                     fedge_error *err)
 {
     fedge_simulate_options *out = settings;
-    return parse_share(option, value, &out->validation_split, err);
+    return parse_fraction(option, value, &out->validation_split, err);
 }
 
 static fedge_status add_axis(const char *value, fedge_simulate_options *out, fedge_error *err)
@@ -110,13 +110,13 @@ static fedge_status take_axis(void *settings, const char *option, const char *va
     return add_axis(value, settings, err);
 }
 
-static fedge_status take_engine(void *settings, const char *option, const char *value,
-                                fedge_error *err)
+static fedge_status take_backend(void *settings, const char *option, const char *value,
+                                 fedge_error *err)
 {
     (void)option;
     fedge_simulate_options *out = settings;
-    out->engine = value;
-    return fedge_trainer_engine_check_name(value, err);
+    out->backend = value;
+    return fedge_sim_backend_check_name(value, err);
 }
 
 static fedge_status take_accumulator(void *settings, const char *option, const char *value,
@@ -179,9 +179,9 @@ static const fedge_option OPTIONS[] = {
     {OPTION("rounds", "R", "number of rounds in place of the job's", U32, num_rounds), .min = 1,
      .max = FEDGE_SIMULATE_MAX_ROUNDS},
     {OPTION("threads", "T", "virtual clients trained at a time (one per CPU)", U32, num_threads),
-     .min = 1, .max = FEDGE_TRAINER_ENGINE_MAX_THREADS},
-    {OPTION("engine", "KIND", "what trains clients: cpu, cuda or auto", OTHER, engine),
-     .take = take_engine, .preset = "cpu"},
+     .min = 1, .max = FEDGE_SIM_BACKEND_MAX_THREADS},
+    {OPTION("engine", "KIND", "what trains clients: cpu, cuda or auto", OTHER, backend),
+     .take = take_backend, .preset = "cpu"},
     {OPTION("accumulator", "KIND", "what sums updates: cpu, cuda or auto (what trains, if it can)",
             OTHER, accumulator),
      .take = take_accumulator, .advanced = true},

@@ -38,8 +38,8 @@ typedef struct fedge_simulate_options {
     uint64_t seed, partition_seed;
     uint32_t seed_offset; /* of a sweep's runs: added to both seeds */
     uint32_t num_clients, num_threads, num_rounds;
-    const char *engine;            /* name of what trains, or "auto"; "cpu" when not given */
-    const char *accumulator;       /* name of a kind, or "auto"; NULL: as the engine has it */
+    const char *backend;           /* name of what trains, or "auto"; "cpu" when not given */
+    const char *accumulator;       /* name of a kind, or "auto"; NULL: as the backend has it */
     fedge_accumulator_config sums; /* gpus and shard; the rest is the caller's */
     uint64_t client_state_memory;  /* bytes; 0: as much as there is */
     uint32_t evaluate_every;       /* 1 when not given */

@@ -5,10 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#define CHUNK ((size_t)1 << 20) /* bytes written at once */
-#define PIECE ((size_t)1 << 14) /* values appended at once */
-#define HEADER_SIZE 128u        /* a multiple of 64, as NumPy's */
-#define PREFIX_SIZE 10u         /* magic, version, length of the dictionary */
+#define CHUNK ((size_t)1 << 20)      /* bytes written at once */
+#define MAX_APPEND ((size_t)1 << 14) /* values appended at once */
+#define HEADER_SIZE 128u             /* a multiple of 64, as NumPy's */
+#define PREFIX_SIZE 10u              /* magic, version, length of the dictionary */
 
 static const char *descr_of(fedge_dtype dtype)
 {
@@ -61,15 +61,15 @@ static fedge_status append(fedge_npy_writer *writer, const uint8_t *values, size
                            fedge_error *err)
 {
     const size_t size = count * fedge_dtype_size(writer->dtype);
-    uint8_t *room = NULL;
+    uint8_t *rows = NULL;
     FEDGE_TRY(writer->rows.size + size > CHUNK ? flush(writer, err) : FEDGE_OK);
-    FEDGE_TRY(fedge_buffer_reserve(&writer->rows, size, &room, err));
+    FEDGE_TRY(fedge_buffer_reserve(&writer->rows, size, &rows, err));
     if (writer->dtype == FEDGE_U8)
-        memcpy(room, values, size);
+        memcpy(rows, values, size);
     for (size_t i = 0; i < count && writer->dtype != FEDGE_U8; i++) { /* little-endian */
         uint32_t bits;
         memcpy(&bits, values + 4 * i, sizeof(bits));
-        fedge_put_u32(room + 4 * i, bits);
+        fedge_put_u32(rows + 4 * i, bits);
     }
     writer->rows.size += size;
     return FEDGE_OK;
@@ -80,10 +80,10 @@ fedge_status fedge_npy_writer_append(fedge_npy_writer *writer, const void *value
 {
     const uint8_t *at = values;
     while (count > 0) {
-        const size_t piece = count < PIECE ? count : PIECE;
-        FEDGE_TRY(append(writer, at, piece, err));
-        at += piece * fedge_dtype_size(writer->dtype);
-        count -= piece;
+        const size_t chunk = count < MAX_APPEND ? count : MAX_APPEND;
+        FEDGE_TRY(append(writer, at, chunk, err));
+        at += chunk * fedge_dtype_size(writer->dtype);
+        count -= chunk;
     }
     return FEDGE_OK;
 }

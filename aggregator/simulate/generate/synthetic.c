@@ -22,8 +22,8 @@ struct fedge_synthetic {
     fedge_synthetic_spec spec;
     const fedge_synthetic_ops *ops;
     uint64_t seed;
-    uint32_t client; /* whose law it is */
-    bool own_laws;   /* every client has its own */
+    uint32_t client;  /* whose law it is */
+    bool laws_differ; /* every client has its own */
     void *law;
 };
 
@@ -77,7 +77,7 @@ fedge_status fedge_synthetic_new(const fedge_synthetic_spec *spec, uint64_t seed
                                .ops = ops,
                                .seed = seed,
                                .client = FEDGE_SYNTHETIC_TEST,
-                               .own_laws = spec->kind == FEDGE_SYNTHETIC_FEDPROX && !spec->iid,
+                               .laws_differ = spec->kind == FEDGE_SYNTHETIC_FEDPROX && !spec->iid,
                                .law = law};
     ops->draw_law(spec, seed, fresh->client, law);
     *synthetic = fresh;
@@ -95,7 +95,7 @@ void fedge_synthetic_free(fedge_synthetic *synthetic)
 double fedge_synthetic_example(fedge_synthetic *synthetic, uint32_t client, uint32_t index,
                                void *values, int32_t *label)
 {
-    if (synthetic->own_laws && client != synthetic->client) {
+    if (synthetic->laws_differ && client != synthetic->client) {
         synthetic->ops->draw_law(&synthetic->spec, synthetic->seed, client, synthetic->law);
         synthetic->client = client;
     }

@@ -49,10 +49,10 @@ static size_t law_size(const fedge_synthetic_spec *spec)
 }
 
 /* The node before place [at] of [side], and in *share how far behind it, in parts of ONE. */
-static uint32_t node_of(uint32_t at, uint32_t side, uint32_t *share)
+static uint32_t node_of(uint32_t at, uint32_t side, uint32_t *weight)
 {
     const uint32_t place = at * (NODES - 1) * ONE / side; /* below (NODES - 1) · ONE */
-    *share = place % ONE;
+    *weight = place % ONE;
     return place / ONE;
 }
 
@@ -102,7 +102,7 @@ static int32_t draw_move(uint32_t side, fedge_rng *rng)
 }
 
 /* Where what comes to [at] was; the border goes on outside. */
-static uint32_t place_before(uint32_t at, int32_t move, uint32_t side)
+static uint32_t source_of(uint32_t at, int32_t move, uint32_t side)
 {
     const int32_t from = (int32_t)at - move;
     return from < 0 ? 0 : from >= (int32_t)side ? side - 1 : (uint32_t)from;
@@ -119,9 +119,9 @@ static double example(const fedge_synthetic_spec *spec, void *law, fedge_rng *rn
     uint8_t *out = values;
     for (uint32_t c = 0; c < channels; c++, plane += (size_t)height * width) {
         for (uint32_t y = 0; y < height; y++) {
-            const uint8_t *row = plane + (size_t)place_before(y, down, height) * width;
+            const uint8_t *row = plane + (size_t)source_of(y, down, height) * width;
             for (uint32_t x = 0; x < width; x++) {
-                const int32_t grey = row[place_before(x, right, width)] - MIDDLE;
+                const int32_t grey = row[source_of(x, right, width)] - MIDDLE;
                 const int32_t value = MIDDLE + grey * contrast / ONE + draw_noise(rng);
                 *out++ = (uint8_t)(value < 0 ? 0 : value > UINT8_MAX ? UINT8_MAX : value);
             }

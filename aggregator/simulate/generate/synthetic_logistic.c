@@ -48,24 +48,25 @@ static double example(const fedge_synthetic_spec *spec, void *law, fedge_rng *rn
 {
     const uint32_t features = spec->shape[0], labels = spec->num_labels;
     const double *w = law, *b = w + (size_t)labels * features;
-    double *share = (double *)law + (size_t)labels * (features + 1), largest = -INFINITY, sum = 0.0;
+    double *weight = (double *)law + (size_t)labels * (features + 1), largest = -INFINITY,
+           sum = 0.0;
     float *x = values;
     for (uint32_t j = 0; j < features; j++)
         x[j] = (float)fedge_synthetic_normal(rng);
     for (uint32_t c = 0; c < labels; c++, w += features) {
-        share[c] = b[c];
+        weight[c] = b[c];
         for (uint32_t j = 0; j < features; j++)
-            share[c] += w[j] * (double)x[j];
-        largest = share[c] > largest ? share[c] : largest;
+            weight[c] += w[j] * (double)x[j];
+        largest = weight[c] > largest ? weight[c] : largest;
     }
     for (uint32_t c = 0; c < labels; c++) {
-        share[c] = fedge_synthetic_exp(share[c] - largest);
-        sum += share[c];
+        weight[c] = fedge_synthetic_exp(weight[c] - largest);
+        sum += weight[c];
     }
     double left = sum * fedge_rng_double(rng);
     uint32_t drawn = 0;
-    while (drawn + 1 < labels && left >= share[drawn])
-        left -= share[drawn++];
+    while (drawn + 1 < labels && left >= weight[drawn])
+        left -= weight[drawn++];
     *label = (int32_t)drawn;
     return 1.0 / sum; /* the largest share is exp(0) */
 }

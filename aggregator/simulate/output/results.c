@@ -18,7 +18,7 @@
 #include "edge/core/os.h"
 #include "secure/crypto/sha256.h"
 
-#define SAVE_SHARE 20u /* checkpoints take at most a 20th of the time */
+#define SAVE_PAUSE 20u /* checkpoints take at most a 20th of the time */
 #define NO_RUN "00000000000000000000000000000000"
 
 static fedge_status write_file(const fedge_results *results, const char *name, const void *data,
@@ -32,9 +32,9 @@ static fedge_status write_file(const fedge_results *results, const char *name, c
 /* ---- the folder ------------------------------------------------------------------------------ */
 
 /* The contents of the folder's [name], malloc'ed, with a NUL behind them. */
-static fedge_status read_own(const fedge_results *results, const char *name,
-                             char path[FEDGE_MAX_PATH], uint8_t **text, size_t *size,
-                             fedge_error *err)
+static fedge_status read_file(const fedge_results *results, const char *name,
+                              char path[FEDGE_MAX_PATH], uint8_t **text, size_t *size,
+                              fedge_error *err)
 {
     FEDGE_TRY(fedge_path_join(results->dir, name, path, err));
     return fedge_os_read_file(path, FEDGE_JOB_MAX_SIZE, text, size, err);
@@ -46,7 +46,7 @@ static fedge_status check_same_job(const fedge_results *results, const char *job
     char path[FEDGE_MAX_PATH];
     uint8_t *found = NULL;
     size_t size = 0;
-    FEDGE_TRY(read_own(results, "job.json", path, &found, &size, err));
+    FEDGE_TRY(read_file(results, "job.json", path, &found, &size, err));
     const bool same = size == job_size && memcmp(found, job_text, size) == 0;
     free(found);
     return same ? FEDGE_OK
@@ -59,7 +59,7 @@ static fedge_status check_same_settings(const fedge_results *results, const char
     char path[FEDGE_MAX_PATH];
     uint8_t *found = NULL;
     size_t size = 0;
-    FEDGE_TRY(read_own(results, "simulation.json", path, &found, &size, err));
+    FEDGE_TRY(read_file(results, "simulation.json", path, &found, &size, err));
     const fedge_status status = fedge_settings_check(path, (const char *)found, settings, err);
     free(found);
     return status;
@@ -121,7 +121,7 @@ static fedge_status remove_leftover(void *user, const char *name, fedge_error *e
  * where the other had not come to its place. */
 static fedge_status tidy_checkpoint(void *user, const char *name, fedge_error *err)
 {
-    char path[FEDGE_MAX_PATH], place[FEDGE_MAX_PATH], suffix[16];
+    char path[FEDGE_MAX_PATH], original[FEDGE_MAX_PATH], suffix[16];
     unsigned round;
     const bool built = sscanf(name, "round-%6u.%15s", &round, suffix) == 2 ||
                        sscanf(name, "variates-%6u.%15s", &round, suffix) == 2;
@@ -129,10 +129,10 @@ static fedge_status tidy_checkpoint(void *user, const char *name, fedge_error *e
     if (!old && !(built && (strcmp(suffix, "new") == 0 || strcmp(suffix, "bin.new") == 0)))
         return FEDGE_OK;
     FEDGE_TRY(fedge_path_join(user, name, path, err));
-    memcpy(place, path, sizeof(place));
-    place[strlen(place) - strlen(".old")] = '\0';
-    return old && !fedge_os_exists(place) ? fedge_os_rename(path, place, err)
-                                          : fedge_os_remove_tree(path, err);
+    memcpy(original, path, sizeof(original));
+    original[strlen(original) - strlen(".old")] = '\0';
+    return old && !fedge_os_exists(original) ? fedge_os_rename(path, original, err)
+                                             : fedge_os_remove_tree(path, err);
 }
 
 /* What a program that was killed has left half written. */
@@ -478,9 +478,9 @@ tried:
         remove_half_built(results, state.rounds_closed);
     }
     results->checkpoint_ms = fedge_os_monotonic_ms();
-    const uint64_t rest_ms = SAVE_SHARE * (results->checkpoint_ms - start_ms);
+    const uint64_t pause_ms = SAVE_PAUSE * (results->checkpoint_ms - start_ms);
     results->interval_ms =
-        rest_ms > FEDGE_RESULTS_CHECKPOINT_MS ? rest_ms : FEDGE_RESULTS_CHECKPOINT_MS;
+        pause_ms > FEDGE_RESULTS_CHECKPOINT_MS ? pause_ms : FEDGE_RESULTS_CHECKPOINT_MS;
     return status;
 }
 
@@ -531,7 +531,7 @@ static fedge_status save_model(fedge_results *results, fedge_simulation *simulat
 }
 
 /* What an earlier end has told is not so any more once a phase follows, whatever ends these. */
-static fedge_status remove_told(fedge_results *results, fedge_error *err)
+static fedge_status remove_summary(fedge_results *results, fedge_error *err)
 {
     static const char *const told[] = {"summary.json", "rounds.svg"};
     for (size_t i = 0; i < sizeof(told) / sizeof(told[0]); i++) {
@@ -567,7 +567,7 @@ fedge_status fedge_results_round(fedge_results *results, fedge_simulation *simul
     fedge_status status;
     FEDGE_TRY_OR(fedge_round_summary_write(summary, &line, err), written);
     if (!results->goes_on)
-        FEDGE_TRY_OR(remove_told(results, err), written);
+        FEDGE_TRY_OR(remove_summary(results, err), written);
     status = fedge_round_log_append(&results->log, summary->round, summary->kind,
                                     (const char *)line.data, err);
 written:
@@ -578,9 +578,9 @@ written:
     return age_ms >= results->interval_ms ? save_model(results, simulation, false, err) : FEDGE_OK;
 }
 
-fedge_status fedge_results_tell(const fedge_results *results,
-                                const fedge_final_evaluation *final_evaluation, const char *ending,
-                                fedge_error *err)
+fedge_status fedge_results_write_summary(const fedge_results *results,
+                                         const fedge_final_evaluation *final_evaluation,
+                                         const char *ending, fedge_error *err)
 {
     char log[FEDGE_MAX_PATH], picture[FEDGE_MAX_PATH], *text = NULL;
     char title[FEDGE_MAX_JOB_NAME + FEDGE_PARTITION_MAX_TEXT + 64];
@@ -609,7 +609,7 @@ fedge_status fedge_results_finish(fedge_results *results, fedge_simulation *simu
                                        : FEDGE_OK;
     }
     FEDGE_TRY(save_model(results, simulation, true, err));
-    return fedge_results_tell(results, final_evaluation, ending, err);
+    return fedge_results_write_summary(results, final_evaluation, ending, err);
 }
 
 /* ---- after a failure ------------------------------------------------------------------------- */
@@ -663,7 +663,8 @@ void fedge_results_fail(fedge_results *results, fedge_simulation *simulation,
     fedge_error second; /* what failed first is what is told */
     if (results->dir[0]) {
         const fedge_status saved = save_last(results, simulation, &second);
-        const fedge_status told = fedge_results_tell(results, final_evaluation, "failed", &second);
+        const fedge_status told =
+            fedge_results_write_summary(results, final_evaluation, "failed", &second);
         (void)saved;
         (void)told;
     }

@@ -82,9 +82,9 @@ FEDGE_MUST_USE fedge_status fedge_results_round(fedge_results *results,
                                                 fedge_error *err);
 
 /* Picture and summary of the rounds so far; the model may be between two of them. */
-FEDGE_MUST_USE fedge_status fedge_results_tell(const fedge_results *results,
-                                               const fedge_final_evaluation *final_evaluation,
-                                               const char *ending, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_results_write_summary(
+    const fedge_results *results, const fedge_final_evaluation *final_evaluation,
+    const char *ending, fedge_error *err);
 
 /* The run is over, or was interrupted: checkpoint, model, picture, summary. Where a checkpoint has
  * no room nothing is left of it, and the model is written if that has. */

@@ -34,10 +34,10 @@ static void reach_targets(fedge_run_summary *run_summary, uint32_t round, double
 {
     for (uint32_t i = 0; i < run_summary->num_targets; i++) {
         if (isnan(run_summary->reached[i]) && accuracy >= run_summary->targets[i]) {
-            const double share =
+            const double fraction =
                 isnan(best) ? 1.0 : (run_summary->targets[i] - best) / (accuracy - best);
             run_summary->reached[i] = (double)run_summary->evaluated +
-                                      share * ((double)round - (double)run_summary->evaluated);
+                                      fraction * ((double)round - (double)run_summary->evaluated);
         }
     }
 }
@@ -145,7 +145,7 @@ static bool add_targets(cJSON *json, const fedge_run_summary *run_summary)
     return made;
 }
 
-static double share_of(const uint64_t counts[FEDGE_SPEED_QUANTILES], uint32_t at)
+static double fraction_of(const uint64_t counts[FEDGE_SPEED_QUANTILES], uint32_t at)
 {
     double sum = 0.0;
     for (uint32_t i = 0; i < FEDGE_SPEED_QUANTILES; i++)
@@ -162,10 +162,10 @@ static bool add_inclusion(cJSON *json, const fedge_run_summary *run_summary)
     made = list != NULL;
     for (uint32_t i = 0; i < FEDGE_SPEED_QUANTILES && made; i++) {
         cJSON *one = cJSON_CreateObject();
-        made =
-            cJSON_AddItemToArray(list, one) &&
-            cJSON_AddNumberToObject(one, "asked", share_of(run_summary->asked_by_speed, i)) &&
-            cJSON_AddNumberToObject(one, "reported", share_of(run_summary->reported_by_speed, i));
+        made = cJSON_AddItemToArray(list, one) &&
+               cJSON_AddNumberToObject(one, "asked", fraction_of(run_summary->asked_by_speed, i)) &&
+               cJSON_AddNumberToObject(one, "reported",
+                                       fraction_of(run_summary->reported_by_speed, i));
     }
     return made;
 }

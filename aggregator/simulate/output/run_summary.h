@@ -28,12 +28,12 @@ typedef struct fedge_simulation_settings {
     uint32_t num_validation;    /* examples set apart, by the split or a division from a file */
     uint32_t num_rounds;
     uint32_t evaluate_every; /* rounds from one evaluation to the next */
-    bool draws_turns;        /* who is first of several matters, and is drawn */
+    bool draws_ties;         /* who is first of several matters, and is drawn */
     /* Of what a run that writes into a folder read: fedge_dataset_crc32. */
     bool has_data_sum, has_test_sum;
     uint32_t data_sum, test_sum;
-    const char *attack; /* as --attack has it; NULL: none */
-    const char *engine; /* what trains, unless it is the CPU; NULL: that */
+    const char *attack;  /* as --attack has it; NULL: none */
+    const char *backend; /* what trains, unless it is the CPU; NULL: that */
     fedge_client_profiles_settings profiles;
 } fedge_simulation_settings;
 

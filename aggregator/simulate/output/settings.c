@@ -93,10 +93,10 @@ fedge_status fedge_settings_text(const fedge_simulation_settings *settings, char
     fedge_status status = made ? add_profiles(json, &settings->profiles, err)
                                : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the settings");
     if (status == FEDGE_OK)
-        status = add_text(json, "engine", settings->engine, NULL, err);
+        status = add_text(json, "engine", settings->backend, NULL, err);
     if (status == FEDGE_OK)
         status = add_text(json, "attack", settings->attack, NULL, err);
-    if (status == FEDGE_OK && settings->draws_turns)
+    if (status == FEDGE_OK && settings->draws_ties)
         status = add_text(json, "first_of_equals", "drawn", NULL, err);
     *text = status == FEDGE_OK ? cJSON_PrintUnformatted(json) : NULL;
     cJSON_Delete(json);

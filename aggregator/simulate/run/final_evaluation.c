@@ -85,7 +85,7 @@ static fedge_status plan_work(workload *work, fedge_final_evaluation *to, const 
     for (uint32_t i = 0; i < count; i++) {
         work->sets[work->num_sets++] = (fedge_evaluation_set){
             .view = own_examples(client_data, clients[i], to->clients.held_out),
-            .own = fedge_plan_is_personal(plan) || fedge_plan_chooses(plan),
+            .personal = fedge_plan_is_personal(plan) || fedge_plan_chooses(plan),
             .client = clients[i]};
         work->num_clients++;
     }
@@ -115,9 +115,9 @@ static fedge_status measure_clients(fedge_client_accuracies *to, const workload 
         return FEDGE_OK;
     uint64_t *correct = malloc(count * sizeof(*correct));
     uint32_t *examples = malloc(count * sizeof(*examples));
-    double *room = malloc(count * sizeof(*room));
+    double *scratch = malloc(count * sizeof(*scratch));
     bool diverged = false;
-    fedge_status status = correct && examples && room
+    fedge_status status = correct && examples && scratch
                               ? FEDGE_OK
                               : fedge_fail(err, FEDGE_NO_MEMORY,
                                            "no memory for %" PRIu32 " clients' accuracies", count);
@@ -127,10 +127,10 @@ static fedge_status measure_clients(fedge_client_accuracies *to, const workload 
         diverged = diverged || isnan(sets[i].loss);
     }
     if (status == FEDGE_OK && !diverged)
-        fedge_client_accuracies_measure(to, correct, examples, count, room);
+        fedge_client_accuracies_measure(to, correct, examples, count, scratch);
     free(correct);
     free(examples);
-    free(room);
+    free(scratch);
     return status;
 }
 
@@ -166,7 +166,7 @@ void fedge_final_evaluation_fini(fedge_final_evaluation *final_evaluation)
  */
 
 fedge_status fedge_backdoor_measure(fedge_simulation *simulation, fedge_dataset *test_set,
-                                    double *share, fedge_error *err)
+                                    double *fraction, fedge_error *err)
 {
     const uint32_t count = fedge_dataset_size(test_set);
     const int32_t *labels = fedge_dataset_labels(test_set);
@@ -182,7 +182,7 @@ fedge_status fedge_backdoor_measure(fedge_simulation *simulation, fedge_dataset 
         others += labels[i] != FEDGE_BACKDOOR_LABEL;
         taken_in += labels[i] != FEDGE_BACKDOOR_LABEL && set.predicted[i] == FEDGE_BACKDOOR_LABEL;
     }
-    *share = others > 0 ? (double)taken_in / others : NAN;
+    *fraction = others > 0 ? (double)taken_in / others : NAN;
     free(set.predicted);
     return status == FEDGE_CANCELLED ? FEDGE_OK : status;
 }

@@ -37,9 +37,9 @@ void fedge_final_evaluation_fini(fedge_final_evaluation *final_evaluation); /* a
 /* What a backdoor has reached: the share of the test set's examples of other classes that the
  * present model takes for the backdoor's once they have its mark; NaN when it is not known. All of
  * [test_set], which is the simulation's, has the mark from then on, so it is the last evaluation,
- * and by an engine that reads the set where it lies ("cpu"). FEDGE_NO_MEMORY. */
+ * and by a backend that reads the set where it lies ("cpu"). FEDGE_NO_MEMORY. */
 FEDGE_MUST_USE fedge_status fedge_backdoor_measure(fedge_simulation *simulation,
-                                                   fedge_dataset *test_set, double *share,
+                                                   fedge_dataset *test_set, double *fraction,
                                                    fedge_error *err);
 
 #endif

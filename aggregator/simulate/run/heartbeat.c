@@ -15,10 +15,10 @@ static const uint8_t ALIVE = 1, LAST = 2;
 /* What is on its way to another rank; NULL: nothing. */
 typedef struct peer {
     void *alive, *last;
-    bool was_told; /* the last word */
+    bool said_end; /* the last word */
 } peer;
 
-struct fedge_beats {
+struct fedge_heartbeat {
     fedge_collective own;
     fedge_ranks_watch watch;
     pthread_t thread;
@@ -35,23 +35,23 @@ struct fedge_beats {
     uint64_t next_ms; /* of the next beat */
 };
 
-static bool is_peer(const fedge_beats *self, uint32_t rank)
+static bool is_peer(const fedge_heartbeat *self, uint32_t rank)
 {
     return rank != self->own.rank && (rank == 0 || self->own.rank == 0);
 }
 
-static bool is_sent(const fedge_beats *self, void **sending)
+static bool is_sent(const fedge_heartbeat *self, void **sending)
 {
     if (*sending && fedge_collective_is_done(&self->own, *sending))
         *sending = NULL;
     return !*sending;
 }
 
-static void beat(fedge_beats *self, uint64_t now_ms)
+static void beat(fedge_heartbeat *self, uint64_t now_ms)
 {
     if (now_ms < self->next_ms)
         return;
-    self->next_ms = now_ms + FEDGE_BEATS_EVERY_MS;
+    self->next_ms = now_ms + FEDGE_HEARTBEAT_EVERY_MS;
     for (uint32_t rank = 0; rank < self->own.num_ranks; rank++) {
         peer *to = &self->peers[rank];
         /* Without memory for one the next one is in time. */
@@ -61,24 +61,24 @@ static void beat(fedge_beats *self, uint64_t now_ms)
 }
 
 /* Whether all have it. Nothing follows it. */
-static bool say_last(fedge_beats *self)
+static bool say_last(fedge_heartbeat *self)
 {
     bool said = true;
     for (uint32_t rank = 0; rank < self->own.num_ranks; rank++) {
         peer *to = &self->peers[rank];
         if (!is_peer(self, rank))
             continue;
-        if (!to->was_told) {
+        if (!to->said_end) {
             to->last = fedge_collective_begin_send(&self->own, &LAST, sizeof(LAST), rank);
-            to->was_told = to->last != NULL;
+            to->said_end = to->last != NULL;
         }
         said = is_sent(self, &to->alive) && said;
-        said = is_sent(self, &to->last) && to->was_told && said;
+        said = is_sent(self, &to->last) && to->said_end && said;
     }
     return said;
 }
 
-static bool hear(fedge_beats *self)
+static bool hear(fedge_heartbeat *self)
 {
     size_t size = 0;
     if (!self->reading && fedge_collective_probe(&self->own, &self->from, &size)) {
@@ -97,7 +97,7 @@ static bool hear(fedge_beats *self)
     return true;
 }
 
-static bool nap(fedge_beats *self, bool ending)
+static bool nap(fedge_heartbeat *self, bool ending)
 {
     pthread_mutex_lock(&self->mutex);
     if (ending || !self->ends)
@@ -109,7 +109,7 @@ static bool nap(fedge_beats *self, bool ending)
 
 static void *run(void *arg)
 {
-    fedge_beats *self = arg;
+    fedge_heartbeat *self = arg;
     const uint32_t others = self->own.rank == 0 ? self->own.num_ranks - 1 : 1;
     bool ending = false;
     fedge_os_name_thread("beats");
@@ -124,7 +124,7 @@ static void *run(void *arg)
     }
 }
 
-static fedge_status start(fedge_beats *self, fedge_ranks_stuck_fn stuck, void *user,
+static fedge_status start(fedge_heartbeat *self, fedge_ranks_stuck_fn stuck, void *user,
                           fedge_error *err)
 {
     self->peers = calloc(self->own.num_ranks, sizeof(*self->peers));
@@ -140,7 +140,7 @@ static fedge_status start(fedge_beats *self, fedge_ranks_stuck_fn stuck, void *u
                   : FEDGE_OK;
 }
 
-static void free_beats(fedge_beats *self)
+static void free_heartbeat(fedge_heartbeat *self)
 {
     fedge_ranks_watch_fini(&self->watch);
     pthread_cond_destroy(&self->changed);
@@ -149,13 +149,13 @@ static void free_beats(fedge_beats *self)
     free(self);
 }
 
-fedge_status fedge_beats_new(const fedge_collective *collective, fedge_ranks_stuck_fn stuck,
-                             void *user, fedge_beats **beats, fedge_error *err)
+fedge_status fedge_heartbeat_new(const fedge_collective *collective, fedge_ranks_stuck_fn stuck,
+                                 void *user, fedge_heartbeat **heartbeat, fedge_error *err)
 {
-    *beats = NULL;
+    *heartbeat = NULL;
     if (fedge_collective_is_alone(collective))
         return FEDGE_OK;
-    fedge_beats *fresh = calloc(1, sizeof(*fresh));
+    fedge_heartbeat *fresh = calloc(1, sizeof(*fresh));
     if (!fresh)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for beats between ranks");
     fedge_condition_init(&fresh->changed);
@@ -164,21 +164,21 @@ fedge_status fedge_beats_new(const fedge_collective *collective, fedge_ranks_stu
     if (status == FEDGE_OK)
         status = start(fresh, stuck, user, err);
     if (status == FEDGE_OK)
-        *beats = fresh;
+        *heartbeat = fresh;
     else
-        free_beats(fresh);
+        free_heartbeat(fresh);
     return status;
 }
 
-void fedge_beats_end(fedge_beats *beats)
+void fedge_heartbeat_end(fedge_heartbeat *heartbeat)
 {
-    if (!beats)
+    if (!heartbeat)
         return;
-    pthread_mutex_lock(&beats->mutex);
-    beats->ends = true;
-    pthread_cond_signal(&beats->changed);
-    pthread_mutex_unlock(&beats->mutex);
-    (void)pthread_join(beats->thread, NULL);
-    fedge_collective_close(&beats->own);
-    free_beats(beats);
+    pthread_mutex_lock(&heartbeat->mutex);
+    heartbeat->ends = true;
+    pthread_cond_signal(&heartbeat->changed);
+    pthread_mutex_unlock(&heartbeat->mutex);
+    (void)pthread_join(heartbeat->thread, NULL);
+    fedge_collective_close(&heartbeat->own);
+    free_heartbeat(heartbeat);
 }

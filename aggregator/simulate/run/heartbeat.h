@@ -13,18 +13,18 @@
 #include "aggregator/threads/ranks_watch.h"
 #include "edge/core/status.h"
 
-#define FEDGE_BEATS_EVERY_MS 1000u
+#define FEDGE_HEARTBEAT_EVERY_MS 1000u
 
-typedef struct fedge_beats fedge_beats;
+typedef struct fedge_heartbeat fedge_heartbeat;
 
 /* All ranks call this. [stuck] is called on another thread, and ends all ranks. Alone *beats is
  * NULL. A failure of one rank is none of the others', which would wait for it in
- * fedge_beats_end: fedge_collective_abort. */
-FEDGE_MUST_USE fedge_status fedge_beats_new(const fedge_collective *collective,
-                                            fedge_ranks_stuck_fn stuck, void *user,
-                                            fedge_beats **beats, fedge_error *err);
+ * fedge_heartbeat_end: fedge_collective_abort. */
+FEDGE_MUST_USE fedge_status fedge_heartbeat_new(const fedge_collective *collective,
+                                                fedge_ranks_stuck_fn stuck, void *user,
+                                                fedge_heartbeat **heartbeat, fedge_error *err);
 /* This rank has nothing more to do; returns when rank 0, or on rank 0 all others, have nothing more
  * either. NULL is fine. */
-void fedge_beats_end(fedge_beats *beats);
+void fedge_heartbeat_end(fedge_heartbeat *heartbeat);
 
 #endif

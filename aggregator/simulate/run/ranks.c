@@ -15,7 +15,7 @@ size_t fedge_ranks_task_bytes(const fedge_collective *collective)
 {
     return fedge_collective_is_alone(collective)
                ? 0
-               : sizeof(ranks_task) + sizeof(fedge_trainer_engine_task) +
+               : sizeof(ranks_task) + sizeof(fedge_sim_backend_task) +
                      sizeof(fedge_placement_work) + sizeof(uint32_t);
 }
 
@@ -34,7 +34,7 @@ fedge_status ranks_deal(const fedge_sim_ranks *self, const ranks_task *tasks, ui
 }
 
 /* Where a task's examples are, and what it needs. */
-static void describe_test(const fedge_sim_ranks *self, const fedge_trainer_engine_task *task,
+static void describe_test(const fedge_sim_ranks *self, const fedge_sim_backend_task *task,
                           ranks_task *sent)
 {
     const fedge_client_data *data = self->config.client_data;
@@ -47,34 +47,35 @@ static void describe_test(const fedge_sim_ranks *self, const fedge_trainer_engin
     sent->work.client =
         sent->work.tests ? FEDGE_PLACEMENT_ANYONE : fedge_client_data_client_at(data, sent->first);
     sent->work.size = task->view.count;
-    sent->work.is_at_home = self->keeps && task->own;
+    sent->work.is_at_home = self->has_states && task->personal;
 }
 
-static void describe_task(const fedge_sim_ranks *self, const fedge_trainer_engine_task *task,
+static void describe_task(const fedge_sim_ranks *self, const fedge_sim_backend_task *task,
                           ranks_task *sent)
 {
     const fedge_client_data *data = self->config.client_data;
-    const bool trains = task->work == FEDGE_TRAINER_ENGINE_TRAIN;
+    const bool trains = task->work == FEDGE_SIM_BACKEND_TRAIN;
     sent->task = *task;
-    if (task->work == FEDGE_TRAINER_ENGINE_TEST) {
+    if (task->work == FEDGE_SIM_BACKEND_TEST) {
         describe_test(self, task, sent);
         return;
     }
     const fedge_view view = trains ? fedge_client_data_train(data, task->client)
                                    : fedge_client_data_held_out(data, task->client);
-    sent->work = (fedge_placement_work){.client = task->client,
-                                        .is_at_home = self->keeps && (trains || task->own),
-                                        .size = view.count};
+    sent->work =
+        (fedge_placement_work){.client = task->client,
+                               .is_at_home = self->has_states && (trains || task->personal),
+                               .size = view.count};
 }
 
 /* ---- work ------------------------------------------------------------------------------------ */
 
 /* What one run of tasks takes besides them. */
 typedef struct shared_run {
-    ranks_task *sent;                   /* (num_tasks) */
-    fedge_trainer_engine_task *results; /* (num_tasks): of one rank */
-    uint32_t *rank_of;                  /* (num_tasks) */
-    fedge_buffer state;                 /* the strategy's */
+    ranks_task *sent;                /* (num_tasks) */
+    fedge_sim_backend_task *results; /* (num_tasks): of one rank */
+    uint32_t *rank_of;               /* (num_tasks) */
+    fedge_buffer state;              /* the strategy's */
 } shared_run;
 
 static void free_run(shared_run *run)
@@ -85,7 +86,7 @@ static void free_run(shared_run *run)
     fedge_buffer_fini(&run->state);
 }
 
-static fedge_status make_run(const fedge_sim_ranks *self, const fedge_trainer_engine_task *tasks,
+static fedge_status make_run(const fedge_sim_ranks *self, const fedge_sim_backend_task *tasks,
                              uint32_t num_tasks, shared_run *run, fedge_error *err)
 {
     const fedge_global_model *global = self->config.global;
@@ -98,17 +99,17 @@ static fedge_status make_run(const fedge_sim_ranks *self, const fedge_trainer_en
     for (uint32_t i = 0; i < num_tasks; i++)
         describe_task(self, &tasks[i], &run->sent[i]);
     FEDGE_TRY(ranks_deal(self, run->sent, num_tasks, run->rank_of, err));
-    return !self->is_told && global->strategy->told
+    return !self->has_sent_model && global->strategy->told
                ? global->strategy->save(global->strategy_state, &run->state, err)
                : FEDGE_OK;
 }
 
-static void tell(const fedge_sim_ranks *self, ranks_command *command)
+static void send_command(const fedge_sim_ranks *self, ranks_command *command)
 {
     fedge_collective_broadcast(self->collective, command, sizeof(*command), 0);
 }
 
-static void tell_run(fedge_sim_ranks *self, shared_run *run, uint32_t round,
+static void send_run(fedge_sim_ranks *self, shared_run *run, uint32_t round,
                      const int8_t *bounds_log2, uint32_t num_tasks)
 {
     const fedge_plan *plan = &self->config.job->plan;
@@ -118,11 +119,11 @@ static void tell_run(fedge_sim_ranks *self, shared_run *run, uint32_t round,
                              .state_size = run->state.size,
                              /* Only if it has moved since the others had it: a round trains and
                               * evaluates on one model. */
-                             .has_model = !self->is_told,
+                             .has_model = !self->has_sent_model,
                              .has_bounds = bounds_log2 != NULL};
     if (bounds_log2)
         memcpy(command.bounds_log2, bounds_log2, plan->sent.schema.num_tensors);
-    tell(self, &command);
+    send_command(self, &command);
     const fedge_collective *all = self->collective;
     if (command.has_model) {
         fedge_collective_broadcast(all, self->config.global->values,
@@ -130,11 +131,11 @@ static void tell_run(fedge_sim_ranks *self, shared_run *run, uint32_t round,
         fedge_collective_broadcast(all, run->state.data, run->state.size, 0);
     }
     fedge_collective_broadcast(all, run->sent, num_tasks * sizeof(*run->sent), 0);
-    self->is_told = true;
+    self->has_sent_model = true;
 }
 
 /* What came of a task, but for where it lies. */
-static void take_result(fedge_trainer_engine_task *task, const fedge_trainer_engine_task *result)
+static void take_result(fedge_sim_backend_task *task, const fedge_sim_backend_task *result)
 {
     const fedge_view view = task->view;
     int32_t *predicted = task->predicted;
@@ -143,8 +144,8 @@ static void take_result(fedge_trainer_engine_task *task, const fedge_trainer_eng
     task->predicted = predicted;
 }
 
-static void hear(const fedge_sim_ranks *self, uint32_t rank, shared_run *run,
-                 fedge_trainer_engine_task *tasks, uint32_t num_tasks)
+static void receive(const fedge_sim_ranks *self, uint32_t rank, shared_run *run,
+                    fedge_sim_backend_task *tasks, uint32_t num_tasks)
 {
     uint32_t count = 0, next = 0;
     for (uint32_t i = 0; i < num_tasks; i++)
@@ -161,9 +162,9 @@ static void hear(const fedge_sim_ranks *self, uint32_t rank, shared_run *run,
     }
 }
 
-/* As the engine's run; the state is the ranks. */
+/* As the backend's run; the state is the ranks. */
 static void run_shared(void *state, uint32_t round, const int8_t *bounds_log2,
-                       fedge_trainer_engine_task *tasks, uint32_t num_tasks)
+                       fedge_sim_backend_task *tasks, uint32_t num_tasks)
 {
     fedge_sim_ranks *self = state;
     shared_run run;
@@ -177,74 +178,74 @@ static void run_shared(void *state, uint32_t round, const int8_t *bounds_log2,
         free_run(&run);
         return;
     }
-    tell_run(self, &run, round, bounds_log2, num_tasks);
+    send_run(self, &run, round, bounds_log2, num_tasks);
     uint32_t count = 0, next = 0;
     for (uint32_t i = 0; i < num_tasks; i++) {
         if (run.rank_of[i] == 0)
             run.results[count++] = tasks[i];
     }
     /* Before the others are heard, which are at work meanwhile. */
-    fedge_trainer_engine_run(&self->own, round, bounds_log2, run.results, count);
+    fedge_sim_backend_run(&self->local, round, bounds_log2, run.results, count);
     for (uint32_t i = 0; i < num_tasks; i++) {
         if (run.rank_of[i] == 0)
             take_result(&tasks[i], &run.results[next++]);
     }
     for (uint32_t rank = 1; rank < self->collective->num_ranks; rank++)
-        hear(self, rank, &run, tasks, num_tasks);
+        receive(self, rank, &run, tasks, num_tasks);
     free_run(&run);
 }
 
 static void close_shared(void *state)
 {
     fedge_sim_ranks *self = state;
-    fedge_trainer_engine_close(&self->own);
+    fedge_sim_backend_close(&self->local);
 }
 
 static uint64_t bytes_per_thread(const void *state)
 {
     const fedge_sim_ranks *self = state;
-    return self->own.ops ? self->own.ops->bytes_per_thread(self->own.state) : 0;
+    return self->local.ops ? self->local.ops->bytes_per_thread(self->local.state) : 0;
 }
 
 static void describe(const void *state, char *text, size_t size)
 {
     const fedge_sim_ranks *self = state;
-    self->own.ops->describe(self->own.state, text, size);
+    self->local.ops->describe(self->local.state, text, size);
 }
 
 /* ---- rounds ---------------------------------------------------------------------------------- */
 
 void fedge_sim_ranks_moved(fedge_sim_ranks *ranks)
 {
-    ranks->is_told = false;
+    ranks->has_sent_model = false;
 }
 
 fedge_status fedge_sim_ranks_join(fedge_sim_ranks *ranks, fedge_error *err)
 {
     if (!ranks->collective)
         return FEDGE_OK;
-    tell(ranks, &(ranks_command){.kind = RANKS_JOIN});
+    send_command(ranks, &(ranks_command){.kind = RANKS_JOIN});
     /* The step that follows moves the model. */
-    ranks->is_told = false;
+    ranks->has_sent_model = false;
     return fedge_distributed_join(&ranks->config.global->accumulator, FEDGE_OK, err);
 }
 
-void fedge_sim_ranks_keep(fedge_sim_ranks *ranks, uint32_t round)
+void fedge_sim_ranks_commit(fedge_sim_ranks *ranks, uint32_t round)
 {
     if (ranks->collective)
-        tell(ranks, &(ranks_command){.kind = RANKS_KEEP, .round = round});
+        send_command(ranks, &(ranks_command){.kind = RANKS_COMMIT, .round = round});
 }
 
 void fedge_sim_ranks_drop(fedge_sim_ranks *ranks)
 {
     if (ranks->leads)
-        tell(ranks, &(ranks_command){.kind = RANKS_DROP});
+        send_command(ranks, &(ranks_command){.kind = RANKS_DROP});
 }
 
 /* ---- what clients keep ----------------------------------------------------------------------- */
 
 /* False: one could not be read there, or kept here, and is lost. */
-static bool collect_from(const fedge_sim_ranks *self, uint32_t rank, float *room)
+static bool collect_from(const fedge_sim_ranks *self, uint32_t rank, float *values)
 {
     fedge_client_states *states = self->config.states;
     uint32_t count = 0, sent = 0;
@@ -254,8 +255,9 @@ static bool collect_from(const fedge_sim_ranks *self, uint32_t rank, float *room
     for (uint32_t i = 0; i < count; i++) {
         uint32_t client = 0;
         fedge_collective_receive(self->collective, &client, sizeof(client), rank);
-        fedge_collective_receive(self->collective, room, states->num_values * sizeof(*room), rank);
-        whole = fedge_client_states_set(states, client, room, &err) == FEDGE_OK && whole;
+        fedge_collective_receive(self->collective, values, states->num_values * sizeof(*values),
+                                 rank);
+        whole = fedge_client_states_set(states, client, values, &err) == FEDGE_OK && whole;
     }
     fedge_collective_receive(self->collective, &sent, sizeof(sent), rank);
     return whole && sent;
@@ -263,18 +265,18 @@ static bool collect_from(const fedge_sim_ranks *self, uint32_t rank, float *room
 
 fedge_status fedge_sim_ranks_collect(fedge_sim_ranks *ranks, fedge_error *err)
 {
-    if (!ranks->collective || !ranks->keeps)
+    if (!ranks->collective || !ranks->has_states)
         return FEDGE_OK;
-    float *room = malloc(ranks->config.states->num_values * sizeof(*room));
+    float *values = malloc(ranks->config.states->num_values * sizeof(*values));
     /* What was lost once is nowhere any more: a rank sends only what has moved since it last sent,
      * so there is no second try. */
-    if (room && !ranks->lacks_kept) {
-        tell(ranks, &(ranks_command){.kind = RANKS_COLLECT});
+    if (values && !ranks->lost_states) {
+        send_command(ranks, &(ranks_command){.kind = RANKS_COLLECT});
         for (uint32_t rank = 1; rank < ranks->collective->num_ranks; rank++)
-            ranks->lacks_kept = !collect_from(ranks, rank, room) || ranks->lacks_kept;
+            ranks->lost_states = !collect_from(ranks, rank, values) || ranks->lost_states;
     }
-    const bool whole = room && !ranks->lacks_kept;
-    free(room);
+    const bool whole = values && !ranks->lost_states;
+    free(values);
     return whole ? FEDGE_OK
                  : fedge_fail(err, FEDGE_NO_MEMORY,
                               "no room for what the clients of other ranks keep: give rank 0 "
@@ -284,7 +286,7 @@ fedge_status fedge_sim_ranks_collect(fedge_sim_ranks *ranks, fedge_error *err)
 
 fedge_status fedge_sim_ranks_spread(fedge_sim_ranks *ranks, fedge_error *err)
 {
-    if (!ranks->collective || !ranks->keeps)
+    if (!ranks->collective || !ranks->has_states)
         return FEDGE_OK;
     const fedge_client_states *states = ranks->config.states;
     const size_t size = states->num_values * sizeof(float);
@@ -294,7 +296,7 @@ fedge_status fedge_sim_ranks_spread(fedge_sim_ranks *ranks, fedge_error *err)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for what clients keep");
     for (uint32_t i = 0; i < states->num_clients; i++)
         command.num_clients += fedge_client_states_has(states, i);
-    tell(ranks, &command);
+    send_command(ranks, &command);
     fedge_status status = FEDGE_OK;
     for (uint32_t i = 0; i < states->num_clients; i++) {
         if (fedge_client_states_has(states, i)) {
@@ -315,7 +317,7 @@ fedge_status fedge_sim_ranks_spread(fedge_sim_ranks *ranks, fedge_error *err)
 void fedge_sim_ranks_end(fedge_sim_ranks *ranks)
 {
     if (ranks->leads)
-        tell(ranks, &(ranks_command){.kind = RANKS_END});
+        send_command(ranks, &(ranks_command){.kind = RANKS_END});
     ranks->leads = false;
 }
 
@@ -325,9 +327,9 @@ void fedge_sim_ranks_lead(fedge_sim_ranks *ranks)
 }
 
 fedge_status fedge_sim_ranks_init(fedge_sim_ranks *ranks, const fedge_collective *collective,
-                                  const fedge_trainer_engine_config *config,
-                                  const fedge_accumulator_config *sums,
-                                  fedge_trainer_engine *engine, fedge_error *err)
+                                  const fedge_sim_backend_config *config,
+                                  const fedge_accumulator_config *sums, fedge_sim_backend *backend,
+                                  fedge_error *err)
 {
     *ranks = (fedge_sim_ranks){0};
     if (fedge_collective_is_alone(collective))
@@ -336,20 +338,20 @@ fedge_status fedge_sim_ranks_init(fedge_sim_ranks *ranks, const fedge_collective
                                      config->job->plan.sent.schema.num_elements, sums, err));
     *ranks = (fedge_sim_ranks){.collective = collective,
                                .config = *config,
-                               .keeps = fedge_plan_keeps(&config->job->plan),
-                               .own = *engine,
-                               .shared = *engine->ops};
+                               .has_states = fedge_plan_keeps(&config->job->plan),
+                               .local = *backend,
+                               .shared = *backend->ops};
     ranks->shared.run = run_shared;
     ranks->shared.close = close_shared;
     ranks->shared.bytes_per_thread = bytes_per_thread;
     ranks->shared.describe = describe;
-    *engine = (fedge_trainer_engine){.ops = &ranks->shared, .state = ranks};
+    *backend = (fedge_sim_backend){.ops = &ranks->shared, .state = ranks};
     if (config->client_data->placement)
         ranks->placement = *config->client_data->placement;
     ranks->loads = calloc(collective->num_ranks, sizeof(*ranks->loads));
-    if (collective->rank > 0 && ranks->keeps)
+    if (collective->rank > 0 && ranks->has_states)
         ranks->unsent = calloc(config->states->num_clients, sizeof(*ranks->unsent));
-    return ranks->loads && (collective->rank == 0 || !ranks->keeps || ranks->unsent)
+    return ranks->loads && (collective->rank == 0 || !ranks->has_states || ranks->unsent)
                ? FEDGE_OK
                : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the clients of a rank");
 }

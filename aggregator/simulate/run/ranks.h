@@ -1,6 +1,6 @@
 /* A simulation on several ranks (aggregator/reduce/collective.h).
  *
- * Rank 0 runs it: rounds, steps, results. The others serve: each has an engine, sums of its own,
+ * Rank 0 runs it: rounds, steps, results. The others serve: each has a backend, sums of its own,
  * and what its clients keep for the strategy. For each piece of work rank 0 tells them the model,
  * if it has moved, and the tasks; each does its share and sends back what came of it. Before a step
  * the sums of all are joined on rank 0.
@@ -22,13 +22,13 @@
 /* One that is all 0 is alone: then every call below returns at once. */
 typedef struct fedge_sim_ranks {
     const fedge_collective *collective; /* NULL: alone */
-    fedge_trainer_engine_config config; /* of the engine */
-    bool keeps;                         /* clients keep something for the strategy */
-    fedge_trainer_engine own;           /* of this rank */
-    fedge_trainer_engine_ops shared;    /* what the simulation takes for its engine on rank 0 */
-    bool is_told;                       /* rank 0: the others have the present model */
+    fedge_sim_backend_config config;    /* of the backend */
+    bool has_states;                    /* clients keep something for the strategy */
+    fedge_sim_backend local;            /* of this rank */
+    fedge_sim_backend_ops shared;       /* what the simulation takes for its backend on rank 0 */
+    bool has_sent_model;                /* rank 0: the others have the present model */
     bool leads;                         /* rank 0: the others serve */
-    bool lacks_kept;    /* rank 0: what a client keeps was lost for want of memory */
+    bool lost_states;   /* rank 0: what a client keeps was lost for want of memory */
     fedge_error failed; /* not on rank 0: why it can do no more work; FEDGE_OK: it can */
     bool *unsent; /* (num_clients), not on rank 0: what it keeps has moved since rank 0 had it */
     fedge_placement placement; /* config.client_data's, or all 0 */
@@ -38,15 +38,15 @@ typedef struct fedge_sim_ranks {
 /* Bytes that a task takes on its way between ranks. */
 size_t fedge_ranks_task_bytes(const fedge_collective *collective);
 
-/* Takes [*engine], which was opened with [config], and on rank 0 leaves in its place one that
+/* Takes [*backend], which was opened with [config], and on rank 0 leaves in its place one that
  * shares the work; the accumulator of config->global becomes one that joins, as [sums] say. Nothing
- * when [collective] is alone. FEDGE_NO_MEMORY. Not to be moved after; _fini after the engine's
+ * when [collective] is alone. FEDGE_NO_MEMORY. Not to be moved after; _fini after the backend's
  * close. */
 FEDGE_MUST_USE fedge_status fedge_sim_ranks_init(fedge_sim_ranks *ranks,
                                                  const fedge_collective *collective,
-                                                 const fedge_trainer_engine_config *config,
+                                                 const fedge_sim_backend_config *config,
                                                  const fedge_accumulator_config *sums,
-                                                 fedge_trainer_engine *engine, fedge_error *err);
+                                                 fedge_sim_backend *backend, fedge_error *err);
 void fedge_sim_ranks_fini(fedge_sim_ranks *ranks);
 
 /* Any rank but 0: does what rank 0 says until it says that all is done. What it fails in rank
@@ -62,7 +62,7 @@ void fedge_sim_ranks_moved(fedge_sim_ranks *ranks);
  * fedge_distributed_join. */
 FEDGE_MUST_USE fedge_status fedge_sim_ranks_join(fedge_sim_ranks *ranks, fedge_error *err);
 /* [round] has closed: the others' sums are 0, and what their clients keep has moved for good. */
-void fedge_sim_ranks_keep(fedge_sim_ranks *ranks, uint32_t round);
+void fedge_sim_ranks_commit(fedge_sim_ranks *ranks, uint32_t round);
 /* The open round is dropped: the others' sums are 0, and their clients keep what they kept. */
 void fedge_sim_ranks_drop(fedge_sim_ranks *ranks);
 /* Brings what clients keep from the others into config.states. FEDGE_NO_MEMORY. */

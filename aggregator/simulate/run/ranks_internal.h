@@ -8,7 +8,7 @@
 typedef enum ranks_command_kind {
     RANKS_RUN,     /* the model if it moved, tasks → results, classes */
     RANKS_JOIN,    /* → sums */
-    RANKS_KEEP,    /* of a round */
+    RANKS_COMMIT,  /* of a round */
     RANKS_DROP,    /* the open round */
     RANKS_COLLECT, /* → what clients keep and has moved */
     RANKS_SPREAD,  /* what all clients keep */
@@ -27,8 +27,8 @@ typedef struct ranks_command {
 
 /* A task as ranks send it to each other: the same program, so the same layout. */
 typedef struct ranks_task {
-    fedge_trainer_engine_task task; /* with [view], but for its count, and [predicted] of no
-                                     * meaning */
+    fedge_sim_backend_task task; /* with [view], but for its count, and [predicted] of no
+                                  * meaning */
     fedge_placement_work work;
     uint32_t first; /* TEST: of its examples, in the client data's list or in the test set */
     bool wants_classes;

@@ -5,7 +5,7 @@
 #include "aggregator/reduce/distributed_accumulator.h"
 #include "aggregator/simulate/run/ranks_internal.h"
 
-static void hear(const fedge_sim_ranks *self, void *bytes, size_t size)
+static void receive(const fedge_sim_ranks *self, void *bytes, size_t size)
 {
     fedge_collective_broadcast(self->collective, bytes, size, 0);
 }
@@ -17,17 +17,17 @@ static fedge_status no_memory(fedge_error *err)
 
 /* ---- work ------------------------------------------------------------------------------------ */
 
-static fedge_status hear_model(const fedge_sim_ranks *self, const ranks_command *command,
-                               fedge_error *err)
+static fedge_status receive_model(const fedge_sim_ranks *self, const ranks_command *command,
+                                  fedge_error *err)
 {
     fedge_global_model *global = self->config.global;
-    hear(self, global->values, self->config.job->plan.schema.num_elements * sizeof(float));
+    receive(self, global->values, self->config.job->plan.schema.num_elements * sizeof(float));
     if (command->state_size == 0)
         return FEDGE_OK;
     uint8_t *state = malloc(command->state_size);
     if (!state)
         return no_memory(err);
-    hear(self, state, command->state_size);
+    receive(self, state, command->state_size);
     const fedge_status status =
         global->strategy->load(global->strategy_state, state, command->state_size, err);
     free(state);
@@ -36,11 +36,11 @@ static fedge_status hear_model(const fedge_sim_ranks *self, const ranks_command 
 
 /* What a run of tasks takes on this rank. */
 typedef struct own_run {
-    ranks_task *sent;                 /* (num_tasks): of all */
-    uint32_t *rank_of;                /* (num_tasks) */
-    fedge_trainer_engine_task *tasks; /* (count) */
-    uint32_t *indices;                /* (num_indices): of those that test */
-    int32_t *classes;                 /* (num_indices) */
+    ranks_task *sent;              /* (num_tasks): of all */
+    uint32_t *rank_of;             /* (num_tasks) */
+    fedge_sim_backend_task *tasks; /* (count) */
+    uint32_t *indices;             /* (num_indices): of those that test */
+    int32_t *classes;              /* (num_indices) */
     uint32_t count;
 } own_run;
 
@@ -63,17 +63,17 @@ static fedge_view view_of(const fedge_sim_ranks *self, const ranks_task *sent, u
     return (fedge_view){sent->work.tests ? self->config.test_set : data->dataset, indices, count};
 }
 
-/* The tasks of this rank, as its engine takes them. */
+/* The tasks of this rank, as its backend takes them. */
 static fedge_status unpack(const fedge_sim_ranks *self, uint32_t num_tasks, own_run *run,
                            fedge_error *err)
 {
     size_t num_indices = 0, at = 0;
     FEDGE_TRY(ranks_deal(self, run->sent, num_tasks, run->rank_of, err));
     for (uint32_t i = 0; i < num_tasks; i++) {
-        const bool own = run->rank_of[i] == self->collective->rank;
-        const bool tests = run->sent[i].task.work == FEDGE_TRAINER_ENGINE_TEST;
-        run->count += own;
-        num_indices += own && tests ? run->sent[i].task.view.count : 0;
+        const bool local = run->rank_of[i] == self->collective->rank;
+        const bool tests = run->sent[i].task.work == FEDGE_SIM_BACKEND_TEST;
+        run->count += local;
+        num_indices += local && tests ? run->sent[i].task.view.count : 0;
     }
     run->tasks = calloc((size_t)run->count + 1, sizeof(*run->tasks));
     run->indices = calloc(num_indices + 1, sizeof(*run->indices));
@@ -83,9 +83,9 @@ static fedge_status unpack(const fedge_sim_ranks *self, uint32_t num_tasks, own_
     for (uint32_t i = 0, next = 0; i < num_tasks; i++) {
         if (run->rank_of[i] != self->collective->rank)
             continue;
-        fedge_trainer_engine_task *task = &run->tasks[next++];
+        fedge_sim_backend_task *task = &run->tasks[next++];
         *task = run->sent[i].task;
-        if (task->work == FEDGE_TRAINER_ENGINE_TEST) {
+        if (task->work == FEDGE_SIM_BACKEND_TEST) {
             task->view = view_of(self, &run->sent[i], run->indices + at);
             task->predicted = run->sent[i].wants_classes ? run->classes + at : NULL;
             at += task->view.count;
@@ -94,8 +94,7 @@ static fedge_status unpack(const fedge_sim_ranks *self, uint32_t num_tasks, own_
     return FEDGE_OK;
 }
 
-static void answer(const fedge_sim_ranks *self, const fedge_trainer_engine_task *tasks,
-                   uint32_t count)
+static void answer(const fedge_sim_ranks *self, const fedge_sim_backend_task *tasks, uint32_t count)
 {
     fedge_collective_send(self->collective, tasks, count * sizeof(*tasks), 0);
     for (uint32_t i = 0; i < count; i++) {
@@ -109,9 +108,9 @@ static void answer(const fedge_sim_ranks *self, const fedge_trainer_engine_task 
 static void work(fedge_sim_ranks *self, const ranks_command *command, const own_run *run)
 {
     if (self->failed.status == FEDGE_OK) {
-        fedge_trainer_engine_run(&self->own, command->round,
-                                 command->has_bounds ? command->bounds_log2 : NULL, run->tasks,
-                                 run->count);
+        fedge_sim_backend_run(&self->local, command->round,
+                              command->has_bounds ? command->bounds_log2 : NULL, run->tasks,
+                              run->count);
         return;
     }
     /* It answers also after a failure, for each task: rank 0 waits for all of them. */
@@ -129,8 +128,8 @@ static fedge_status run(fedge_sim_ranks *self, const ranks_command *command, fed
     fedge_status status;
     FEDGE_TRY_OR(run.sent && run.rank_of ? FEDGE_OK : no_memory(err), done);
     if (command->has_model)
-        FEDGE_TRY_OR(hear_model(self, command, err), done);
-    hear(self, run.sent, num_tasks * sizeof(*run.sent));
+        FEDGE_TRY_OR(receive_model(self, command, err), done);
+    receive(self, run.sent, num_tasks * sizeof(*run.sent));
     FEDGE_TRY_OR(unpack(self, num_tasks, &run, err), done);
     work(self, command, &run);
     answer(self, run.tasks, run.count);
@@ -161,21 +160,21 @@ static void empty(fedge_sim_ranks *self)
 static void keep(fedge_sim_ranks *self, uint32_t round)
 {
     fedge_client_states *states = self->config.states;
-    for (uint32_t i = 0; self->keeps && i < states->num_clients; i++)
+    for (uint32_t i = 0; self->has_states && i < states->num_clients; i++)
         self->unsent[i] = self->unsent[i] || fedge_client_states_has_moved(states, i);
-    if (self->keeps)
-        fedge_client_states_keep(states, round);
+    if (self->has_states)
+        fedge_client_states_commit(states, round);
     empty(self);
 }
 
 static void drop(fedge_sim_ranks *self)
 {
-    if (self->keeps)
-        fedge_client_states_undo(self->config.states);
+    if (self->has_states)
+        fedge_client_states_roll_back(self->config.states);
     empty(self);
 }
 
-static void send_kept(fedge_sim_ranks *self)
+static void send_states(fedge_sim_ranks *self)
 {
     const fedge_client_states *states = self->config.states;
     const size_t size = states->num_values * sizeof(float);
@@ -199,7 +198,8 @@ static void send_kept(fedge_sim_ranks *self)
 }
 
 /* Of all clients, of whom this rank takes its own. */
-static fedge_status take_kept(fedge_sim_ranks *self, const ranks_command *command, fedge_error *err)
+static fedge_status receive_states(fedge_sim_ranks *self, const ranks_command *command,
+                                   fedge_error *err)
 {
     fedge_client_states *states = self->config.states;
     const size_t size = states->num_values * sizeof(float);
@@ -207,8 +207,8 @@ static fedge_status take_kept(fedge_sim_ranks *self, const ranks_command *comman
     fedge_status status = values ? FEDGE_OK : no_memory(err);
     for (uint32_t i = 0; values && i < command->num_clients; i++) {
         uint32_t client = 0;
-        hear(self, &client, sizeof(client));
-        hear(self, values, size);
+        receive(self, &client, sizeof(client));
+        receive(self, values, size);
         if (fedge_placement_home(&self->placement, self->collective->num_ranks, client) !=
             self->collective->rank)
             continue;
@@ -231,7 +231,7 @@ fedge_status fedge_sim_ranks_serve(fedge_sim_ranks *ranks, fedge_error *err)
 {
     for (;;) {
         ranks_command command;
-        hear(ranks, &command, sizeof(command));
+        receive(ranks, &command, sizeof(command));
         switch (command.kind) {
         case RANKS_RUN:
             FEDGE_TRY(run(ranks, &command, err));
@@ -239,17 +239,17 @@ fedge_status fedge_sim_ranks_serve(fedge_sim_ranks *ranks, fedge_error *err)
         case RANKS_JOIN:
             join(ranks);
             break;
-        case RANKS_KEEP:
+        case RANKS_COMMIT:
             keep(ranks, command.round);
             break;
         case RANKS_DROP:
             drop(ranks);
             break;
         case RANKS_COLLECT:
-            send_kept(ranks);
+            send_states(ranks);
             break;
         case RANKS_SPREAD:
-            FEDGE_TRY(take_kept(ranks, &command, err));
+            FEDGE_TRY(receive_states(ranks, &command, err));
             break;
         case RANKS_END:
             return FEDGE_OK;

@@ -29,9 +29,10 @@ static fedge_status drop_phase(fedge_simulation *self, const fedge_rounds_action
 {
     const bool train = action->kind == FEDGE_TASK_TRAIN; /* an evaluation is not tried again */
     const fedge_virtual_phase phase = fedge_simulation_virtual_phase(self);
-    memcpy(self->asked_in_vain, phase.asked, train ? sizeof(phase.asked) : 0);
+    memcpy(self->asked_failed, phase.asked, train ? sizeof(phase.asked) : 0);
     /* As on devices: what is kept moves only with an update that the server has counted. */
-    fedge_client_states_undo(&self->states); /* what does not count moves nothing that is kept */
+    fedge_client_states_roll_back(
+        &self->states); /* what does not count moves nothing that is kept */
     fedge_sim_ranks_drop(&self->ranks);
     FEDGE_TRY(fedge_global_model_reset(&self->global, err));
     self->failures += train;
@@ -100,7 +101,7 @@ static fedge_status send_task(fedge_simulation *self, const fedge_rounds_action 
          * new place. */
         sent_task *sent = realloc(self->sent, more * sizeof(*sent));
         self->sent = sent ? sent : self->sent;
-        fedge_trainer_engine_task *wave = realloc(self->wave, more * sizeof(*wave));
+        fedge_sim_backend_task *wave = realloc(self->wave, more * sizeof(*wave));
         self->wave = wave ? wave : self->wave;
         wave_task *order = realloc(self->order, more * sizeof(*order));
         self->order = order ? order : self->order;
@@ -113,10 +114,10 @@ static fedge_status send_task(fedge_simulation *self, const fedge_rounds_action 
         .slot = action->slot,
         .tie_break = draw_tie_break(self, action),
         .size = fedge_client_data_train(self->config.client_data, action->client_index).count,
-        .work = {.work = action->kind == FEDGE_TASK_TRAIN ? FEDGE_TRAINER_ENGINE_TRAIN
-                                                          : FEDGE_TRAINER_ENGINE_EVALUATE,
+        .work = {.work = action->kind == FEDGE_TASK_TRAIN ? FEDGE_SIM_BACKEND_TRAIN
+                                                          : FEDGE_SIM_BACKEND_EVALUATE,
                  .client = action->client_index,
-                 .own = fedge_plan_is_personal(self->plan) || fedge_plan_chooses(self->plan)}};
+                 .personal = fedge_plan_is_personal(self->plan) || fedge_plan_chooses(self->plan)}};
     return self->config.profiles
                ? fedge_simulation_begin_task(self, action, self->num_sent - 1, err)
                : FEDGE_OK;
@@ -204,14 +205,14 @@ fedge_status fedge_simulation_run(fedge_simulation *self, fedge_error *err)
     if (status != FEDGE_OK) { /* what has closed is kept already */
         /* What the open round has changed of what clients keep is as it was when the last one
          * closed. */
-        fedge_client_states_undo(&self->states);
+        fedge_client_states_roll_back(&self->states);
         fedge_sim_ranks_drop(&self->ranks);
     }
     if (status == FEDGE_NO_MEMORY ||
         status == FEDGE_GPU_LOST) { /* room to write down what has closed */
         /* Threads' models are most of the memory, and a lost GPU gives none of its own back: the
          * checkpoint of what has closed needs room. */
-        fedge_trainer_engine_close(&self->engine);
+        fedge_sim_backend_close(&self->backend);
     }
     return status;
 }

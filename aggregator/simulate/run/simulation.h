@@ -41,12 +41,12 @@ typedef struct fedge_simulation_config {
         *profiles; /* of the client data's clients; NULL: time is not virtual */
     const fedge_collective *collective; /* of the ranks that share the work; NULL: alone */
     uint32_t num_threads;
-    const char *engine;                /* what trains, or "auto" (trainer_engine.h); NULL: "cpu" */
-    fedge_trainer_share *share;        /* with simulations beside it; NULL: none */
-    const fedge_log *log;              /* is told what trains, and why; may be NULL */
-    const char *accumulator;           /* what sums; NULL: what trains, where it can, else "cpu" */
-    fedge_accumulator_config sums;     /* its gpus, which are the engine's too, and shard */
-    fedge_attack attack;               /* all 0: nobody lies; the data are spoilt already */
+    const char *backend;           /* what trains, or "auto" (training_backend.h); NULL: "cpu" */
+    fedge_sim_shared *shared;      /* with simulations beside it; NULL: none */
+    const fedge_log *log;          /* is told what trains, and why; may be NULL */
+    const char *accumulator;       /* what sums; NULL: what trains, where it can, else "cpu" */
+    fedge_accumulator_config sums; /* its gpus, which are the backend's too, and shard */
+    fedge_attack attack;           /* all 0: nobody lies; the data are spoilt already */
     const struct fedge_replay *replay; /* of an asynchronous job: its order; NULL: as the
                                           seed and the profiles have it */
     uint32_t evaluate_every; /* ≥ 1: rounds between evaluations of the model; the last one always */
@@ -88,7 +88,7 @@ FEDGE_MUST_USE fedge_status fedge_simulation_demand(const fedge_simulation_confi
                                                     fedge_memory_demand *demand, fedge_error *err);
 
 /* Checks the job against the client data and takes all memory. FEDGE_UNSUPPORTED: an external
- * model, or a job that the engine cannot train. FEDGE_INVALID_ARGUMENT: the job wants more clients
+ * model, or a job that the backend cannot train. FEDGE_INVALID_ARGUMENT: the job wants more clients
  * than there are, or clients to evaluate, of whom none holds out examples. FEDGE_TOO_BIG: more than
  * memory holds, in all (memory.h). */
 FEDGE_MUST_USE fedge_status fedge_simulation_new(const fedge_simulation_config *config,
@@ -144,7 +144,7 @@ FEDGE_MUST_USE fedge_status fedge_simulation_collect_states(fedge_simulation *si
                                                             fedge_error *err);
 /* What sums, by name; of this rank. */
 const char *fedge_simulation_accumulator(const fedge_simulation *simulation);
-const char *fedge_simulation_engine(const fedge_simulation *simulation); /* "cpu" */
+const char *fedge_simulation_backend(const fedge_simulation *simulation); /* "cpu" */
 /* For people, a line for each place: who trains how many clients at once, and what sums, with the
  * memory that they have taken. */
 void fedge_simulation_plan(const fedge_simulation *simulation, char *text, size_t size);

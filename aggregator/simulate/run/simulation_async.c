@@ -69,7 +69,7 @@ static fedge_event plan_task(const federation *self, uint32_t client, uint32_t v
     const fedge_client_profiles *profiles = of->config.profiles;
     fedge_event event = {.client = client, .task = version, .kind = FEDGE_EVENT_FINISH};
     uint64_t duration_us = TASK_US;
-    double share = 1.0;
+    double fraction = 1.0;
     if (profiles) {
         const uint32_t count = fedge_client_data_train(of->config.client_data, client).count;
         const fedge_client_profiles_work work = {.bytes_down = download_of(of, version),
@@ -78,9 +78,9 @@ static fedge_event plan_task(const federation *self, uint32_t client, uint32_t v
                                                      &of->plan->training, FEDGE_TASK_TRAIN, count)};
         duration_us = fedge_client_profiles_task_us(profiles, client, &work);
         if (fedge_client_profiles_fails(profiles, client, version + 1, 0, FEDGE_TASK_TRAIN,
-                                        &share)) {
+                                        &fraction)) {
             event.kind = FEDGE_EVENT_FAIL;
-            duration_us = (uint64_t)((double)duration_us * share);
+            duration_us = (uint64_t)((double)duration_us * fraction);
         }
     }
     event.time_us = of->virtual_clock.now_us + duration_us;
@@ -91,16 +91,16 @@ static fedge_event plan_task(const federation *self, uint32_t client, uint32_t v
 static fedge_status fill(federation *self, uint32_t version, fedge_error *err)
 {
     while (self->due.count < self->at_work && self->num_idle > 0) {
-        uint32_t place = fedge_rng_below(&self->rng, self->num_idle), looked = 0;
-        for (; looked < self->num_idle && self->begun[self->idle[place]] == version + 1; looked++)
-            place = (place + 1) % self->num_idle;
+        uint32_t at = fedge_rng_below(&self->rng, self->num_idle), looked = 0;
+        for (; looked < self->num_idle && self->begun[self->idle[at]] == version + 1; looked++)
+            at = (at + 1) % self->num_idle;
         if (looked == self->num_idle)
             return FEDGE_OK; /* all have begun with this model: they wait for the next */
-        const uint32_t client = self->idle[place];
+        const uint32_t client = self->idle[at];
         fedge_event event = plan_task(self, client, version);
         event.tie_break = fedge_rng_u32(&self->rng);
         FEDGE_TRY(fedge_event_queue_push(&self->due, event, err));
-        self->idle[place] = self->idle[--self->num_idle];
+        self->idle[at] = self->idle[--self->num_idle];
         self->begun[client] = version + 1;
         self->of->bytes_down += download_of(self->of, version);
     }
@@ -116,7 +116,7 @@ static sent_task task_of(const federation *self, const fedge_event *event, uint3
     return (sent_task){.task_id = of->next_task_id++,
                        .slot = of->num_sent,
                        .size = fedge_client_data_train(of->config.client_data, event->client).count,
-                       .work = {.work = FEDGE_TRAINER_ENGINE_TRAIN,
+                       .work = {.work = FEDGE_SIM_BACKEND_TRAIN,
                                 .client = event->client,
                                 .round = event->task + 1,
                                 .start = staleness == 0 ? NULL

@@ -57,16 +57,16 @@ static fedge_update_facts *list_facts(const fedge_simulation *self)
 /* The updates themselves, in the same order. */
 static fedge_status list_updates(fedge_simulation *self, fedge_updates *updates, fedge_error *err)
 {
-    uint32_t *places = calloc((size_t)self->num_sent + 1, sizeof(*places)), num = 0;
-    for (uint32_t i = 0; places && i < self->num_sent; i++) {
+    uint32_t *indices = calloc((size_t)self->num_sent + 1, sizeof(*indices)), num = 0;
+    for (uint32_t i = 0; indices && i < self->num_sent; i++) {
         if (self->sent[i].reported)
-            places[num++] = self->sent[i].work.place;
+            indices[num++] = self->sent[i].work.update_index;
     }
     const fedge_status status =
-        places
-            ? fedge_kept_updates_list(&self->global.kept, places, num, updates, err)
+        indices
+            ? fedge_kept_updates_list(&self->global.kept, indices, num, updates, err)
             : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %" PRIu32 " updates", self->num_sent);
-    free(places);
+    free(indices);
     return status;
 }
 
@@ -133,8 +133,8 @@ done:
     FEDGE_TRY(status);
     self->mid_step = false; /* at once: whatever fails below, the model is this round's */
     self->rounds_closed = summary->round;
-    fedge_client_states_keep(&self->states, summary->round);
-    fedge_sim_ranks_keep(&self->ranks, summary->round);
+    fedge_client_states_commit(&self->states, summary->round);
+    fedge_sim_ranks_commit(&self->ranks, summary->round);
     FEDGE_TRY(fedge_global_model_reset(&self->global, err));
     if (!self->config.no_hashes)
         FEDGE_TRY(fedge_simulation_hash(self, summary->model, err));
@@ -168,7 +168,7 @@ static fedge_round_summary summarise(fedge_simulation *self, const fedge_rounds_
         (void)fedge_rounds_cohort(self->rounds, &summary.asked);
     summary.bytes_down = self->bytes_down;
     for (uint32_t i = 0; i < self->num_sent; i++) {
-        const fedge_trainer_engine_task *work = &self->sent[i].work;
+        const fedge_sim_backend_task *work = &self->sent[i].work;
         if (!self->sent[i].reported)
             continue;
         const fedge_trainer_result *result = &work->result;
@@ -222,9 +222,9 @@ static fedge_status test_model(fedge_simulation *self, fedge_round_summary *summ
         summary->validation.loss = sets[tested].loss;
         summary->validation.accuracy = sets[tested].accuracy;
     }
-    if (self->measurer) {
+    if (self->evaluator) {
         FEDGE_TRY(
-            fedge_evaluator_measure(self->measurer, self->global.values, &summary->metrics, err));
+            fedge_evaluator_measure(self->evaluator, self->global.values, &summary->metrics, err));
     }
     summary->seconds_evaluate = seconds_since(start_ns);
     return FEDGE_OK;
@@ -245,7 +245,7 @@ static fedge_status check_sums(const fedge_simulation *self, fedge_error *err)
 }
 
 /* Which updates a buffer had, for the line. */
-static fedge_status tell_updates(const fedge_simulation *self, fedge_round_summary *summary,
+static fedge_status name_updates(const fedge_simulation *self, fedge_round_summary *summary,
                                  fedge_error *err)
 {
     if (!fedge_simulation_is_async(self) || summary->reported > FEDGE_ROUND_SUMMARY_MAX_TOLD)
@@ -277,12 +277,12 @@ fedge_status fedge_simulation_conclude(fedge_simulation *self, const fedge_round
         summary.accuracy = summary.train_accuracy = summary.validation.accuracy = NAN;
     summary.seconds = seconds_since(self->phase_started_ns);
     self->failures = 0;
-    memset(self->asked_in_vain, 0, sizeof(self->asked_in_vain));
+    memset(self->asked_failed, 0, sizeof(self->asked_failed));
     self->clock_us = self->virtual_clock.now_us;
     self->evaluation_due =
         action->kind == FEDGE_TASK_TRAIN && self->config.job->rounds.fraction_evaluate > 0.0;
     if (status == FEDGE_OK)
-        status = tell_updates(self, &summary, err);
+        status = name_updates(self, &summary, err);
     if (status == FEDGE_OK && self->config.on_round)
         status = self->config.on_round(self->config.user, &summary, err);
     free(summary.told);

@@ -16,7 +16,7 @@ typedef struct sent_task {
     uint32_t
         tie_break; /* among those that end at the same time, or without client profiles; drawn */
     bool worked, reported;
-    fedge_trainer_engine_task work;
+    fedge_sim_backend_task work;
 } sent_task;
 
 /* A task whose work is to be done. */
@@ -30,11 +30,11 @@ struct fedge_simulation {
     const fedge_plan *plan;
     fedge_global_model global;
     fedge_view test_set;        /* all of it, by index; count 0: none */
-    fedge_evaluator *measurer;  /* of a plugin's metrics; NULL: there are none */
+    fedge_evaluator *evaluator; /* of a plugin's metrics; NULL: there are none */
     fedge_client_states states; /* what clients keep for the strategy */
     uint64_t states_memory;     /* bytes, as config.states has it: what was found if that is 0 */
     uint64_t promised;          /* bytes: fedge_memory of this run */
-    fedge_trainer_engine engine;
+    fedge_sim_backend backend;
     fedge_sim_ranks ranks; /* that share its work; all 0: none */
     fedge_rounds *rounds;
     uint64_t now_ms;                   /* without client profiles */
@@ -48,8 +48,8 @@ struct fedge_simulation {
     uint64_t next_task_id;
     uint32_t failures;        /* of attempts, one after another */
     uint64_t first_opened_us; /* with client profiles: when the first of them opened, or this one */
-    uint32_t asked_in_vain[FEDGE_SPEED_QUANTILES]; /* likewise: tasks in them */
-    char why[FEDGE_ERROR_MESSAGE_SIZE];            /* the last attempt failed */
+    uint32_t asked_failed[FEDGE_SPEED_QUANTILES]; /* likewise: tasks in them */
+    char why[FEDGE_ERROR_MESSAGE_SIZE];           /* the last attempt failed */
     /* The open phase. */
     int8_t bounds_log2[FEDGE_MAX_TENSORS];
     sent_task *sent; /* as sent; without client profiles, those in work by tie-break */
@@ -59,11 +59,11 @@ struct fedge_simulation {
     uint64_t download;   /* and of the last of them */
     bool from_seed;      /* clients make the first model, and do not fetch it */
     uint32_t *held;      /* by client: rounds closed when it got its model, and 1; 0: it has none */
-    fedge_trainer_engine_task *wave; /* room for [capacity] */
-    wave_task *order;                /* likewise: whose work [wave] is */
+    fedge_sim_backend_task *wave; /* room for [capacity] */
+    wave_task *order;             /* likewise: whose work [wave] is */
     uint64_t phase_started_ns;
     size_t model_bytes;
-    bool testing; /* the engine is at the test set */
+    bool testing; /* the backend is at the test set */
 };
 
 /* simulation_close.c */
@@ -105,10 +105,10 @@ FEDGE_MUST_USE fedge_status fedge_simulation_report(fedge_simulation *self, sent
                                                     fedge_error *err);
 
 /* Why the last attempt failed, if it does: this client's message. */
-void fedge_simulation_note_failure(fedge_simulation *self, const fedge_trainer_engine_task *work);
+void fedge_simulation_note_failure(fedge_simulation *self, const fedge_sim_backend_task *work);
 
-/* As fedge_trainer_engine_config.on_done: user is the simulation. */
-void fedge_simulation_tell_progress(void *user, uint32_t num_done);
+/* As fedge_sim_backend_config.on_done: user is the simulation. */
+void fedge_simulation_report_progress(void *user, uint32_t num_done);
 
 bool fedge_simulation_is_cancelled(const fedge_simulation *self);
 

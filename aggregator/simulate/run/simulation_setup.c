@@ -133,7 +133,7 @@ static bool cancel(void *user)
 }
 
 /* Before its first task a client has the initial model, where the plan's seed makes all of it. */
-static fedge_status make_held(fedge_simulation *self, bool from_seed, fedge_error *err)
+static fedge_status make_model_rounds(fedge_simulation *self, bool from_seed, fedge_error *err)
 {
     self->from_seed = from_seed;
     const uint32_t num_clients = self->config.client_data->num_clients;
@@ -158,8 +158,8 @@ static fedge_status list_test_set(fedge_simulation *self, fedge_error *err)
     if (!self->config.metrics || count == 0)
         return FEDGE_OK;
     FEDGE_TRY(
-        fedge_evaluator_new_on(self->config.job, self->config.test_set, &self->measurer, err));
-    return fedge_evaluator_set_metrics(self->measurer, self->config.metrics, err);
+        fedge_evaluator_new_on(self->config.job, self->config.test_set, &self->evaluator, err));
+    return fedge_evaluator_set_metrics(self->evaluator, self->config.metrics, err);
 }
 
 static uint32_t max_evaluated(const fedge_simulation_config *config)
@@ -170,9 +170,9 @@ static uint32_t max_evaluated(const fedge_simulation_config *config)
 }
 
 /* Without global model and what clients keep. */
-static fedge_trainer_engine_config engine_config(const fedge_simulation_config *config)
+static fedge_sim_backend_config backend_config(const fedge_simulation_config *config)
 {
-    return (fedge_trainer_engine_config){
+    return (fedge_sim_backend_config){
         .job = config->job,
         .client_data = config->client_data,
         .test_set = config->test_set,
@@ -180,52 +180,52 @@ static fedge_trainer_engine_config engine_config(const fedge_simulation_config *
         .num_threads = config->num_threads,
         .num_gpus = config->sums.num_gpus,
         .gpus = config->sums.gpus,
-        .share = config->share,
+        .shared = config->shared,
         .log = config->log,
     };
 }
 
-static const char *engine_name(const fedge_simulation_config *config)
+static const char *backend_name(const fedge_simulation_config *config)
 {
-    return config->engine ? config->engine : "cpu";
+    return config->backend ? config->backend : "cpu";
 }
 
 static fedge_status demand_of(const fedge_simulation_config *config,
-                              const fedge_trainer_engine_ops *engine, fedge_memory_demand *demand,
+                              const fedge_sim_backend_ops *backend, fedge_memory_demand *demand,
                               fedge_error *err)
 {
-    const fedge_trainer_engine_config wanted = engine_config(config);
+    const fedge_sim_backend_config wanted = backend_config(config);
     *demand = (fedge_memory_demand){
         .job = config->job,
         .num_clients = config->client_data->num_clients,
         .num_threads = config->num_threads,
-        .task_bytes = sizeof(sent_task) + sizeof(wave_task) + sizeof(fedge_trainer_engine_task) +
+        .task_bytes = sizeof(sent_task) + sizeof(wave_task) + sizeof(fedge_sim_backend_task) +
                       fedge_ranks_task_bytes(config->collective),
         .no_hashes = config->no_hashes,
         .joins_ranks = !fedge_collective_is_alone(config->collective),
         .state_memory = config->states.memory,
         .robust_memory =
             config->sums.robust_memory > 0 ? config->sums.robust_memory : FEDGE_ROBUST_MEMORY};
-    return engine->size(&wanted, &demand->thread_bytes, err);
+    return backend->size(&wanted, &demand->thread_bytes, err);
 }
 
 fedge_status fedge_simulation_demand(const fedge_simulation_config *config,
                                      fedge_memory_demand *demand, fedge_error *err)
 {
-    const fedge_trainer_engine_config wanted = engine_config(config);
-    const fedge_trainer_engine_ops *engine = NULL;
-    FEDGE_TRY(fedge_trainer_engine_choose(engine_name(config), &wanted, &engine, err));
-    return demand_of(config, engine, demand, err);
+    const fedge_sim_backend_config wanted = backend_config(config);
+    const fedge_sim_backend_ops *backend = NULL;
+    FEDGE_TRY(fedge_sim_backend_choose(backend_name(config), &wanted, &backend, err));
+    return demand_of(config, backend, demand, err);
 }
 
 /* Before any memory is filled. */
-static fedge_status check_memory(fedge_simulation *self, const fedge_trainer_engine_ops *engine,
+static fedge_status check_memory(fedge_simulation *self, const fedge_sim_backend_ops *backend,
                                  fedge_error *err)
 {
     fedge_memory memory;
     fedge_memory_demand demand;
     const uint64_t usable = fedge_os_usable_bytes(NULL);
-    FEDGE_TRY(demand_of(&self->config, engine, &demand, err));
+    FEDGE_TRY(demand_of(&self->config, backend, &demand, err));
     demand.state_memory = self->states_memory;
     FEDGE_TRY(fedge_memory_count(&memory, &demand, err));
     if (demand.state_memory == 0) {
@@ -238,7 +238,7 @@ static fedge_status check_memory(fedge_simulation *self, const fedge_trainer_eng
 }
 
 /* Once, when the first client's values have no room in memory. */
-static void tell_of_spill(void *user, const char *folder)
+static void log_spill(void *user, const char *folder)
 {
     const fedge_simulation *self = user;
     if (self->config.log) {
@@ -253,34 +253,34 @@ static void tell_of_spill(void *user, const char *folder)
 
 /* Unless the caller names it, sums are made where clients are trained: on GPUs, where no update
  * then goes to the host. */
-static fedge_status open_global(fedge_simulation *self, const fedge_trainer_engine_ops *engine,
+static fedge_status open_global(fedge_simulation *self, const fedge_sim_backend_ops *backend,
                                 fedge_error *err)
 {
     const fedge_simulation_config *config = &self->config;
-    const fedge_trainer_engine_config wanted = engine_config(config);
+    const fedge_sim_backend_config wanted = backend_config(config);
     fedge_accumulator_config sums = config->sums;
     /* A lane for each thread, so that none waits for another while adding. */
     sums.num_lanes = config->num_threads;
     sums.joined = config->collective && !fedge_collective_is_alone(config->collective);
-    sums.in_place = engine->adds_in_place && engine->adds_in_place(&wanted);
+    sums.in_place = backend->adds_in_place && backend->adds_in_place(&wanted);
     const char *kind = config->accumulator ? config->accumulator : sums.in_place ? "auto" : "cpu";
     return fedge_global_model_init(&self->global, config->job, kind, &sums, err);
 }
 
-/* With "auto" of another than [engine], where what was made meanwhile leaves it no memory. */
-static fedge_status open_engine(fedge_simulation *self, const fedge_trainer_engine_ops *engine,
-                                const fedge_trainer_engine_config *wanted, fedge_error *err)
+/* With "auto" of another than [backend], where what was made meanwhile leaves it no memory. */
+static fedge_status open_backend(fedge_simulation *self, const fedge_sim_backend_ops *backend,
+                                 const fedge_sim_backend_config *wanted, fedge_error *err)
 {
-    const fedge_trainer_engine_ops *other = engine;
-    fedge_status status = fedge_trainer_engine_open(&self->engine, engine, wanted, err);
+    const fedge_sim_backend_ops *other = backend;
+    fedge_status status = fedge_sim_backend_open(&self->backend, backend, wanted, err);
     if (status != FEDGE_OK) {
-        status = fedge_trainer_engine_choose_again(engine_name(&self->config), wanted, &other,
-                                                   status, err);
+        status = fedge_sim_backend_choose_again(backend_name(&self->config), wanted, &other, status,
+                                                err);
     }
-    if (status == FEDGE_OK && other != engine) {
+    if (status == FEDGE_OK && other != backend) {
         status = check_memory(self, other, err);
         if (status == FEDGE_OK)
-            status = fedge_trainer_engine_open(&self->engine, other, wanted, err);
+            status = fedge_sim_backend_open(&self->backend, other, wanted, err);
     }
     return status;
 }
@@ -290,13 +290,13 @@ static fedge_status set_up(fedge_simulation *self, fedge_error *err)
     const fedge_simulation_config *config = &self->config;
     size_t told = 0;
     uint8_t *file = NULL;
-    const fedge_trainer_engine_ops *engine = NULL;
-    fedge_trainer_engine_config wanted = engine_config(config);
-    FEDGE_TRY(fedge_trainer_engine_choose(engine_name(config), &wanted, &engine, err));
+    const fedge_sim_backend_ops *backend = NULL;
+    fedge_sim_backend_config wanted = backend_config(config);
+    FEDGE_TRY(fedge_sim_backend_choose(backend_name(config), &wanted, &backend, err));
     /* Before anything large is taken. */
-    FEDGE_TRY(check_memory(self, engine, err));
+    FEDGE_TRY(check_memory(self, backend, err));
     FEDGE_TRY(list_test_set(self, err));
-    FEDGE_TRY(open_global(self, engine, err));
+    FEDGE_TRY(open_global(self, backend, err));
     FEDGE_TRY(fedge_global_model_begin(&self->global, err));
     /* Written for its size alone, which is what each client downloads. */
     FEDGE_TRY(fedge_global_model_write(&self->global, &file, &self->model_bytes, &told, err));
@@ -304,21 +304,21 @@ static fedge_status set_up(fedge_simulation *self, fedge_error *err)
     free(file);
     if (fedge_plan_keeps(self->plan)) {
         const fedge_client_states_limit limit = {self->states_memory, config->states.folder,
-                                                 tell_of_spill, self};
+                                                 log_spill, self};
         FEDGE_TRY(fedge_client_states_init(&self->states, config->client_data->num_clients,
                                            fedge_plan_num_kept(self->plan), &limit, err));
     }
-    FEDGE_TRY(make_held(self, told == 0 && config->job->initial_model[0] == '\0', err));
+    FEDGE_TRY(make_model_rounds(self, told == 0 && config->job->initial_model[0] == '\0', err));
     wanted.global = &self->global;
     wanted.states = &self->states;
     wanted.cancel = config->cancel ? cancel : NULL;
-    wanted.on_done = fedge_simulation_tell_progress;
+    wanted.on_done = fedge_simulation_report_progress;
     wanted.user = self;
-    FEDGE_TRY(open_engine(self, engine, &wanted, err));
+    FEDGE_TRY(open_backend(self, backend, &wanted, err));
     fedge_accumulator_config sums = config->sums;
     sums.log = config->log;
-    FEDGE_TRY(
-        fedge_sim_ranks_init(&self->ranks, config->collective, &wanted, &sums, &self->engine, err));
+    FEDGE_TRY(fedge_sim_ranks_init(&self->ranks, config->collective, &wanted, &sums, &self->backend,
+                                   err));
     /* Everybody is there before the first round opens. */
     fedge_rounds_spec spec = config->job->rounds;
     if (!config->profiles || !config->profiles->availability)
@@ -356,13 +356,13 @@ void fedge_simulation_free(fedge_simulation *simulation)
         return;
     /* The other ranks are told before what they share is freed. */
     fedge_sim_ranks_end(&simulation->ranks);
-    fedge_trainer_engine_close(&simulation->engine);
+    fedge_sim_backend_close(&simulation->backend);
     fedge_sim_ranks_fini(&simulation->ranks);
     fedge_rounds_free(simulation->rounds);
     fedge_global_model_fini(&simulation->global);
     fedge_client_states_fini(&simulation->states);
     fedge_view_fini(&simulation->test_set);
-    fedge_evaluator_free(simulation->measurer);
+    fedge_evaluator_free(simulation->evaluator);
     free(simulation->held);
     free(simulation->sent);
     free(simulation->wave);
@@ -464,23 +464,23 @@ uint64_t fedge_simulation_promised_bytes(const fedge_simulation *simulation)
     return simulation->promised;
 }
 
-const char *fedge_simulation_engine(const fedge_simulation *simulation)
+const char *fedge_simulation_backend(const fedge_simulation *simulation)
 {
-    return simulation->engine.ops->name;
+    return simulation->backend.ops->name;
 }
 
 void fedge_simulation_plan(const fedge_simulation *simulation, char *text, size_t size)
 {
-    char trains[FEDGE_TRAINER_ENGINE_MAX_DESCRIPTION] = "";
+    char trains[FEDGE_SIM_BACKEND_MAX_DESCRIPTION] = "";
     char sums[FEDGE_ACCUMULATOR_MAX_DESCRIPTION] = "";
-    simulation->engine.ops->describe(simulation->engine.state, trains, sizeof(trains));
+    simulation->backend.ops->describe(simulation->backend.state, trains, sizeof(trains));
     fedge_accumulator_describe(&simulation->global.accumulator, sums, sizeof(sums));
     (void)fedge_os_format(text, size, "training\n%s\nsums\n%s", trains, sums);
 }
 
 uint64_t fedge_simulation_bytes_per_thread(const fedge_simulation *simulation)
 {
-    return simulation->engine.ops->bytes_per_thread(simulation->engine.state);
+    return simulation->backend.ops->bytes_per_thread(simulation->backend.state);
 }
 
 fedge_view fedge_simulation_test_set(const fedge_simulation *simulation)

@@ -26,7 +26,7 @@ uint64_t fedge_simulation_now_ms(const fedge_simulation *self)
     return self->config.profiles ? self->virtual_clock.now_us / 1000 : self->now_ms;
 }
 
-void fedge_simulation_note_failure(fedge_simulation *self, const fedge_trainer_engine_task *work)
+void fedge_simulation_note_failure(fedge_simulation *self, const fedge_sim_backend_task *work)
 {
     (void)fedge_os_format(self->why, sizeof(self->why),
                           "the last to fail: client %" PRIu32 ": %.180s", work->client,
@@ -53,7 +53,7 @@ static int by_size(const void *a, const void *b)
                               : (x->slot > y->slot) - (x->slot < y->slot);
 }
 
-void fedge_simulation_tell_progress(void *user, uint32_t num_done)
+void fedge_simulation_report_progress(void *user, uint32_t num_done)
 {
     const fedge_simulation *self = user;
     if (self->config.on_progress && !self->testing) {
@@ -82,12 +82,12 @@ static fedge_status check_machine(const fedge_simulation *self, uint32_t count, 
 static fedge_status reserve(fedge_simulation *self, uint32_t count, fedge_error *err)
 {
     uint32_t first = 0;
-    if (count == 0 || self->wave[0].work != FEDGE_TRAINER_ENGINE_TRAIN ||
+    if (count == 0 || self->wave[0].work != FEDGE_SIM_BACKEND_TRAIN ||
         !self->global.strategy->collects)
         return FEDGE_OK;
     const fedge_status status = fedge_kept_updates_reserve(&self->global.kept, count, &first, err);
     for (uint32_t i = 0; i < count; i++)
-        self->wave[i].place = first + i;
+        self->wave[i].update_index = first + i;
     return status;
 }
 
@@ -103,10 +103,10 @@ fedge_status fedge_simulation_do_work(fedge_simulation *self, uint32_t count, fe
         facts->ratio = fedge_update_ratio(&self->global, facts->round, facts->client);
     }
     FEDGE_TRY(reserve(self, count, err));
-    fedge_simulation_tell_progress(self, 0);
-    fedge_trainer_engine_run(&self->engine, round_of(self), self->bounds_log2, self->wave, count);
+    fedge_simulation_report_progress(self, 0);
+    fedge_sim_backend_run(&self->backend, round_of(self), self->bounds_log2, self->wave, count);
     /* What evaluates is not interrupted: its round has closed. */
-    const bool train = count > 0 && self->wave[0].work == FEDGE_TRAINER_ENGINE_TRAIN;
+    const bool train = count > 0 && self->wave[0].work == FEDGE_SIM_BACKEND_TRAIN;
     if (train)
         FEDGE_TRY(fedge_simulation_check_cancelled(self, err));
     FEDGE_TRY(check_machine(self, count, err));
@@ -128,9 +128,9 @@ fedge_status fedge_simulation_report(fedge_simulation *self, sent_task *task, fe
     return fedge_rounds_lose(self->rounds, task->task_id, err);
 }
 
-void fedge_simulation_plan_work(fedge_simulation *self, uint32_t place, uint32_t task)
+void fedge_simulation_plan_work(fedge_simulation *self, uint32_t at, uint32_t task)
 {
-    self->order[place] = (wave_task){self->sent[task].size, self->sent[task].slot, task};
+    self->order[at] = (wave_task){self->sent[task].size, self->sent[task].slot, task};
 }
 
 fedge_status fedge_simulation_evaluate(fedge_simulation *simulation, fedge_evaluation_set *sets,
@@ -138,7 +138,7 @@ fedge_status fedge_simulation_evaluate(fedge_simulation *simulation, fedge_evalu
 {
     simulation->testing = true;
     const fedge_status status =
-        fedge_evaluate_sets(&simulation->engine, sets, num_sets, may_stop, err);
+        fedge_evaluate_sets(&simulation->backend, sets, num_sets, may_stop, err);
     simulation->testing = false;
     return status;
 }
@@ -152,7 +152,7 @@ fedge_virtual_phase fedge_simulation_virtual_phase(const fedge_simulation *self)
         return phase;
     phase.time = (double)virtual_clock->now_us * 1e-6;
     phase.seconds = (double)(virtual_clock->now_us - self->first_opened_us) * 1e-6;
-    memcpy(phase.asked, self->asked_in_vain, sizeof(phase.asked));
+    memcpy(phase.asked, self->asked_failed, sizeof(phase.asked));
     for (uint32_t i = 0; i < self->num_sent; i++) {
         const uint8_t quantile = profiles->quantile[self->sent[i].work.client];
         phase.asked[quantile]++;
@@ -247,11 +247,11 @@ fedge_status fedge_simulation_begin_task(fedge_simulation *self, const fedge_rou
     const fedge_client_profiles_work work = work_of(self, action);
     uint64_t duration_us = fedge_client_profiles_task_us(profiles, action->client_index, &work);
     fedge_event_kind kind = FEDGE_EVENT_FINISH;
-    double share = 1.0;
+    double fraction = 1.0;
     if (fedge_client_profiles_fails(profiles, action->client_index, action->round, action->attempt,
-                                    action->kind, &share)) {
+                                    action->kind, &fraction)) {
         kind = FEDGE_EVENT_FAIL;
-        duration_us = (uint64_t)((double)duration_us * share);
+        duration_us = (uint64_t)((double)duration_us * fraction);
     }
     if (profiles->availability) {
         uint64_t until_us = 0;
@@ -318,7 +318,7 @@ static bool is_given_up(const fedge_simulation *self)
 }
 
 /* The deadline has come, or nobody is left who could do anything before it. */
-static fedge_status meet_deadline(fedge_simulation *self, fedge_error *err)
+static fedge_status reach_deadline(fedge_simulation *self, fedge_error *err)
 {
     char text[128];
     fedge_rounds_describe(self->rounds, text, sizeof(text));
@@ -350,7 +350,7 @@ static fedge_status leave_task(fedge_simulation *self, const fedge_event *event,
     return fedge_virtual_clock_begin(&self->virtual_clock, back, until_us - now_us, err);
 }
 
-static fedge_status meet(fedge_simulation *self, const fedge_event *event, fedge_error *err)
+static fedge_status handle_event(fedge_simulation *self, const fedge_event *event, fedge_error *err)
 {
     if (event->task == FEDGE_TIME_NO_TASK)
         return change(self, event, err);
@@ -376,7 +376,7 @@ fedge_status fedge_simulation_pass_time(fedge_simulation *self, fedge_error *err
     if (first && first->kind == FEDGE_EVENT_FINISH && !self->sent[first->task].worked)
         FEDGE_TRY(work_ahead(self, err));
     if (!fedge_virtual_clock_next(&self->virtual_clock, &event))
-        return meet_deadline(self, err);
+        return reach_deadline(self, err);
     if (waiting && event.time_us - self->waiting_us > FEDGE_SIMULATE_MAX_WAIT_US) {
         char text[128];
         fedge_rounds_describe(self->rounds, text, sizeof(text));
@@ -386,5 +386,5 @@ fedge_status fedge_simulation_pass_time(fedge_simulation *self, fedge_error *err
                           fedge_rounds_round(self->rounds), text,
                           (double)FEDGE_SIMULATE_MAX_WAIT_US / 86400e6);
     }
-    return meet(self, &event, err);
+    return handle_event(self, &event, err);
 }

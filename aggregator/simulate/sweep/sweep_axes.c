@@ -449,7 +449,7 @@ fedge_status fedge_sweep_make(const fedge_sweep *sweep, uint32_t combination,
                               fedge_simulate_options *options, char **text, fedge_error *err)
 {
     *options = *sweep->options;
-    options->engine = sweep->engine ? sweep->engine : options->engine;
+    options->backend = sweep->backend ? sweep->backend : options->backend;
     *text = NULL;
     cJSON *job = cJSON_ParseWithLength(sweep->job_text, sweep->job_size);
     if (!cJSON_IsObject(job)) {

@@ -16,7 +16,7 @@
 /* ---- what a message is about ----------------------------------------------------------------- */
 
 /* A message of a job file, "job.json:3: …", without where it is. */
-static const char *behind_place(const char *message)
+static const char *after_position(const char *message)
 {
     const char *colon = strstr(message, ": ");
     return colon ? colon : message;
@@ -107,30 +107,31 @@ static fedge_status check_profiles(fedge_sweep *sweep, const fedge_simulate_opti
     return status;
 }
 
-/* ---- engines --------------------------------------------------------------------------------- */
+/* ---- backends ---------------------------------------------------------------------------------
+ */
 
-/* With "auto" a sweep has the engine that all its combinations would choose, so that its runs can
- * go side by side as that engine has them. */
-static fedge_status choose_engine(fedge_sweep *sweep, const fedge_simulate_options *options,
-                                  const fedge_job *job, uint32_t clients, fedge_error *err)
+/* With "auto" a sweep has the backend that all its combinations would choose, so that its runs can
+ * go side by side as that backend has them. */
+static fedge_status choose_backend(fedge_sweep *sweep, const fedge_simulate_options *options,
+                                   const fedge_job *job, uint32_t clients, fedge_error *err)
 {
     const fedge_client_data no_data = {.num_clients = clients};
-    const fedge_trainer_engine_config config = {.job = job,
-                                                .client_data = &no_data,
-                                                .num_gpus = options->sums.num_gpus,
-                                                .gpus = options->sums.gpus};
-    const fedge_trainer_engine_ops *chosen = NULL;
+    const fedge_sim_backend_config config = {.job = job,
+                                             .client_data = &no_data,
+                                             .num_gpus = options->sums.num_gpus,
+                                             .gpus = options->sums.gpus};
+    const fedge_sim_backend_ops *chosen = NULL;
     fedge_error why = {.message = ""};
-    const char *wanted = sweep->options->engine;
-    if (strcmp(wanted, FEDGE_TRAINER_ENGINE_AUTO) != 0) {
-        sweep->engine = wanted;
+    const char *wanted = sweep->options->backend;
+    if (strcmp(wanted, FEDGE_SIM_BACKEND_AUTO) != 0) {
+        sweep->backend = wanted;
         return FEDGE_OK;
     }
-    if (fedge_trainer_engine_check(fedge_trainer_engines[0], &config, &why) != FEDGE_OK)
+    if (fedge_sim_backend_check(fedge_sim_backends[0], &config, &why) != FEDGE_OK)
         memcpy(sweep->no_gpus, why.message, sizeof(sweep->no_gpus));
-    FEDGE_TRY(fedge_trainer_engine_choose(wanted, &config, &chosen, err));
-    const bool same = !sweep->engine || strcmp(sweep->engine, chosen->name) == 0;
-    sweep->engine = same ? chosen->name : FEDGE_TRAINER_ENGINE_AUTO;
+    FEDGE_TRY(fedge_sim_backend_choose(wanted, &config, &chosen, err));
+    const bool same = !sweep->backend || strcmp(sweep->backend, chosen->name) == 0;
+    sweep->backend = same ? chosen->name : FEDGE_SIM_BACKEND_AUTO;
     return FEDGE_OK;
 }
 
@@ -169,7 +170,7 @@ static fedge_status examine(fedge_sweep *sweep, const fedge_simulate_options *op
     if (status == FEDGE_OK && clients > 0)
         status = check_profiles(sweep, options, job, clients, err);
     if (status == FEDGE_OK)
-        status = choose_engine(sweep, options, job, clients, err);
+        status = choose_backend(sweep, options, job, clients, err);
     /* What a backdoor does is measured by one process alone. */
     *shareable = status == FEDGE_OK && !fedge_attack_is_backdoor(&options->attack) &&
                  fedge_simulation_check_shared(job, NULL) == FEDGE_OK;
@@ -189,7 +190,8 @@ static bool is_own(fedge_sweep *sweep, fedge_error *err)
     fedge_error own;
     const fedge_status status =
         examine(sweep, sweep->options, sweep->job_text, sweep->job_size, &cohort, &shareable, &own);
-    if (status == FEDGE_OK || strcmp(behind_place(own.message), behind_place(err->message)) != 0)
+    if (status == FEDGE_OK ||
+        strcmp(after_position(own.message), after_position(err->message)) != 0)
         return false;
     *err = own;
     return true;

@@ -41,9 +41,9 @@ typedef struct sweep_run {
     uint32_t combination, seed;
     uint32_t num_threads;               /* ≥ 1 */
     bool alone;                         /* no other goes beside it: it may draw its bar */
-    fedge_trainer_share *share;         /* with those beside it; NULL: none */
+    fedge_sim_shared *shared;           /* with those beside it; NULL: none */
     const fedge_collective *collective; /* of the ranks that share it; NULL: alone */
-    const char *engine;                 /* NULL: the sweep's */
+    const char *backend;                /* NULL: the sweep's */
 } sweep_run;
 
 /* Who looks after a run. */
@@ -76,11 +76,12 @@ struct fedge_sweep {
     uint32_t num_counted;
     uint32_t profiles[FEDGE_SWEEP_MAX_VALUES]; /* numbers of clients whose profiles are checked */
     uint32_t num_profiles;
-    const char *engine; /* of all runs; "auto": each finds its own, and they take turns */
-    char no_gpus[FEDGE_ERROR_MESSAGE_SIZE]; /* why "auto" has become the last engine of the table */
-    bool has_test_set;                      /* its files are there */
-    bool uses_plugin;                       /* a run uses all that options->plugin offers */
-    bool is_measured;                       /* a run has something to evaluate on, or may have */
+    const char *backend; /* of all runs; "auto": each finds its own, and they take turns */
+    char
+        no_gpus[FEDGE_ERROR_MESSAGE_SIZE]; /* why "auto" has become the last backend of the table */
+    bool has_test_set;                     /* its files are there */
+    bool uses_plugin;                      /* a run uses all that options->plugin offers */
+    bool is_measured;                      /* a run has something to evaluate on, or may have */
 };
 
 /* sweep_axes.c: reads sweep->options->axes. FEDGE_INVALID_ARGUMENT names what is wrong. */
@@ -140,7 +141,7 @@ uint32_t fedge_sweep_threads(uint32_t num_threads, uint32_t cohort, uint32_t mos
 
 /* sweep_pool.c: is there memory for another beside [running] runs? One goes alone until what a run
  * needs is known; usable 0: there is no telling. */
-bool fedge_sweep_has_room(uint32_t running, uint64_t at_start, uint64_t need, uint64_t usable);
+bool fedge_sweep_has_memory(uint32_t running, uint64_t at_start, uint64_t need, uint64_t usable);
 
 /* sweep_pool.c: how many of the runs are left for all ranks together, when each has done its whole
  * runs: those that would leave half of the ranks or more without one. */
@@ -149,9 +150,9 @@ uint32_t fedge_sweep_num_shared(uint32_t num_runs, uint32_t num_ranks);
 /* sweep_pool.c: makes these, which are the last, each by a group of ranks; all ranks call it.
  * [status], with [err]: how this rank has fared; where one has failed, nothing is done. On all
  * ranks alike: the first failure. */
-FEDGE_MUST_USE fedge_status fedge_sweep_share(fedge_sweep *sweep, uint32_t num_threads,
-                                              fedge_cancel_fn cancel, void *user,
-                                              fedge_status status, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_sweep_run_groups(fedge_sweep *sweep, uint32_t num_threads,
+                                                   fedge_cancel_fn cancel, void *user,
+                                                   fedge_status status, fedge_error *err);
 
 /* sweep_check.c: can the combination be run, as far as that is known without its data? Its cohort
  * is noted. */

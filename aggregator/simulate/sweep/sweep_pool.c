@@ -21,7 +21,7 @@ typedef struct pool {
     uint32_t num_runs;    /* that are dealt whole */
     uint32_t num_threads; /* of all runs together */
     uint32_t joined;      /* runs that are trained together; 0: each has its threads */
-    fedge_trainer_share share;
+    fedge_sim_shared shared;
     uint64_t usable, at_start; /* bytes: of the machine, and resident before any run */
     atomic_bool stopping;      /* the machine failed one: the others end as with Ctrl-C */
     pthread_mutex_t mutex;     /* of all below */
@@ -44,7 +44,7 @@ uint32_t fedge_sweep_threads(uint32_t num_threads, uint32_t cohort, uint32_t mos
     return num_threads / (at_once > 0 ? at_once : 1);
 }
 
-bool fedge_sweep_has_room(uint32_t running, uint64_t at_start, uint64_t need, uint64_t usable)
+bool fedge_sweep_has_memory(uint32_t running, uint64_t at_start, uint64_t need, uint64_t usable)
 {
     const bool known = need > 0;
     return running == 0 ||
@@ -60,13 +60,13 @@ static uint32_t least(uint32_t a, uint32_t b)
 /* GPUs have all runs at once, or one at a time where they may turn out to be threads ("auto"). */
 static uint32_t threads_of(const pool *self, uint32_t combination, uint32_t most)
 {
-    const bool on_cpu = strcmp(self->sweep->engine, "cpu") == 0;
+    const bool on_cpu = strcmp(self->sweep->backend, "cpu") == 0;
     return on_cpu ? fedge_sweep_threads(self->num_threads, self->sweep->cohorts[combination], most)
                   : self->num_threads;
 }
 
 /* Of the runs from [next] on. */
-static uint32_t own_runs(const pool *self, uint32_t next)
+static uint32_t runs_of_rank(const pool *self, uint32_t next)
 {
     const fedge_collective *all = self->sweep->collective;
     const uint32_t ranks = fedge_collective_is_alone(all) ? 1 : all->num_ranks;
@@ -80,10 +80,10 @@ static sweep_run next_run(pool *self)
     sweep_run run = {.number = self->next + 1,
                      .combination = self->next % combinations,
                      .seed = self->next / combinations};
-    const uint32_t left = self->running + own_runs(self, self->next);
+    const uint32_t left = self->running + runs_of_rank(self, self->next);
     run.num_threads = threads_of(self, run.combination, least(left, self->num_workers));
     run.alone = self->joined < 2 && run.num_threads == self->num_threads;
-    run.share = self->joined > 1 ? &self->share : NULL;
+    run.shared = self->joined > 1 ? &self->shared : NULL;
     return run;
 }
 
@@ -107,7 +107,7 @@ static bool take(pool *self, sweep_run *run)
         const bool free = self->joined > 0 ? self->running < self->joined
                                            : self->at_work + run->num_threads <= self->num_threads;
         taken =
-            free && fedge_sweep_has_room(self->running, self->at_start, self->need, self->usable);
+            free && fedge_sweep_has_memory(self->running, self->at_start, self->need, self->usable);
         if (!taken)
             pthread_cond_wait(&self->changed, &self->mutex);
     }
@@ -189,17 +189,17 @@ static bool wait_for_others(pool *self, const sweep_run *run)
 }
 
 /* With "auto", GPUs were chosen before there were data: where these leave no room for a client, the
- * run has the last engine of the table for itself. */
+ * run has the last backend of the table for itself. */
 static fedge_status run_elsewhere(pool *self, const sweep_run *run, const sweep_watch *watch,
                                   sweep_outcome *to, fedge_error *err)
 {
     sweep_run other = *run;
     char name[FEDGE_SWEEP_MAX_FOLDER];
-    for (const fedge_trainer_engine_ops *const *at = fedge_trainer_engines; *at; at++)
-        other.engine = (*at)->name;
-    other.share = NULL;
+    for (const fedge_sim_backend_ops *const *at = fedge_sim_backends; *at; at++)
+        other.backend = (*at)->name;
+    other.shared = NULL;
     fprintf(stderr, "fedge-simulate: %s: --engine auto is %s: %s\n",
-            fedge_sweep_folder_name(self->sweep, run->combination, run->seed, name), other.engine,
+            fedge_sweep_folder_name(self->sweep, run->combination, run->seed, name), other.backend,
             err->message);
     return fedge_sweep_run_one(self->sweep, &other, watch, to, err);
 }
@@ -209,8 +209,8 @@ static fedge_status run_elsewhere(pool *self, const sweep_run *run, const sweep_
 static fedge_status run_or_wait(pool *self, const sweep_run *run, const sweep_watch *watch,
                                 sweep_outcome *to, fedge_error *err)
 {
-    const bool has_other = strcmp(self->sweep->options->engine, FEDGE_TRAINER_ENGINE_AUTO) == 0 &&
-                           fedge_trainer_engine_joins_runs(self->sweep->engine);
+    const bool has_other = strcmp(self->sweep->options->backend, FEDGE_SIM_BACKEND_AUTO) == 0 &&
+                           fedge_sim_backend_joins_runs(self->sweep->backend);
     fedge_status status = fedge_sweep_run_one(self->sweep, run, watch, to, err);
     if (to->begun ||
         (status != FEDGE_TOO_BIG && status != FEDGE_NO_MEMORY && status != FEDGE_GPU_MEMORY))
@@ -263,15 +263,15 @@ static void print_replaced(const fedge_sweep *sweep)
 }
 
 /* What became of "auto". */
-static void print_engine(const fedge_sweep *sweep)
+static void print_backend(const fedge_sweep *sweep)
 {
-    if (fedge_trainer_engine_joins_runs(sweep->engine)) {
+    if (fedge_sim_backend_joins_runs(sweep->backend)) {
         fprintf(stderr, "fedge-simulate: --engine auto is %s: the runs are trained together\n",
-                sweep->engine);
+                sweep->backend);
     } else {
-        const bool mixed = strcmp(sweep->engine, FEDGE_TRAINER_ENGINE_AUTO) == 0;
+        const bool mixed = strcmp(sweep->backend, FEDGE_SIM_BACKEND_AUTO) == 0;
         fprintf(stderr, "fedge-simulate: --engine auto is %s: %s\n",
-                mixed ? "another for some runs, which take turns" : sweep->engine,
+                mixed ? "another for some runs, which take turns" : sweep->backend,
                 sweep->no_gpus[0] ? sweep->no_gpus : "it is the only one");
     }
 }
@@ -281,10 +281,10 @@ static uint32_t most_at_once(const pool *self)
 {
     uint32_t most = self->joined > 0 ? self->joined : 1;
     for (uint32_t c = 0; c < self->sweep->num_combinations; c++) {
-        const uint32_t each = threads_of(self, c, own_runs(self, 0));
+        const uint32_t each = threads_of(self, c, runs_of_rank(self, 0));
         most = self->num_threads / each > most ? self->num_threads / each : most;
     }
-    return least(most, own_runs(self, 0));
+    return least(most, runs_of_rank(self, 0));
 }
 
 /* With fewer workers than were wanted, fewer runs go side by side. */
@@ -339,12 +339,12 @@ fedge_status fedge_sweep_run(fedge_sweep *sweep, fedge_cancel_fn cancel, void *u
                  .num_threads = threads > 0 ? threads : fedge_os_num_cpus(),
                  .usable = fedge_os_usable_bytes(NULL),
                  .at_start = fedge_os_resident_bytes()};
-    if (fedge_trainer_engine_joins_runs(sweep->engine))
-        self.joined = least(own_runs(&self, 0), FEDGE_SWEEP_MAX_JOINED);
-    fedge_trainer_share_init(&self.share, self.joined);
+    if (fedge_sim_backend_joins_runs(sweep->backend))
+        self.joined = least(runs_of_rank(&self, 0), FEDGE_SWEEP_MAX_JOINED);
+    fedge_sim_shared_init(&self.shared, self.joined);
     print_replaced(sweep);
-    if (strcmp(sweep->options->engine, FEDGE_TRAINER_ENGINE_AUTO) == 0)
-        print_engine(sweep);
+    if (strcmp(sweep->options->backend, FEDGE_SIM_BACKEND_AUTO) == 0)
+        print_backend(sweep);
     if (!sweep->uses_plugin) {
         fputs("fedge-simulate: no run uses all of --strategy-plugin: name its strategy, as in "
               "--sweep "
@@ -358,7 +358,7 @@ fedge_status fedge_sweep_run(fedge_sweep *sweep, fedge_cancel_fn cancel, void *u
     pthread_cond_init(&self.changed, NULL);
     self.num_workers = most_at_once(&self);
     const fedge_status started = self.num_runs > 0 ? work_together(&self, err) : FEDGE_OK;
-    fedge_trainer_share_fini(&self.share);
+    fedge_sim_shared_fini(&self.shared);
     pthread_cond_destroy(&self.changed);
     pthread_mutex_destroy(&self.mutex);
     fedge_status status = started == FEDGE_OK ? self.status : started;
@@ -369,7 +369,7 @@ fedge_status fedge_sweep_run(fedge_sweep *sweep, fedge_cancel_fn cancel, void *u
         *err = self.err;
     }
     if (num_shared > 0)
-        status = fedge_sweep_share(sweep, self.num_threads, cancel, user, status, err);
+        status = fedge_sweep_run_groups(sweep, self.num_threads, cancel, user, status, err);
     return bring_together(sweep, status, err);
 }
 
@@ -434,8 +434,9 @@ static void help(const fedge_sweep *sweep, const sweep_run *run, const sweep_wat
     }
 }
 
-fedge_status fedge_sweep_share(fedge_sweep *sweep, uint32_t num_threads, fedge_cancel_fn cancel,
-                               void *user, fedge_status status, fedge_error *err)
+fedge_status fedge_sweep_run_groups(fedge_sweep *sweep, uint32_t num_threads,
+                                    fedge_cancel_fn cancel, void *user, fedge_status status,
+                                    fedge_error *err)
 {
     const fedge_collective *all = sweep->collective;
     const uint32_t num_runs = sweep->num_combinations * sweep->num_seeds;

@@ -121,12 +121,12 @@ fedge_status fedge_sweep_run_one(const fedge_sweep *sweep, const sweep_run *run,
                                       .summary = sweep->options->out != NULL,
                                       .progress = seen ? stderr : NULL,
                                       .run = number,
-                                      .share = run->share,
+                                      .shared = run->shared,
                                       .cancel = watch->cancel,
                                       .cancel_user = watch->user};
     options.seed_offset = run->seed;
     options.num_threads = run->num_threads;
-    options.engine = run->engine ? run->engine : options.engine;
+    options.backend = run->backend ? run->backend : options.backend;
     if (status == FEDGE_OK && config.out) {
         status = fedge_sweep_run_folder(sweep, run->combination, run->seed, out, err);
         config.resume = sweep->options->resume;

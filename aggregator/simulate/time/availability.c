@@ -23,21 +23,21 @@
 enum { CLIENT, FROM, TO, NUM_COLUMNS };
 
 /* A row of the file. */
-typedef struct span {
+typedef struct interval {
     uint32_t client;
     uint64_t from, to; /* seconds */
     uint64_t line;
-} span;
+} interval;
 
 struct fedge_availability {
     uint64_t seed;
     uint32_t num_clients;
     /* Drawn. */
-    double share, on_us, off_us; /* means */
-    uint64_t stretch_us;
+    double fraction, on_us, off_us; /* means */
+    uint64_t segment_us;
     /* Read; NULL: drawn. */
-    span *spans; /* ascending by (client, from) */
-    uint32_t num_spans, capacity;
+    interval *intervals; /* ascending by (client, from) */
+    uint32_t num_intervals, capacity;
     uint32_t *first; /* (num_clients + 1): client c has spans[first[c], first[c + 1]) */
     uint64_t period; /* seconds */
 };
@@ -47,12 +47,12 @@ struct fedge_availability {
 static fedge_status parse_drawn(fedge_availability *self, const char *text, fedge_error *err)
 {
     char *end = NULL;
-    const double share = strtod(text, &end);
+    const double fraction = strtod(text, &end);
     const bool comma = end != text && *end == ',';
     const char *second = comma ? end + 1 : text;
     const double seconds = comma ? strtod(second, &end) : 0.0;
-    if (!comma || end == second || *end != '\0' || !(share >= FEDGE_AVAILABILITY_MIN_SHARE) ||
-        !(share <= FEDGE_AVAILABILITY_MAX_SHARE) || !(seconds >= 1.0) ||
+    if (!comma || end == second || *end != '\0' || !(fraction >= FEDGE_AVAILABILITY_MIN_SHARE) ||
+        !(fraction <= FEDGE_AVAILABILITY_MAX_SHARE) || !(seconds >= 1.0) ||
         !(seconds <= FEDGE_AVAILABILITY_MAX_SECONDS)) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "--availability must be file:CSV or the share of time online, %g to %g, "
@@ -61,10 +61,10 @@ static fedge_status parse_drawn(fedge_availability *self, const char *text, fedg
                           FEDGE_AVAILABILITY_MIN_SHARE, FEDGE_AVAILABILITY_MAX_SHARE,
                           FEDGE_AVAILABILITY_MAX_SECONDS, text);
     }
-    self->share = share;
+    self->fraction = fraction;
     self->on_us = seconds * 1e6;
-    self->off_us = self->on_us * (1.0 - share) / share;
-    self->stretch_us = (uint64_t)(STRETCH * (self->on_us + self->off_us));
+    self->off_us = self->on_us * (1.0 - fraction) / fraction;
+    self->segment_us = (uint64_t)(STRETCH * (self->on_us + self->off_us));
     return FEDGE_OK;
 }
 
@@ -79,11 +79,11 @@ static uint64_t draw_period(fedge_rng *rng, double mean_us)
 static bool drawn_at(const fedge_availability *self, uint32_t client, uint64_t time_us,
                      uint64_t *until_us)
 {
-    const uint64_t number = time_us / self->stretch_us;
+    const uint64_t number = time_us / self->segment_us;
     fedge_rng rng = fedge_rng_stream(self->seed, FEDGE_PURPOSE_ONLINE, client, (uint32_t)number, 0);
-    bool online = fedge_rng_double(&rng) < self->share;
-    uint64_t at = number * self->stretch_us;
-    const uint64_t end = at + self->stretch_us;
+    bool online = fedge_rng_double(&rng) < self->fraction;
+    uint64_t at = number * self->segment_us;
+    const uint64_t end = at + self->segment_us;
     for (;;) {
         at += draw_period(&rng, online ? self->on_us : self->off_us);
         if (at > time_us || at >= end) {
@@ -143,20 +143,20 @@ static fedge_status check_row(const fedge_availability *self, const fedge_csv *c
     return FEDGE_OK;
 }
 
-static fedge_status add_span(fedge_availability *self, span row, fedge_error *err)
+static fedge_status add_interval(fedge_availability *self, interval row, fedge_error *err)
 {
-    if (self->num_spans == self->capacity) {
+    if (self->num_intervals == self->capacity) {
         /* [period] is the largest "to" so far: rows come in any order. */
         const uint32_t more = self->capacity > 0 ? self->capacity * 2 : 1024;
-        span *spans = more <= FEDGE_AVAILABILITY_MAX_ROWS
-                          ? realloc(self->spans, more * sizeof(*spans))
-                          : NULL;
-        if (!spans)
+        interval *intervals = more <= FEDGE_AVAILABILITY_MAX_ROWS
+                                  ? realloc(self->intervals, more * sizeof(*intervals))
+                                  : NULL;
+        if (!intervals)
             return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %" PRIu32 " rows", more);
-        self->spans = spans;
+        self->intervals = intervals;
         self->capacity = more;
     }
-    self->spans[self->num_spans++] = row;
+    self->intervals[self->num_intervals++] = row;
     self->period = row.to > self->period ? row.to : self->period;
     return FEDGE_OK;
 }
@@ -173,37 +173,37 @@ static fedge_status read_rows(fedge_availability *self, fedge_csv *csv,
         FEDGE_TRY(fedge_csv_integers(csv, row, err));
         const int64_t client = row[column[CLIENT]], from = row[column[FROM]], to = row[column[TO]];
         FEDGE_TRY(check_row(self, csv, client, from, to, err));
-        const span read = {.client = (uint32_t)client,
-                           .from = (uint64_t)from,
-                           .to = (uint64_t)to,
-                           .line = csv->number};
-        FEDGE_TRY(add_span(self, read, err));
+        const interval read = {.client = (uint32_t)client,
+                               .from = (uint64_t)from,
+                               .to = (uint64_t)to,
+                               .line = csv->number};
+        FEDGE_TRY(add_interval(self, read, err));
     }
 }
 
 static int by_time(const void *a, const void *b)
 {
-    const span *x = a, *y = b;
+    const interval *x = a, *y = b;
     if (x->client != y->client)
         return x->client < y->client ? -1 : 1;
     return (x->from > y->from) - (x->from < y->from);
 }
 
 /* Sorts the spans and finds each client's. */
-static fedge_status index_spans(fedge_availability *self, const char *path, fedge_error *err)
+static fedge_status index_intervals(fedge_availability *self, const char *path, fedge_error *err)
 {
     self->first = calloc((size_t)self->num_clients + 1, sizeof(*self->first));
     if (!self->first) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %" PRIu32 " clients",
                           self->num_clients);
     }
-    if (self->num_spans > 0)
-        qsort(self->spans, self->num_spans, sizeof(*self->spans), by_time);
+    if (self->num_intervals > 0)
+        qsort(self->intervals, self->num_intervals, sizeof(*self->intervals), by_time);
     uint32_t at = 0;
     for (uint32_t c = 0; c < self->num_clients; c++) {
         self->first[c] = at;
-        while (at < self->num_spans && self->spans[at].client == c) {
-            const span *here = &self->spans[at];
+        while (at < self->num_intervals && self->intervals[at].client == c) {
+            const interval *here = &self->intervals[at];
             if (at > self->first[c] && here->from < here[-1].to) {
                 return fedge_fail(err, FEDGE_CORRUPT,
                                   "%s:%" PRIu64 ": client %" PRIu32 " is online from %" PRIu64
@@ -233,7 +233,7 @@ static fedge_status load(fedge_availability *self, const char *path, fedge_error
         status = read_rows(self, &csv, column, err);
     fedge_csv_close(&csv);
     FEDGE_TRY(status);
-    return index_spans(self, path, err);
+    return index_intervals(self, path, err);
 }
 
 /* The client's state at [time_us], and until when the trace says so without a look at the next
@@ -246,7 +246,7 @@ static bool read_at(const fedge_availability *self, uint32_t client, uint64_t ti
     uint32_t low = self->first[client], high = self->first[client + 1];
     while (low < high) { /* the first row that ends later */
         const uint32_t middle = low + (high - low) / 2;
-        if (self->spans[middle].to * 1000000 <= within_us)
+        if (self->intervals[middle].to * 1000000 <= within_us)
             low = middle + 1;
         else
             high = middle;
@@ -255,8 +255,8 @@ static bool read_at(const fedge_availability *self, uint32_t client, uint64_t ti
         *until_us = base_us + period_us;
         return false;
     }
-    const bool online = self->spans[low].from * 1000000 <= within_us;
-    *until_us = base_us + 1000000 * (online ? self->spans[low].to : self->spans[low].from);
+    const bool online = self->intervals[low].from * 1000000 <= within_us;
+    *until_us = base_us + 1000000 * (online ? self->intervals[low].to : self->intervals[low].from);
     return online;
 }
 
@@ -284,7 +284,7 @@ fedge_status fedge_availability_new(const char *text, uint64_t seed, uint32_t nu
 void fedge_availability_free(fedge_availability *availability)
 {
     if (availability) {
-        free(availability->spans);
+        free(availability->intervals);
         free(availability->first);
         free(availability);
     }
@@ -294,13 +294,13 @@ bool fedge_availability_at(const fedge_availability *self, uint32_t client, uint
                            uint64_t *until_us)
 {
     bool (*const at)(const fedge_availability *, uint32_t, uint64_t, uint64_t *) =
-        self->spans ? read_at : drawn_at;
+        self->intervals ? read_at : drawn_at;
     const bool online = at(self, client, time_us, until_us);
     uint64_t next_us;
     /* Rows and stretches may meet. Who is online in every row of a period always is. */
     while (at(self, client, *until_us, &next_us) == online) {
         *until_us = next_us;
-        if (self->spans && next_us > time_us + 2 * self->period * 1000000) {
+        if (self->intervals && next_us > time_us + 2 * self->period * 1000000) {
             *until_us = FEDGE_AVAILABILITY_NEVER;
             break;
         }

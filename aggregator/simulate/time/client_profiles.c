@@ -221,7 +221,7 @@ uint16_t fedge_client_profiles_stream(fedge_task_kind kind, uint32_t attempt)
 
 bool fedge_client_profiles_fails(const fedge_client_profiles *profiles, uint32_t client,
                                  uint32_t round, uint32_t attempt, fedge_task_kind kind,
-                                 double *share)
+                                 double *fraction)
 {
     const double failure = (double)profiles->clients[client].failure;
     if (failure <= 0.0)
@@ -229,7 +229,7 @@ bool fedge_client_profiles_fails(const fedge_client_profiles *profiles, uint32_t
     fedge_rng rng = fedge_rng_stream(profiles->seed, FEDGE_PURPOSE_FAILURE, round, client,
                                      fedge_client_profiles_stream(kind, attempt));
     const bool fails = fedge_rng_double(&rng) < failure;
-    *share = fedge_rng_double(&rng);
+    *fraction = fedge_rng_double(&rng);
     return fails;
 }
 

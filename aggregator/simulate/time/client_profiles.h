@@ -116,7 +116,7 @@ uint16_t fedge_client_profiles_stream(fedge_task_kind kind, uint32_t attempt);
 /* Does a task fail? Then after *share of its time, uniform in [0, 1). */
 bool fedge_client_profiles_fails(const fedge_client_profiles *profiles, uint32_t client,
                                  uint32_t round, uint32_t attempt, fedge_task_kind kind,
-                                 double *share);
+                                 double *fraction);
 
 /* A trace of client profiles: a CSV file with a header and a row for each client.
  *

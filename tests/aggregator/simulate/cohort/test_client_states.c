@@ -39,18 +39,18 @@ static void check_rounds(fedge_client_states *states)
 {
     set(states, 1, 5.0f);
     assert_true(fedge_client_states_has_moved(states, 1) && !fedge_client_states_has(states, 1));
-    fedge_client_states_keep(states, 1);
+    fedge_client_states_commit(states, 1);
     assert_true(!fedge_client_states_has_moved(states, 1) && fedge_client_states_has(states, 1));
     set(states, 1, 9.0f);
     set(states, 1, 10.0f); /* twice: as it was when the round began, still */
     set(states, 2, 7.0f);
     expect(states, 1, 10.0f, 12.0f);
-    fedge_client_states_undo(states);
+    fedge_client_states_roll_back(states);
     expect(states, 1, 5.0f, 7.0f);
     expect(states, 2, 0.0f, 0.0f);
     set(states, 1, 11.0f);
-    fedge_client_states_keep(states, 2);
-    fedge_client_states_undo(states);
+    fedge_client_states_commit(states, 2);
+    fedge_client_states_roll_back(states);
     expect(states, 1, 11.0f, 13.0f);
     assert_int_equal(states->round, 2);
 }
@@ -88,7 +88,7 @@ static void what_memory_does_not_hold_lies_in_a_file(void **state)
             for (uint32_t client = 0; client < 3; client++)
                 set(&states, client, (float)(round * 10 + client));
             assert_true(states.used <= memory);
-            fedge_client_states_keep(&states, round);
+            fedge_client_states_commit(&states, round);
             assert_true(states.used <= memory);
         }
         for (uint32_t client = 0; client < 3; client++)
@@ -122,7 +122,7 @@ static void what_is_saved_is_loaded(void **state)
     make(&states, 4, VALUES);
     set(&states, 3, -1.5f);
     set(&states, 0, 2.25f);
-    fedge_client_states_keep(&states, 17);
+    fedge_client_states_commit(&states, 17);
     assert_int_equal(fedge_client_states_save(&states, FILE_NAME, &err), FEDGE_OK);
     make(&other, 4, VALUES);
     assert_int_equal(fedge_client_states_load(&other, FILE_NAME, &err), FEDGE_OK);
@@ -147,7 +147,7 @@ static void what_is_saved_survives_a_power_failure(void **state)
     lossy_disk_begin(dir);
     make(&states, 4, VALUES);
     set(&states, 3, -1.5f);
-    fedge_client_states_keep(&states, 1);
+    fedge_client_states_commit(&states, 1);
     snprintf(path, sizeof(path), "%s/" FILE_NAME, dir);
     assert_int_equal(fedge_client_states_save(&states, path, &err), FEDGE_OK);
     snprintf(path, sizeof(path), "%s/" FILE_NAME, image);
@@ -190,7 +190,7 @@ static void a_damaged_file_is_refused(void **state)
     make(&states, 4, VALUES);
     set(&states, 1, 1.0f);
     set(&states, 2, 2.0f);
-    fedge_client_states_keep(&states, 1);
+    fedge_client_states_commit(&states, 1);
     assert_int_equal(fedge_client_states_save(&states, FILE_NAME, &err), FEDGE_OK);
     fedge_client_states_fini(&states);
     const size_t none = 1000;
@@ -211,7 +211,7 @@ static void a_damaged_file_is_refused(void **state)
 static void their_size_is_known_before(void **state)
 {
     (void)state;
-    const uint64_t places = 1000 * 2 * sizeof(fedge_client_place);
+    const uint64_t places = 1000 * 2 * sizeof(fedge_client_location);
     /* 3 rounds of 10 clients train 30 at most; 200 rounds all; and 10 copies. */
     assert_int_equal(fedge_client_states_size(1000, 10, 3, 50, 0), 40 * 50 * 4 + places);
     assert_int_equal(fedge_client_states_size(1000, 10, 200, 50, 0), 1010 * 50 * 4 + places);

@@ -77,10 +77,10 @@ static void threads_take_what_was_counted(void **state)
         run self;
         uint64_t bytes = 0;
         assert_int_equal(begin(&self, "\"num-server-rounds\":5", MORES[i], "iid", 9, 2), FEDGE_OK);
-        const fedge_trainer_engine_config engine = {.job = self.job,
-                                                    .client_data = self.client_data,
-                                                    .max_evaluated = FEDGE_EVALUATION_PORTION};
-        assert_int_equal(fedge_trainer_engine_cpu.size(&engine, &bytes, &self.err), FEDGE_OK);
+        const fedge_sim_backend_config backend = {.job = self.job,
+                                                  .client_data = self.client_data,
+                                                  .max_evaluated = FEDGE_EVALUATION_PORTION};
+        assert_int_equal(fedge_sim_backend_cpu.size(&backend, &bytes, &self.err), FEDGE_OK);
         assert_int_equal(bytes, fedge_simulation_bytes_per_thread(self.simulation));
         end(&self);
     }

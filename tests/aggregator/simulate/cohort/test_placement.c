@@ -173,11 +173,11 @@ static void files_are_found_by_their_names(void **state)
         assert_int_equal(placement->homes[1], 0);
         assert_int_equal(placement->homes[2], 0);
     }
-    assert_int_equal(self.placement[0].num_own, 2);
-    assert_int_equal(self.placement[0].own[0], 1);
-    assert_int_equal(self.placement[0].own[1], 2);
+    assert_int_equal(self.placement[0].num_local, 2);
+    assert_int_equal(self.placement[0].local[0], 1);
+    assert_int_equal(self.placement[0].local[1], 2);
     assert_string_equal(self.placement[0].values, "placement-0/2.csv\nplacement-0/10.csv\n");
-    assert_int_equal(self.placement[2].num_own, 0);
+    assert_int_equal(self.placement[2].num_local, 0);
     assert_string_equal(self.placement[2].values, "");
     forget(&self, 3);
 }

@@ -28,7 +28,7 @@ static void defaults(void **state)
     assert_int_equal(options.evaluate_every, 1);
     assert_int_equal(options.client_accuracy, 10000);
     assert_null(options.accumulator);
-    assert_string_equal(options.engine, "cpu");
+    assert_string_equal(options.backend, "cpu");
     assert_true(options.validation_split == 0.0);
     assert_int_equal(options.num_clients + options.num_threads + options.num_rounds, 0);
     assert_false(options.has_seed || options.has_partition_seed || options.resume ||
@@ -59,7 +59,7 @@ static void everything(void **state)
     assert_int_equal(options.num_rounds, 7);
     assert_int_equal(options.num_threads, 3);
     assert_string_equal(options.accumulator, "auto");
-    assert_string_equal(options.engine, "auto");
+    assert_string_equal(options.backend, "auto");
     assert_int_equal(options.sums.num_gpus, 1);
     assert_int_equal(options.sums.gpus[0], 1);
     assert_int_equal(options.sums.shard, FEDGE_SHARD_CLIENTS);

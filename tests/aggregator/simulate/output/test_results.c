@@ -150,7 +150,7 @@ static void read_lines(lines *to)
     must(fedge_round_lines_read(OUT "/rounds.jsonl", take_line, to, &err), &err);
 }
 
-static void read_own(const char *path, uint8_t **file, size_t *size)
+static void read_file(const char *path, uint8_t **file, size_t *size)
 {
     fedge_error err;
     must(fedge_os_read_file(path, 1 << 20, file, size, &err), &err);
@@ -471,8 +471,8 @@ static void attempts_that_failed_leave_nothing(void **state)
             continue;
         (void)snprintf(path, sizeof(path), OUT "/checkpoints/variates-%06u.bin", rounds);
         for (uint32_t i = 0; i < 2; i++) {
-            read_own(path, &variates[i], &sizes[i][0]);
-            read_own(OUT "/model.safetensors", &models[i], &sizes[i][1]);
+            read_file(path, &variates[i], &sizes[i][0]);
+            read_file(OUT "/model.safetensors", &models[i], &sizes[i][1]);
             if (i == 0) {
                 clear();
                 assert_int_equal(play(&of, false, INTERRUPTED, rounds, &self), FEDGE_CANCELLED);

@@ -24,7 +24,7 @@ typedef struct word {
 typedef struct place {
     uint32_t rank;
     fedge_collective collective;
-    fedge_beats *beats;
+    fedge_heartbeat *heartbeat;
     fedge_error told; /* guarded; status FEDGE_OK: nothing */
     pthread_t thread;
 } place;
@@ -139,7 +139,7 @@ static void on_silence(void *user, const fedge_error *err)
     pthread_mutex_unlock(&lock);
 }
 
-static bool was_told(uint32_t rank)
+static bool said_end(uint32_t rank)
 {
     pthread_mutex_lock(&lock);
     const bool was = places[rank].told.status != FEDGE_OK;
@@ -174,13 +174,13 @@ static void begin(uint32_t rank)
     *self = (place){.rank = rank};
     self->collective =
         (fedge_collective){.ops = &LISTED, .state = self, .rank = rank, .num_ranks = RANKS};
-    assert_int_equal(fedge_beats_new(&self->collective, on_silence, self, &self->beats, &err),
-                     FEDGE_OK);
+    assert_int_equal(
+        fedge_heartbeat_new(&self->collective, on_silence, self, &self->heartbeat, &err), FEDGE_OK);
 }
 
 static void *end(void *user)
 {
-    fedge_beats_end(((place *)user)->beats);
+    fedge_heartbeat_end(((place *)user)->heartbeat);
     return NULL;
 }
 
@@ -208,16 +208,16 @@ static void all_end_together(void **state)
     for (uint32_t rank = 0; rank < RANKS; rank++)
         assert_int_equal(pthread_join(places[rank].thread, NULL), 0);
     for (uint32_t rank = 0; rank < RANKS; rank++) {
-        assert_false(was_told(rank));
+        assert_false(said_end(rank));
         /* A beat, and the last word; rank 0 to both others. */
         assert_in_range(said_by(rank), rank == 0 ? 4 : 2, MAX_WORDS);
     }
     assert_null(next_of(0));
     /* The watch hears of each beat, and before the first one that it is expected. */
-    uint32_t beats = 0;
+    uint32_t heartbeat = 0;
     for (uint32_t i = 0; i < num_words; i++)
-        beats += words[i].was_read && words[i].said != LAST_WORD;
-    assert_int_equal(num_heard, 4 + beats);
+        heartbeat += words[i].was_read && words[i].said != LAST_WORD;
+    assert_int_equal(num_heard, 4 + heartbeat);
 }
 
 /* Although there was no memory for it when all others had ended, which wait for it. */
@@ -251,7 +251,7 @@ static void a_rank_that_says_nothing_is_told(void **state)
     begin_to_end(2);
     begin(0);
     unsetenv(FEDGE_RANKS_SILENCE_VARIABLE);
-    while (!was_told(0) && fedge_os_monotonic_ms() < patience_end)
+    while (!said_end(0) && fedge_os_monotonic_ms() < patience_end)
         (void)sched_yield();
     assert_non_null(strstr(places[0].told.message, "rank 1 has said nothing for 1 s"));
     begin(1);
@@ -265,10 +265,10 @@ static void alone_there_are_none(void **state)
 {
     (void)state;
     const fedge_collective alone = {0};
-    fedge_beats *beats = NULL;
-    assert_int_equal(fedge_beats_new(&alone, on_silence, NULL, &beats, NULL), FEDGE_OK);
-    assert_null(beats);
-    fedge_beats_end(beats);
+    fedge_heartbeat *heartbeat = NULL;
+    assert_int_equal(fedge_heartbeat_new(&alone, on_silence, NULL, &heartbeat, NULL), FEDGE_OK);
+    assert_null(heartbeat);
+    fedge_heartbeat_end(heartbeat);
 }
 
 int main(void)

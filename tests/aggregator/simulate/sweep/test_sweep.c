@@ -153,13 +153,13 @@ static void runs_are_shared_where_ranks_would_have_none(void **state)
 static void no_more_begin_than_memory_holds(void **state)
 {
     (void)state;
-    assert_true(fedge_sweep_has_room(0, 50, 0, 100));
-    assert_true(fedge_sweep_has_room(0, 50, 1000, 100)); /* it will say so itself */
-    assert_false(fedge_sweep_has_room(1, 50, 0, 100));   /* what it needs is not known yet */
-    assert_true(fedge_sweep_has_room(1, 50, 25, 100));
-    assert_false(fedge_sweep_has_room(2, 50, 25, 100));
-    assert_false(fedge_sweep_has_room(1, 100, 25, 100));
-    assert_true(fedge_sweep_has_room(7, 50, 25, 0));
+    assert_true(fedge_sweep_has_memory(0, 50, 0, 100));
+    assert_true(fedge_sweep_has_memory(0, 50, 1000, 100)); /* it will say so itself */
+    assert_false(fedge_sweep_has_memory(1, 50, 0, 100));   /* what it needs is not known yet */
+    assert_true(fedge_sweep_has_memory(1, 50, 25, 100));
+    assert_false(fedge_sweep_has_memory(2, 50, 25, 100));
+    assert_false(fedge_sweep_has_memory(1, 100, 25, 100));
+    assert_true(fedge_sweep_has_memory(7, 50, 25, 0));
 }
 
 int main(void)
