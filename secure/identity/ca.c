@@ -16,6 +16,10 @@
 #define MAX_CA_NAME 40
 #define NOT_A_CA (-1)
 
+/* In the order in which they are written: pairs of a key and its certificate. */
+static const char *const FILES[] = {"root-key.pem", "root.pem", "issuing-key.pem", "issuing.pem"};
+enum { ROOT = 0, ISSUING = 2, NUM_FILES = sizeof(FILES) / sizeof(*FILES) };
+
 struct fedge_ca {
     mbedtls_x509_crt certificate;
     mbedtls_pk_context key;
@@ -154,14 +158,6 @@ static fedge_status make_subject(const char *name, const char *kind, char *out, 
     return FEDGE_OK;
 }
 
-static fedge_status save(const char *dir, const char *name, const char *text, unsigned mode,
-                         fedge_error *err)
-{
-    char path[FEDGE_OS_MAX_PATH];
-    FEDGE_TRY(fedge_x509_path(path, sizeof(path), dir, name, err));
-    return fedge_os_write_file(path, text, strlen(text), mode, err);
-}
-
 static fedge_status read_key(const char *path, mbedtls_pk_context *key, fedge_error *err)
 {
     uint8_t *data = NULL;
@@ -169,9 +165,9 @@ static fedge_status read_key(const char *path, mbedtls_pk_context *key, fedge_er
     /* A key that others can read is no secret any more, and is not used. */
     FEDGE_TRY(fedge_os_check_private(path, err));
     FEDGE_TRY(fedge_os_read_file(path, FEDGE_X509_MAX_PEM, &data, &size, err));
-    int code = mbedtls_pk_parse_key(key, data, size + 1, NULL, 0, fedge_x509_random, NULL);
+    const fedge_status status = fedge_x509_parse_key((char *)data, path, key, err);
     fedge_key_request_wipe((char *)data);
-    return code == 0 ? FEDGE_OK : fedge_x509_fail(err, FEDGE_CORRUPT, code, path);
+    return status;
 }
 
 /* A fresh key in DIR/[key_name]. With [keep] one that is there already is used: whoever was killed
@@ -181,55 +177,33 @@ static fedge_status place_key(const char *dir, const char *key_name, bool keep,
 {
     char path[FEDGE_OS_MAX_PATH];
     char *text = NULL;
-    fedge_status status = fedge_x509_path(path, sizeof(path), dir, key_name, err);
-    if (status == FEDGE_OK && keep && fedge_os_exists(path))
+    FEDGE_TRY(fedge_x509_path(path, sizeof(path), dir, key_name, err));
+    if (keep && fedge_os_exists(path))
         return read_key(path, key, err);
-    if (status == FEDGE_OK)
-        status = fedge_x509_make_key(key, err);
-    if (status == FEDGE_OK)
-        status = fedge_x509_key_text(key, &text, err);
-    if (status == FEDGE_OK)
-        status = save(dir, key_name, text, 0600, err);
+    FEDGE_TRY(fedge_x509_make_key(key, err));
+    FEDGE_TRY(fedge_x509_key_text(key, &text, err));
+    const fedge_status status = fedge_os_write_file(path, text, strlen(text), 0600, err);
     fedge_key_request_wipe(text);
     return status;
 }
 
-/* Loads DIR/[certificate_name] and its key and checks that they are a pair that is still valid. */
-static fedge_status load_pair(const char *dir, const char *key_name, const char *certificate_name,
-                              uint64_t now_ms, fedge_ca *ca, fedge_error *err)
+/* Loads DIR/[files] into [ca], and checks that key and certificate belong together and are valid.
+ */
+static fedge_status load_pair(const char *dir, const char *const files[2], uint64_t now_ms,
+                              fedge_ca *ca, fedge_error *err)
 {
+    const char *key_name = files[0], *certificate_name = files[1];
     char path[FEDGE_OS_MAX_PATH];
-    uint8_t *data = NULL;
-    size_t size = 0;
-    fedge_status status = fedge_x509_path(path, sizeof(path), dir, certificate_name, err);
-    if (status == FEDGE_OK)
-        status = fedge_os_read_file(path, FEDGE_X509_MAX_PEM, &data, &size, err);
-    if (status != FEDGE_OK)
-        return status;
-    ca->pem = (char *)data;
-    status = fedge_x509_parse_chain(ca->pem, path, &ca->certificate, err);
-    if (status == FEDGE_OK && fedge_x509_ms(&ca->certificate.valid_to) < now_ms)
-        status = fedge_fail(err, FEDGE_EXPIRED, "%s has expired", path);
-    if (status == FEDGE_OK)
-        status = fedge_x509_path(path, sizeof(path), dir, key_name, err);
-    if (status == FEDGE_OK)
-        status = read_key(path, &ca->key, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_x509_read_text(dir, certificate_name, path, &ca->pem, err));
+    FEDGE_TRY(fedge_x509_parse_chain(ca->pem, path, &ca->certificate, err));
+    if (fedge_x509_ms(&ca->certificate.valid_to) < now_ms)
+        return fedge_fail(err, FEDGE_EXPIRED, "%s has expired", path);
+    FEDGE_TRY(fedge_x509_path(path, sizeof(path), dir, key_name, err));
+    FEDGE_TRY(read_key(path, &ca->key, err));
     if (mbedtls_pk_check_pair(&ca->certificate.pk, &ca->key, fedge_x509_random, NULL) != 0) {
         return fedge_fail(err, FEDGE_MISMATCH, "%s does not belong to %s/%s", path, dir,
                           certificate_name);
     }
-    return FEDGE_OK;
-}
-
-static fedge_status ca_new(fedge_ca **ca, fedge_error *err)
-{
-    *ca = calloc(1, sizeof(**ca));
-    if (!*ca)
-        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an authority");
-    mbedtls_x509_crt_init(&(*ca)->certificate);
-    mbedtls_pk_init(&(*ca)->key);
     return FEDGE_OK;
 }
 
@@ -243,18 +217,28 @@ void fedge_ca_free(fedge_ca *ca)
     free(ca);
 }
 
+/* A new authority with the pair DIR/[files]; NULL after a failure. */
+static fedge_status load_new(const char *dir, const char *const files[2], uint64_t now_ms,
+                             fedge_ca **ca, fedge_error *err)
+{
+    fedge_ca *fresh = calloc(1, sizeof(*fresh));
+    *ca = NULL;
+    if (!fresh)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an authority");
+    mbedtls_x509_crt_init(&fresh->certificate);
+    mbedtls_pk_init(&fresh->key);
+    const fedge_status status = load_pair(dir, files, now_ms, fresh, err);
+    if (status != FEDGE_OK)
+        fedge_ca_free(fresh);
+    else
+        *ca = fresh;
+    return status;
+}
+
 fedge_status fedge_ca_load(const char *dir, uint64_t now_ms, fedge_ca **ca, fedge_error *err)
 {
     *ca = NULL;
-    fedge_ca *loaded = NULL;
-    fedge_status status = ca_new(&loaded, err);
-    if (status == FEDGE_OK)
-        status = load_pair(dir, "issuing-key.pem", "issuing.pem", now_ms, loaded, err);
-    if (status == FEDGE_OK) {
-        *ca = loaded;
-        return FEDGE_OK;
-    }
-    fedge_ca_free(loaded);
+    const fedge_status status = load_new(dir, FILES + ISSUING, now_ms, ca, err);
     if (status == FEDGE_NOT_FOUND) {
         return fedge_error_prefix(err, status, "%s is not an authority ('fedge-keys ca' makes one)",
                                   dir);
@@ -280,6 +264,29 @@ bool fedge_ca_is_of(const fedge_ca *ca, const mbedtls_x509_crt *chain)
 
 /* --- making them ------------------------------------------------------------------------------ */
 
+/* Writes a key and the certificate [what] for it to DIR/[files]. Without an issuer's key the
+ * certificate is self-signed. */
+static fedge_status make_pair(const char *dir, const char *const files[2], bool keep_key,
+                              content *what, fedge_error *err)
+{
+    char path[FEDGE_OS_MAX_PATH];
+    mbedtls_pk_context key;
+    fedge_buffer out;
+    fedge_status status;
+    mbedtls_pk_init(&key);
+    fedge_buffer_init(&out, FEDGE_X509_MAX_PEM);
+    what->key = &key;
+    what->issuer_key = what->issuer_key ? what->issuer_key : &key;
+    FEDGE_TRY_OR(place_key(dir, files[0], keep_key, &key, err), done);
+    FEDGE_TRY_OR(write_certificate(what, &out, err), done);
+    FEDGE_TRY_OR(fedge_x509_path(path, sizeof(path), dir, files[1], err), done);
+    status = fedge_os_write_file(path, out.data, out.size, 0644, err);
+done:
+    fedge_buffer_fini(&out);
+    mbedtls_pk_free(&key);
+    return status;
+}
+
 /* A new intermediate under [root], written to DIR. */
 static fedge_status make_issuing(const char *dir, const char *name, bool keep_key, fedge_ca *root,
                                  unsigned days, uint64_t now_ms, uint64_t *end_ms, fedge_error *err)
@@ -287,62 +294,32 @@ static fedge_status make_issuing(const char *dir, const char *name, bool keep_ke
     char subject[FEDGE_X509_MAX_SUBJECT];
     char issuer[FEDGE_X509_MAX_SUBJECT];
     fedge_x509_subject(&root->certificate.subject, issuer, sizeof(issuer));
-    fedge_status status = make_subject(name, "issuing", subject, sizeof(subject), err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(make_subject(name, "issuing", subject, sizeof(subject), err));
     uint64_t root_end_ms = fedge_x509_ms(&root->certificate.valid_to);
     *end_ms = now_ms + days * FEDGE_DAY_MS;
     /* Nothing is valid beyond what signs it. */
     *end_ms = *end_ms < root_end_ms ? *end_ms : root_end_ms;
-    mbedtls_pk_context key;
-    fedge_buffer out;
-    mbedtls_pk_init(&key);
-    fedge_buffer_init(&out, FEDGE_X509_MAX_PEM);
-    status = place_key(dir, "issuing-key.pem", keep_key, &key, err);
-    const content what = {.subject = subject,
-                          .issuer = issuer,
-                          .key = &key,
-                          .issuer_key = &root->key,
-                          /* It signs devices and servers, and no further authority. */
-                          .path_length = 0,
-                          .now_ms = now_ms,
-                          .not_after_ms = *end_ms};
-    if (status == FEDGE_OK)
-        status = write_certificate(&what, &out, err);
-    if (status == FEDGE_OK)
-        status = save(dir, "issuing.pem", (const char *)out.data, 0644, err);
-    fedge_buffer_fini(&out);
-    mbedtls_pk_free(&key);
-    return status;
+    content what = {.subject = subject,
+                    .issuer = issuer,
+                    .issuer_key = &root->key,
+                    .path_length = 0, /* it signs devices and servers, and no further authority */
+                    .now_ms = now_ms,
+                    .not_after_ms = *end_ms};
+    return make_pair(dir, FILES + ISSUING, keep_key, &what, err);
 }
 
 static fedge_status make_root(const char *dir, const char *name, unsigned days, uint64_t now_ms,
                               uint64_t *end_ms, fedge_error *err)
 {
     char subject[FEDGE_X509_MAX_SUBJECT];
-    fedge_status status = make_subject(name, "root", subject, sizeof(subject), err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(make_subject(name, "root", subject, sizeof(subject), err));
     *end_ms = now_ms + days * FEDGE_DAY_MS;
-    mbedtls_pk_context key;
-    fedge_buffer out;
-    mbedtls_pk_init(&key);
-    fedge_buffer_init(&out, FEDGE_X509_MAX_PEM);
-    status = place_key(dir, "root-key.pem", true, &key, err);
-    const content what = {.subject = subject,
-                          .issuer = subject,
-                          .key = &key,
-                          .issuer_key = &key,
-                          .path_length = 1,
-                          .now_ms = now_ms,
-                          .not_after_ms = *end_ms};
-    if (status == FEDGE_OK)
-        status = write_certificate(&what, &out, err);
-    if (status == FEDGE_OK)
-        status = save(dir, "root.pem", (const char *)out.data, 0644, err);
-    fedge_buffer_fini(&out);
-    mbedtls_pk_free(&key);
-    return status;
+    content what = {.subject = subject,
+                    .issuer = subject,
+                    .path_length = 1,
+                    .now_ms = now_ms,
+                    .not_after_ms = *end_ms};
+    return make_pair(dir, FILES + ROOT, true, &what, err);
 }
 
 static fedge_status add_issuing(const char *dir, const char *name, bool keep_key,
@@ -350,11 +327,9 @@ static fedge_status add_issuing(const char *dir, const char *name, bool keep_key
                                 fedge_error *err)
 {
     fedge_ca *root = NULL;
-    fedge_status status = ca_new(&root, err);
-    if (status == FEDGE_OK)
-        status = load_pair(dir, "root-key.pem", "root.pem", now_ms, root, err);
-    if (status == FEDGE_OK)
-        status = make_issuing(dir, name, keep_key, root, issuing_days, now_ms, issuing_end_ms, err);
+    FEDGE_TRY(load_new(dir, FILES + ROOT, now_ms, &root, err));
+    const fedge_status status =
+        make_issuing(dir, name, keep_key, root, issuing_days, now_ms, issuing_end_ms, err);
     fedge_ca_free(root);
     return status;
 }
@@ -366,34 +341,26 @@ fedge_status fedge_ca_renew_issuing(const char *dir, const char *name, unsigned 
     return add_issuing(dir, name, false, issuing_days, now_ms, issuing_end_ms, err);
 }
 
-/* In the order in which they are written. */
-static const char *const FILES[] = {"root-key.pem", "root.pem", "issuing-key.pem", "issuing.pem"};
-enum { NUM_FILES = sizeof(FILES) / sizeof(*FILES) };
-
 /* Loads a pair that is there and belongs to an authority of this [name]; *end_ms: of its validity.
  */
-static fedge_status check_pair(const char *dir, int pair, const char *name, const char *kind,
+static fedge_status check_pair(const char *dir, int first, const char *name, const char *kind,
                                uint64_t now_ms, uint64_t *end_ms, fedge_error *err)
 {
     char wanted[FEDGE_X509_MAX_SUBJECT];
     char subject[FEDGE_X509_MAX_SUBJECT];
     fedge_ca *loaded = NULL;
-    fedge_status status = ca_new(&loaded, err);
-    if (status == FEDGE_OK)
-        status = load_pair(dir, FILES[2 * pair], FILES[2 * pair + 1], now_ms, loaded, err);
-    if (status == FEDGE_OK) {
-        snprintf(wanted, sizeof(wanted), "CN=%.*s %s ", MAX_CA_NAME, name, kind);
-        fedge_x509_subject(&loaded->certificate.subject, subject, sizeof(subject));
-        *end_ms = fedge_x509_ms(&loaded->certificate.valid_to);
-        if (strncmp(subject, wanted, strlen(wanted)) != 0) {
-            status = fedge_fail(err, FEDGE_EXISTS,
-                                "%s is the authority '%s' already, which is never overwritten: "
-                                "name another directory",
-                                dir, subject);
-        }
-    }
+    FEDGE_TRY(load_new(dir, FILES + first, now_ms, &loaded, err));
+    snprintf(wanted, sizeof(wanted), "CN=%.*s %s ", MAX_CA_NAME, name, kind);
+    fedge_x509_subject(&loaded->certificate.subject, subject, sizeof(subject));
+    *end_ms = fedge_x509_ms(&loaded->certificate.valid_to);
     fedge_ca_free(loaded);
-    return status;
+    if (strncmp(subject, wanted, strlen(wanted)) != 0) {
+        return fedge_fail(err, FEDGE_EXISTS,
+                          "%s is the authority '%s' already, which is never overwritten: "
+                          "name another directory",
+                          dir, subject);
+    }
+    return FEDGE_OK;
 }
 
 /* How many of the files there are: those of this authority as far as it was made, or FEDGE_EXISTS.
@@ -423,22 +390,15 @@ fedge_status fedge_ca_create(const char *dir, const char *name, unsigned root_da
                              uint64_t *issuing_end_ms, fedge_error *err)
 {
     int count = 0;
-    fedge_status status = check_days(root_days, err);
-    if (status == FEDGE_OK)
-        status = check_days(issuing_days, err);
-    if (status == FEDGE_OK)
-        status = count_files(dir, &count, err);
-    if (status == FEDGE_OK)
-        status = fedge_os_make_dirs(dir, err);
-    if (status == FEDGE_OK) {
-        status = count < 2 ? make_root(dir, name, root_days, now_ms, root_end_ms, err)
-                           : check_pair(dir, 0, name, "root", now_ms, root_end_ms, err);
-    }
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(check_days(root_days, err));
+    FEDGE_TRY(check_days(issuing_days, err));
+    FEDGE_TRY(count_files(dir, &count, err));
+    FEDGE_TRY(fedge_os_make_dirs(dir, err));
+    FEDGE_TRY(count < ISSUING ? make_root(dir, name, root_days, now_ms, root_end_ms, err)
+                              : check_pair(dir, ROOT, name, "root", now_ms, root_end_ms, err));
     return count < NUM_FILES
                ? add_issuing(dir, name, true, issuing_days, now_ms, issuing_end_ms, err)
-               : check_pair(dir, 1, name, "issuing", now_ms, issuing_end_ms, err);
+               : check_pair(dir, ISSUING, name, "issuing", now_ms, issuing_end_ms, err);
 }
 
 /* --- signing ---------------------------------------------------------------------------------- */
@@ -459,9 +419,7 @@ fedge_status fedge_ca_sign(const fedge_ca *ca, const fedge_key_request *request,
                            fedge_error *err)
 {
     *chain_pem = NULL;
-    fedge_status status = check_days(days, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(check_days(days, err));
     char subject[FEDGE_NAME_SIZE + 4];
     char issuer[FEDGE_X509_MAX_SUBJECT];
     snprintf(subject, sizeof(subject), "CN=%s", request->name);
@@ -479,15 +437,13 @@ fedge_status fedge_ca_sign(const fedge_ca *ca, const fedge_key_request *request,
                           .not_after_ms = end_ms < issuing_end_ms ? end_ms : issuing_end_ms};
     fedge_buffer out;
     fedge_buffer_init(&out, FEDGE_X509_MAX_PEM);
-    status = write_certificate(&what, &out, err);
-    if (status == FEDGE_OK)
-        status = describe((const char *)out.data, info, err);
-    if (status == FEDGE_OK)
-        status = fedge_buffer_append(&out, ca->pem, strlen(ca->pem) + 1, err);
-    if (status != FEDGE_OK) {
-        fedge_buffer_fini(&out);
-        return status;
-    }
+    fedge_status status;
+    FEDGE_TRY_OR(write_certificate(&what, &out, err), fail);
+    FEDGE_TRY_OR(describe((const char *)out.data, info, err), fail);
+    FEDGE_TRY_OR(fedge_buffer_append(&out, ca->pem, strlen(ca->pem) + 1, err), fail);
     *chain_pem = (char *)out.data;
     return FEDGE_OK;
+fail:
+    fedge_buffer_fini(&out);
+    return status;
 }

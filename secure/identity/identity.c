@@ -33,54 +33,34 @@ fedge_status fedge_certificate_read(const uint8_t *der, size_t der_size,
     return status;
 }
 
-/* Reads DIR/NAME as text; [path] gets its path. */
-static fedge_status read_pem(const char *dir, const char *name, char path[FEDGE_OS_MAX_PATH],
-                             char **pem, fedge_error *err)
-{
-    fedge_status status = fedge_x509_path(path, FEDGE_OS_MAX_PATH, dir, name, err);
-    uint8_t *data = NULL;
-    size_t size = 0;
-    if (status == FEDGE_OK)
-        status = fedge_os_read_file(path, FEDGE_X509_MAX_PEM, &data, &size, err);
-    *pem = (char *)data;
-    return status;
-}
-
 static fedge_status load_key(const char *dir, fedge_identity *identity, mbedtls_pk_context *key,
                              fedge_error *err)
 {
     char path[FEDGE_OS_MAX_PATH];
-    fedge_status status = read_pem(dir, "key.pem", path, &identity->key_pem, err);
+    const fedge_status status = fedge_x509_read_text(dir, "key.pem", path, &identity->key_pem, err);
     if (status == FEDGE_NOT_FOUND) {
         return fedge_fail(err, status,
                           "%s does not exist: make the key with 'fedge-keys request --identity %s'",
                           path, dir);
     }
-    if (status == FEDGE_OK)
-        status = fedge_os_check_private(path, err);
-    if (status != FEDGE_OK)
-        return status;
-    int code =
-        mbedtls_pk_parse_key(key, (const unsigned char *)identity->key_pem,
-                             strlen(identity->key_pem) + 1, NULL, 0, fedge_x509_random, NULL);
-    return code == 0 ? FEDGE_OK : fedge_x509_fail(err, FEDGE_CORRUPT, code, path);
+    FEDGE_TRY(status);
+    FEDGE_TRY(fedge_os_check_private(path, err));
+    return fedge_x509_parse_key(identity->key_pem, path, key, err);
 }
 
 static fedge_status load_chain(const char *dir, fedge_identity *identity, mbedtls_x509_crt *chain,
                                fedge_error *err)
 {
     char path[FEDGE_OS_MAX_PATH];
-    fedge_status status = read_pem(dir, "chain.pem", path, &identity->chain_pem, err);
+    fedge_status status = fedge_x509_read_text(dir, "chain.pem", path, &identity->chain_pem, err);
     if (status == FEDGE_NOT_FOUND) {
         return fedge_fail(err, status,
                           "%s does not exist: have %s/request.pem signed ('fedge-keys sign') and "
                           "put the answer there ('fedge-keys install')",
                           path, dir);
     }
-    if (status == FEDGE_OK)
-        status = fedge_x509_parse_chain(identity->chain_pem, path, chain, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(status);
+    FEDGE_TRY(fedge_x509_parse_chain(identity->chain_pem, path, chain, err));
     status = fedge_x509_info(chain, &identity->certificate, err);
     return status == FEDGE_OK ? FEDGE_OK : fedge_error_prefix(err, status, "%s", path);
 }
@@ -124,19 +104,18 @@ fedge_status fedge_identity_load(const char *dir, fedge_role role, uint64_t now_
     mbedtls_x509_crt chain;
     mbedtls_pk_init(&key);
     mbedtls_x509_crt_init(&chain);
-    fedge_status status = load_key(dir, loaded, &key, err);
-    if (status == FEDGE_OK)
-        status = load_chain(dir, loaded, &chain, err);
-    if (status == FEDGE_OK)
-        status = check_identity(dir, loaded, role, now_ms, &chain, &key, err);
+    fedge_status status;
+    FEDGE_TRY_OR(load_key(dir, loaded, &key, err), done);
+    FEDGE_TRY_OR(load_chain(dir, loaded, &chain, err), done);
+    status = check_identity(dir, loaded, role, now_ms, &chain, &key, err);
+done:
     mbedtls_x509_crt_free(&chain);
     mbedtls_pk_free(&key);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         fedge_identity_free(loaded);
-        return status;
-    }
-    *identity = loaded;
-    return FEDGE_OK;
+    else
+        *identity = loaded;
+    return status;
 }
 
 void fedge_identity_free(fedge_identity *identity)
@@ -180,28 +159,12 @@ static fedge_status check_root(const char *pem, const char *path, fedge_error *e
     return status;
 }
 
-static fedge_status add_root(void *user, const char *name, fedge_error *err)
+static fedge_status append(trust *all, const char *pem, fedge_error *err)
 {
-    trust *all = user;
-    size_t length = strlen(name);
-    if (length < 5 || strcmp(name + length - 4, ".pem") != 0)
-        return FEDGE_OK;
-    char path[FEDGE_OS_MAX_PATH];
-    char *pem = NULL;
-    fedge_status status = read_pem(all->dir, name, path, &pem, err);
-    if (status == FEDGE_OK)
-        status = fedge_os_check_not_writable(path, err);
-    if (status == FEDGE_OK)
-        status = check_root(pem, path, err);
-    if (status != FEDGE_OK) {
-        free(pem);
-        return status;
-    }
     size_t added = strlen(pem);
     char *grown =
         all->size + added < MAX_TRUST_BYTES ? realloc(all->pem, all->size + added + 2) : NULL;
     if (!grown) {
-        free(pem);
         return fedge_fail(err, FEDGE_TOO_BIG, "the roots in %s are more than %u bytes", all->dir,
                           MAX_TRUST_BYTES);
     }
@@ -211,25 +174,39 @@ static fedge_status add_root(void *user, const char *name, fedge_error *err)
     grown[all->size + added + 1] = '\0';
     all->pem = grown;
     all->size += added + 1;
-    free(pem);
     return FEDGE_OK;
+}
+
+static fedge_status add_root(void *user, const char *name, fedge_error *err)
+{
+    trust *all = user;
+    size_t length = strlen(name);
+    if (length < 5 || strcmp(name + length - 4, ".pem") != 0)
+        return FEDGE_OK;
+    char path[FEDGE_OS_MAX_PATH];
+    char *pem = NULL;
+    FEDGE_TRY(fedge_x509_read_text(all->dir, name, path, &pem, err));
+    fedge_status status = fedge_os_check_not_writable(path, err);
+    if (status == FEDGE_OK)
+        status = check_root(pem, path, err);
+    if (status == FEDGE_OK)
+        status = append(all, pem, err);
+    free(pem);
+    return status;
 }
 
 fedge_status fedge_trust_load(const char *dir, char **pem, fedge_error *err)
 {
     *pem = NULL;
     trust all = {.dir = dir};
-    fedge_status status = fedge_os_check_not_writable(dir, err);
-    if (status == FEDGE_OK)
-        status = fedge_os_list_dir(dir, add_root, &all, err);
-    if (status == FEDGE_OK && !all.pem) {
-        status = fedge_fail(err, FEDGE_NOT_FOUND,
-                            "%s holds no *.pem: copy the authority's root.pem there", dir);
-    }
+    FEDGE_TRY(fedge_os_check_not_writable(dir, err));
+    const fedge_status status = fedge_os_list_dir(dir, add_root, &all, err);
     if (status != FEDGE_OK) {
         free(all.pem);
         return status;
     }
     *pem = all.pem;
-    return FEDGE_OK;
+    return all.pem ? FEDGE_OK
+                   : fedge_fail(err, FEDGE_NOT_FOUND,
+                                "%s holds no *.pem: copy the authority's root.pem there", dir);
 }

@@ -26,9 +26,9 @@ const char *fedge_certificate_state_name(fedge_certificate_state state)
 
 /* --- hash tables ------------------------------------------------------------------------------ */
 
-static const uint8_t *key_of(const fedge_registry *registry, bool by_id, uint32_t place)
+static const uint8_t *key_of(const fedge_registry *registry, bool by_id, uint32_t index)
 {
-    return by_id ? registry->devices[place].id.bytes : registry->certificates[place].fingerprint;
+    return by_id ? registry->devices[index].id.bytes : registry->certificates[index].fingerprint;
 }
 
 /* The slot that holds [key], or the empty one where it belongs. */
@@ -99,15 +99,14 @@ fedge_status fedge_registry_new(fedge_registry **registry, fedge_error *err)
     fedge_registry *fresh = calloc(1, sizeof(*fresh));
     if (!fresh)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a registry");
-    fedge_status status = rebuild(fresh, true, 0, MIN_BITS, err);
-    if (status == FEDGE_OK)
-        status = rebuild(fresh, false, 0, MIN_BITS, err);
-    if (status != FEDGE_OK) {
-        fedge_registry_free(fresh);
-        return status;
-    }
+    fedge_status status;
+    FEDGE_TRY_OR(rebuild(fresh, true, 0, MIN_BITS, err), fail);
+    FEDGE_TRY_OR(rebuild(fresh, false, 0, MIN_BITS, err), fail);
     *registry = fresh;
     return FEDGE_OK;
+fail:
+    fedge_registry_free(fresh);
+    return status;
 }
 
 void fedge_registry_free(fedge_registry *registry)
@@ -331,34 +330,27 @@ fedge_status fedge_registry_add(fedge_registry *registry, const fedge_certificat
                                 fedge_registry_match *match, fedge_error *err)
 {
     fedge_device_id id;
-    fedge_status status = fedge_device_id_parse(certificate->device_id, &id, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_device_id_parse(certificate->device_id, &id, err));
     uint32_t slot = *slot_of(registry, true, id.bytes);
     if (!fedge_name_valid(name)) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "the name '%.70s' is not 1 to %d letters, digits and ' ._:@-'", name,
                           FEDGE_NAME_SIZE - 1);
     }
+    uint32_t device;
     if (renewal) {
-        status = check_renewal(registry, slot, certificate, err);
+        FEDGE_TRY(check_renewal(registry, slot, certificate, err));
+        device = slot - 1;
     } else if (slot != 0) {
-        status = fedge_fail(err, FEDGE_EXISTS, "device %s is registered already, as '%s'",
-                            certificate->device_id, registry->devices[slot - 1].name);
+        return fedge_fail(err, FEDGE_EXISTS, "device %s is registered already, as '%s'",
+                          certificate->device_id, registry->devices[slot - 1].name);
     } else {
-        status = fedge_registry_put_device(registry, &id, certificate->role, name, &slot, err);
+        FEDGE_TRY(fedge_registry_put_device(registry, &id, certificate->role, name, &device, err));
     }
-    if (status != FEDGE_OK)
-        return status;
-    uint32_t device = renewal ? slot - 1 : slot;
-    if (registry->devices[device].num_certificates == FEDGE_REGISTRY_MAX_CERTIFICATES) {
-        status = replace_certificate(registry, device, certificate, state, err);
-    } else {
-        status = fedge_registry_put_certificate(registry, device, certificate->fingerprint, state,
-                                                certificate->not_after_ms, err);
-    }
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(registry->devices[device].num_certificates == FEDGE_REGISTRY_MAX_CERTIFICATES
+                  ? replace_certificate(registry, device, certificate, state, err)
+                  : fedge_registry_put_certificate(registry, device, certificate->fingerprint,
+                                                   state, certificate->not_after_ms, err));
     return fedge_registry_find(registry, certificate->fingerprint, match, err);
 }
 
@@ -424,9 +416,7 @@ fedge_status fedge_peer_check(const uint8_t *der, size_t der_size, fedge_role ro
 {
     memset(match, 0, sizeof(*match));
     fedge_certificate_info info;
-    fedge_status status = fedge_certificate_read(der, der_size, &info, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_certificate_read(der, der_size, &info, err));
     memcpy(match->device_id, info.device_id, sizeof(match->device_id));
     match->role = info.role;
     match->state = FEDGE_CERTIFICATE_ACTIVE;
@@ -436,10 +426,8 @@ fedge_status fedge_peer_check(const uint8_t *der, size_t der_size, fedge_role ro
                           info.subject, info.device_id, fedge_role_name(info.role),
                           fedge_role_name(role));
     }
-    status = check_time(&info, now_ms, err);
-    if (status == FEDGE_OK && registry)
-        status = check_registered(&info, registry, match, err);
-    return status;
+    FEDGE_TRY(check_time(&info, now_ms, err));
+    return registry ? check_registered(&info, registry, match, err) : FEDGE_OK;
 }
 
 fedge_status fedge_peer_check_again(const fedge_certificate_info *known, fedge_role role,

@@ -136,18 +136,15 @@ static fedge_status take_device(fedge_registry *registry, const cJSON *object, f
 {
     const cJSON *values[MAX_KEYS];
     uint32_t place = 0;
-    fedge_status status = take(object, device_keys, DEVICE_KEYS, values, err);
-    if (status == FEDGE_OK)
-        status = put_device(registry, values, &place, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(take(object, device_keys, DEVICE_KEYS, values, err));
+    FEDGE_TRY(put_device(registry, values, &place, err));
     if (!cJSON_IsArray(values[DEVICE_CERTIFICATES]))
         return fedge_fail(err, FEDGE_CORRUPT, "'certificates' must be an array");
     unsigned number = 0;
     const cJSON *certificate;
     cJSON_ArrayForEach(certificate, values[DEVICE_CERTIFICATES])
     {
-        status = take_certificate(registry, place, certificate, err);
+        const fedge_status status = take_certificate(registry, place, certificate, err);
         if (status != FEDGE_OK)
             return fedge_error_prefix(err, status, "certificate %u", number);
         number++;
@@ -160,25 +157,22 @@ static fedge_status take_root(fedge_registry *registry, const cJSON *root, fedge
     /* A later format may have other keys, so its number is looked at first. */
     const cJSON *format_value = cJSON_GetObjectItemCaseSensitive(root, "format");
     uint64_t format = FORMAT;
-    fedge_status status =
-        format_value ? take_integer(format_value, "format", &format, err) : FEDGE_OK;
-    if (status == FEDGE_OK && format != FORMAT) {
-        status = fedge_fail(err, FEDGE_UNSUPPORTED,
-                            "format %" PRIu64 ", but this program knows only %d: use a newer one",
-                            format, FORMAT);
+    if (format_value)
+        FEDGE_TRY(take_integer(format_value, "format", &format, err));
+    if (format != FORMAT) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "format %" PRIu64 ", but this program knows only %d: use a newer one",
+                          format, FORMAT);
     }
-    const cJSON *values[MAX_KEYS] = {NULL};
-    if (status == FEDGE_OK)
-        status = take(root, root_keys, ROOT_KEYS, values, err);
-    if (status != FEDGE_OK)
-        return status;
+    const cJSON *values[MAX_KEYS];
+    FEDGE_TRY(take(root, root_keys, ROOT_KEYS, values, err));
     if (!cJSON_IsArray(values[ROOT_DEVICES]))
         return fedge_fail(err, FEDGE_CORRUPT, "'devices' must be an array");
     unsigned number = 0;
     const cJSON *device;
     cJSON_ArrayForEach(device, values[ROOT_DEVICES])
     {
-        status = take_device(registry, device, err);
+        const fedge_status status = take_device(registry, device, err);
         if (status != FEDGE_OK)
             return fedge_error_prefix(err, status, "device %u", number);
         number++;
@@ -218,13 +212,12 @@ static fedge_status load(const char *dir, bool may_miss, fedge_registry **regist
     char path[FEDGE_OS_MAX_PATH];
     uint8_t *data = NULL;
     size_t size = 0;
-    fedge_status status = fedge_x509_path(path, sizeof(path), dir, "registry.json", err);
-    if (status != FEDGE_OK)
-        return status;
-    status = fedge_os_read_file(path, MAX_BYTES, &data, &size, err);
+    FEDGE_TRY(fedge_x509_path(path, sizeof(path), dir, "registry.json", err));
+    fedge_status status = fedge_os_read_file(path, MAX_BYTES, &data, &size, err);
     if (status == FEDGE_NOT_FOUND && may_miss) {
-        status = fedge_os_exists(dir) ? fedge_os_check_not_writable(dir, err) : FEDGE_OK;
-        return status == FEDGE_OK ? fedge_registry_new(registry, err) : status;
+        if (fedge_os_exists(dir))
+            FEDGE_TRY(fedge_os_check_not_writable(dir, err));
+        return fedge_registry_new(registry, err);
     }
     if (status == FEDGE_NOT_FOUND) {
         return fedge_fail(err, status,
@@ -239,23 +232,20 @@ static fedge_status load(const char *dir, bool may_miss, fedge_registry **regist
         return status;
     }
     cJSON *root = NULL;
-    /* Into one of its own, so that a damaged file leaves the registry that is in use as it is. */
-    fedge_registry *loaded = NULL;
     status = parse((const char *)data, size, &root, err);
     free(data);
     if (status == FEDGE_OK)
-        status = fedge_registry_new(&loaded, err);
+        status = fedge_registry_new(registry, err);
     if (status == FEDGE_OK)
-        status = take_root(loaded, root, err);
+        status = take_root(*registry, root, err);
     cJSON_Delete(root);
-    if (status != FEDGE_OK) {
-        fedge_registry_free(loaded);
-        /* Whatever is wrong with what stands in the file, the file is what is corrupt. */
-        bool keep = status == FEDGE_UNSUPPORTED || status == FEDGE_NO_MEMORY;
-        return fedge_error_prefix(err, keep ? status : FEDGE_CORRUPT, "%s", path);
-    }
-    *registry = loaded;
-    return FEDGE_OK;
+    if (status == FEDGE_OK)
+        return FEDGE_OK;
+    fedge_registry_free(*registry);
+    *registry = NULL;
+    /* Any fault of its content means that the file is corrupt. */
+    bool keep = status == FEDGE_UNSUPPORTED || status == FEDGE_NO_MEMORY;
+    return fedge_error_prefix(err, keep ? status : FEDGE_CORRUPT, "%s", path);
 }
 
 fedge_status fedge_registry_load(const char *dir, fedge_registry **registry, fedge_error *err)
@@ -276,43 +266,41 @@ static fedge_status write_device(const fedge_registry *registry,
                                  fedge_error *err)
 {
     char id[FEDGE_DEVICE_ID_TEXT_SIZE];
-    fedge_status status = fedge_buffer_printf(
+    FEDGE_TRY(fedge_buffer_printf(
         out, err,
         "{\"device_id\":\"%s\",\"role\":\"%s\",\"index\":%u,\"name\":\"%s\",\"certificates\":[",
         fedge_device_id_format(&device->id, id), fedge_role_name(device->role), device->index,
-        device->name);
+        device->name));
     uint32_t at = device->first;
-    for (; status == FEDGE_OK && at != FEDGE_REGISTRY_NONE; at = registry->certificates[at].next) {
+    for (; at != FEDGE_REGISTRY_NONE; at = registry->certificates[at].next) {
         const fedge_registry_certificate *certificate = &registry->certificates[at];
         char hex[2 * FEDGE_FINGERPRINT_SIZE + 1];
         fedge_hex_encode(certificate->fingerprint, FEDGE_FINGERPRINT_SIZE, hex);
-        status = fedge_buffer_printf(
+        FEDGE_TRY(fedge_buffer_printf(
             out, err, "%s\n {\"sha256\":\"%s\",\"state\":\"%s\",\"not_after_ms\":%" PRIu64 "}",
             at == device->first ? "" : ",", hex, fedge_certificate_state_name(certificate->state),
-            certificate->not_after_ms);
+            certificate->not_after_ms));
     }
-    return status == FEDGE_OK ? fedge_buffer_append(out, "]}", 2, err) : status;
+    return fedge_buffer_append(out, "]}", 2, err);
 }
 
 static fedge_status write_all(const fedge_registry *registry, fedge_buffer *out, fedge_error *err)
 {
-    fedge_status status = fedge_buffer_printf(out, err, "{\"format\":%d,\"devices\":[", FORMAT);
-    for (uint32_t i = 0; status == FEDGE_OK && i < registry->num_devices; i++) {
-        status = fedge_buffer_printf(out, err, i == 0 ? "\n" : ",\n");
-        if (status == FEDGE_OK)
-            status = write_device(registry, &registry->devices[i], out, err);
+    FEDGE_TRY(fedge_buffer_printf(out, err, "{\"format\":%d,\"devices\":[", FORMAT));
+    for (uint32_t i = 0; i < registry->num_devices; i++) {
+        FEDGE_TRY(fedge_buffer_printf(out, err, i == 0 ? "\n" : ",\n"));
+        FEDGE_TRY(write_device(registry, &registry->devices[i], out, err));
     }
-    return status == FEDGE_OK ? fedge_buffer_append(out, "\n]}\n", 4, err) : status;
+    return fedge_buffer_append(out, "\n]}\n", 4, err);
 }
 
 fedge_status fedge_registry_save(const fedge_registry *registry, const char *dir, fedge_error *err)
 {
     char path[FEDGE_OS_MAX_PATH];
     fedge_buffer out;
+    FEDGE_TRY(fedge_x509_path(path, sizeof(path), dir, "registry.json", err));
     fedge_buffer_init(&out, MAX_BYTES);
-    fedge_status status = fedge_x509_path(path, sizeof(path), dir, "registry.json", err);
-    if (status == FEDGE_OK)
-        status = write_all(registry, &out, err);
+    fedge_status status = write_all(registry, &out, err);
     if (status == FEDGE_OK)
         status = fedge_os_write_file(path, out.data, out.size, 0600, err);
     fedge_buffer_fini(&out);

@@ -66,12 +66,10 @@ static fedge_status read_names(const fedge_key_request_names *names, fedge_x509_
                           "the name '%.70s' is not 1 to %d letters, digits and ' ._:@-'",
                           names->name, FEDGE_NAME_SIZE - 1);
     }
-    fedge_status status = fedge_device_id_parse(names->device_id, &id, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_device_id_parse(names->device_id, &id, err));
     fedge_device_id_format(&id, out->device_id);
-    status = read_hosts(names, out, addresses, err);
-    return status == FEDGE_OK ? fedge_x509_check_hosts(out, err) : status;
+    FEDGE_TRY(read_hosts(names, out, addresses, err));
+    return fedge_x509_check_hosts(out, err);
 }
 
 /* Writes the request for [key] as PEM into [out]. */
@@ -139,13 +137,11 @@ fedge_status fedge_key_request_make(const fedge_key_request_names *names, char *
     *request_pem = NULL;
     fedge_x509_names parsed;
     uint8_t addresses[FEDGE_X509_MAX_HOSTS][16];
-    fedge_status status = read_names(names, &parsed, addresses, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(read_names(names, &parsed, addresses, err));
     fedge_buffer out;
     fedge_buffer_init(&out, FEDGE_X509_MAX_PEM);
-    status = make_with_key(names->name, &parsed, key_pem, &out, err);
-    return finish(status, &out, key_pem, request_pem, err);
+    return finish(make_with_key(names->name, &parsed, key_pem, &out, err), &out, key_pem,
+                  request_pem, err);
 }
 
 /* --- renewal ---------------------------------------------------------------------------------- */
@@ -238,9 +234,9 @@ static fedge_status renew_parsed(const mbedtls_x509_crt *chain, mbedtls_pk_conte
         status = read_common_name(&chain->subject, name, err);
     if (status != FEDGE_OK)
         return fedge_error_prefix(err, status, "the present certificate cannot be renewed");
-    status = new_key ? make_with_key(name, &names, key_pem, out, err)
-                     : write_request(name, &names, key, out, err);
-    return status == FEDGE_OK ? append_proof(chain, key, out, err) : status;
+    FEDGE_TRY(new_key ? make_with_key(name, &names, key_pem, out, err)
+                      : write_request(name, &names, key, out, err));
+    return append_proof(chain, key, out, err);
 }
 
 fedge_status fedge_key_request_renew(const fedge_identity *present, bool new_key, char **key_pem,
@@ -254,15 +250,12 @@ fedge_status fedge_key_request_renew(const fedge_identity *present, bool new_key
     mbedtls_pk_context key;
     mbedtls_x509_crt_init(&chain);
     mbedtls_pk_init(&key);
-    fedge_status status =
-        fedge_x509_parse_chain(present->chain_pem, "the present chain", &chain, err);
-    if (status == FEDGE_OK) {
-        int code =
-            mbedtls_pk_parse_key(&key, (const unsigned char *)present->key_pem,
-                                 strlen(present->key_pem) + 1, NULL, 0, fedge_x509_random, NULL);
-        status = code == 0 ? renew_parsed(&chain, &key, new_key, key_pem, &out, err)
-                           : fedge_x509_fail(err, FEDGE_CORRUPT, code, "the present key");
-    }
+    fedge_status status;
+    FEDGE_TRY_OR(fedge_x509_parse_chain(present->chain_pem, "the present chain", &chain, err),
+                 done);
+    FEDGE_TRY_OR(fedge_x509_parse_key(present->key_pem, "the present key", &key, err), done);
+    status = renew_parsed(&chain, &key, new_key, key_pem, &out, err);
+done:
     mbedtls_pk_free(&key);
     mbedtls_x509_crt_free(&chain);
     return finish(status, &out, key_pem, request_pem, err);
@@ -290,9 +283,7 @@ static fedge_status check_proof(fedge_key_request *request, mbedtls_x509_crt *pr
 {
     size_t size = 0;
     const unsigned char *signature = mbedtls_pem_get_buffer(proof, &size);
-    fedge_status status = fedge_x509_info(present, &request->present, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_x509_info(present, &request->present, err));
     /* Whether the certificate is of this federation, and not revoked, is for the signer to ask its
      * registry; here only what the two say of each other. */
     if (strcmp(request->present.device_id, request->names.device_id) != 0 ||
@@ -301,11 +292,8 @@ static fedge_status check_proof(fedge_key_request *request, mbedtls_x509_crt *pr
                           "it renews the certificate of another device or role: %s, %s",
                           request->present.device_id, fedge_role_name(request->present.role));
     }
-    fedge_x509_names names;
-    status = fedge_x509_names_read(&present->subject_alt_names, &names, err);
-    if (status != FEDGE_OK)
-        return status;
-    fedge_x509_names added;
+    fedge_x509_names names, added;
+    FEDGE_TRY(fedge_x509_names_read(&present->subject_alt_names, &names, err));
     if (fedge_x509_hosts_beyond(&request->names, &names, &added) > 0) {
         char asked[FEDGE_X509_HOSTS_TEXT];
         return fedge_fail(err, FEDGE_DENIED,
@@ -348,6 +336,15 @@ static fedge_status read_proof(const char *pem, fedge_key_request *request, fedg
     return status;
 }
 
+static fedge_status check_parsed(const char *pem, fedge_key_request *request, fedge_error *err)
+{
+    FEDGE_TRY(check_signature(&request->csr, err));
+    FEDGE_TRY(fedge_x509_names_read(&request->csr.subject_alt_names, &request->names, err));
+    FEDGE_TRY(fedge_x509_check_hosts(&request->names, err));
+    FEDGE_TRY(read_common_name(&request->csr.subject, request->name, err));
+    return read_proof(pem, request, err);
+}
+
 fedge_status fedge_key_request_read(const char *pem, fedge_key_request *request, fedge_error *err)
 {
     memset(request, 0, sizeof(*request));
@@ -355,15 +352,7 @@ fedge_status fedge_key_request_read(const char *pem, fedge_key_request *request,
     int code = mbedtls_x509_csr_parse(&request->csr, (const unsigned char *)pem, strlen(pem) + 1);
     if (code != 0)
         return fedge_x509_fail(err, FEDGE_CORRUPT, code, "this is not a certificate request");
-    fedge_status status = check_signature(&request->csr, err);
-    if (status == FEDGE_OK)
-        status = fedge_x509_names_read(&request->csr.subject_alt_names, &request->names, err);
-    if (status == FEDGE_OK)
-        status = fedge_x509_check_hosts(&request->names, err);
-    if (status == FEDGE_OK)
-        status = read_common_name(&request->csr.subject, request->name, err);
-    if (status == FEDGE_OK)
-        status = read_proof(pem, request, err);
+    const fedge_status status = check_parsed(pem, request, err);
     return status == FEDGE_OK ? status : fedge_error_prefix(err, status, "the request is refused");
 }
 
@@ -410,22 +399,15 @@ fedge_status fedge_x509_compare_key(const char *dir, const char *name,
                                     const mbedtls_pk_context *public_key,
                                     char path[FEDGE_OS_MAX_PATH], fedge_error *err)
 {
-    uint8_t *pem = NULL;
-    size_t size = 0;
-    fedge_status status = fedge_x509_path(path, FEDGE_OS_MAX_PATH, dir, name, err);
-    if (status == FEDGE_OK)
-        status = fedge_os_read_file(path, FEDGE_X509_MAX_PEM, &pem, &size, err);
-    if (status != FEDGE_OK)
-        return status;
+    char *pem = NULL;
+    FEDGE_TRY(fedge_x509_read_text(dir, name, path, &pem, err));
     mbedtls_pk_context key;
     mbedtls_pk_init(&key);
-    int code = mbedtls_pk_parse_key(&key, pem, size + 1, NULL, 0, fedge_x509_random, NULL);
-    if (code != 0)
-        status = fedge_x509_fail(err, FEDGE_CORRUPT, code, path);
-    else if (mbedtls_pk_check_pair(public_key, &key, fedge_x509_random, NULL) != 0)
+    fedge_status status = fedge_x509_parse_key(pem, path, &key, err);
+    if (status == FEDGE_OK && mbedtls_pk_check_pair(public_key, &key, fedge_x509_random, NULL) != 0)
         status = fedge_fail(err, FEDGE_MISMATCH, "the certificate does not belong to %s", path);
     mbedtls_pk_free(&key);
-    fedge_key_request_wipe((char *)pem);
+    fedge_key_request_wipe(pem);
     return status;
 }
 
@@ -434,20 +416,17 @@ static fedge_status place_chain(const char *dir, const char *chain_pem,
 {
     char next[FEDGE_OS_MAX_PATH];
     char path[FEDGE_OS_MAX_PATH];
-    fedge_status status = fedge_x509_compare_key(dir, "next-key.pem", &chain->pk, next, err);
-    bool is_next = status == FEDGE_OK;
-    if (status == FEDGE_NOT_FOUND || status == FEDGE_MISMATCH)
-        status = fedge_x509_compare_key(dir, "key.pem", &chain->pk, path, err);
-    if (status == FEDGE_OK && is_next)
-        status = fedge_x509_path(path, sizeof(path), dir, "key.pem", err);
-    /* A crash after this leaves a key whose chain is missing; running it again puts that right. */
-    if (status == FEDGE_OK && is_next)
-        status = fedge_os_rename(next, path, err);
-    if (status == FEDGE_OK)
-        status = fedge_x509_path(path, sizeof(path), dir, "chain.pem", err);
-    if (status == FEDGE_OK)
-        status = fedge_os_write_file(path, chain_pem, strlen(chain_pem), 0644, err);
-    return status;
+    const fedge_status status = fedge_x509_compare_key(dir, "next-key.pem", &chain->pk, next, err);
+    if (status == FEDGE_NOT_FOUND || status == FEDGE_MISMATCH) {
+        FEDGE_TRY(fedge_x509_compare_key(dir, "key.pem", &chain->pk, path, err));
+    } else {
+        FEDGE_TRY(status);
+        FEDGE_TRY(fedge_x509_path(path, sizeof(path), dir, "key.pem", err));
+        /* A crash after this leaves a key without its chain; running it again puts that right. */
+        FEDGE_TRY(fedge_os_rename(next, path, err));
+    }
+    FEDGE_TRY(fedge_x509_path(path, sizeof(path), dir, "chain.pem", err));
+    return fedge_os_write_file(path, chain_pem, strlen(chain_pem), 0644, err);
 }
 
 fedge_status fedge_identity_install(const char *dir, const char *chain_pem,
@@ -455,11 +434,11 @@ fedge_status fedge_identity_install(const char *dir, const char *chain_pem,
 {
     mbedtls_x509_crt chain;
     mbedtls_x509_crt_init(&chain);
-    fedge_status status = fedge_x509_parse_chain(chain_pem, "the chain", &chain, err);
-    if (status == FEDGE_OK)
-        status = fedge_x509_info(&chain, info, err);
-    if (status == FEDGE_OK)
-        status = place_chain(dir, chain_pem, &chain, err);
+    fedge_status status;
+    FEDGE_TRY_OR(fedge_x509_parse_chain(chain_pem, "the chain", &chain, err), done);
+    FEDGE_TRY_OR(fedge_x509_info(&chain, info, err), done);
+    status = place_chain(dir, chain_pem, &chain, err);
+done:
     mbedtls_x509_crt_free(&chain);
     return status;
 }

@@ -24,29 +24,29 @@
 #include "secure/identity/tls_private.h"
 #include "secure/identity/x509.h"
 
-/* Handshakes under way keep pointers to what was replaced; none takes as long as this. */
+/* Handshakes under way keep pointers to replaced credentials; none takes as long as this. */
 #define RETIRE_MS 600000u
 
-/* Roots, or a chain with its key. */
-typedef struct material {
+/* Roots, or the server's chain with its key. */
+typedef struct credentials {
     mbedtls_x509_crt certificates;
     mbedtls_pk_context key;
     uint8_t ticket_secret[FEDGE_TICKET_SECRET_SIZE]; /* with a key */
     uint64_t retired_ms;                             /* monotonic; when it was replaced */
-    struct material *older;
-} material;
+    struct credentials *older;
+} credentials;
 
-/* What this thread's handshake step has seen of the peer's certificate. */
-typedef struct sighting {
+/* What this thread's handshake step has found out about the peer's certificate. */
+typedef struct peer_check {
     char subject[FEDGE_X509_MAX_SUBJECT];
     char reason[FEDGE_ERROR_MESSAGE_SIZE]; /* ours; empty where mbedTLS itself objects */
     uint32_t flags;                        /* MBEDTLS_X509_BADCERT_… of the whole chain */
     const char *host;                      /* a client's: the name connected to; else NULL */
-} sighting;
+} peer_check;
 
 /* The one place in fedge with mutable globals: the wrapped functions get no other context. */
-static material *_Atomic current_roots;
-static material *_Atomic current_identity;
+static credentials *_Atomic current_roots;
+static credentials *_Atomic current_identity;
 static _Atomic uint64_t roots_version;
 static _Atomic uint64_t min_time_ms;
 /* Of each thread that runs connections. */
@@ -58,7 +58,7 @@ static _Thread_local void (*end_chain)(int socket);
 static _Thread_local bool (*take_buffers)(mbedtls_ssl_context *ssl);
 static _Thread_local void (*give_buffers)(mbedtls_ssl_context *ssl);
 static _Thread_local const fedge_tls_resumption *resumption;
-static _Thread_local sighting seen;
+static _Thread_local peer_check seen;
 
 /* --- time ------------------------------------------------------------------------------------- */
 
@@ -84,7 +84,7 @@ static mbedtls_time_t certificate_time(mbedtls_time_t *out)
     return now;
 }
 
-/* Once, by whoever sets roots: connections of other threads read it. */
+/* Set once, with the first roots, since connections of other threads read it. */
 static void use_certificate_time(void)
 {
     if (mbedtls_time != certificate_time)
@@ -93,10 +93,10 @@ static void use_certificate_time(void)
 
 /* --- roots and identity ----------------------------------------------------------------------- */
 
-static void material_free(material *gone)
+static void credentials_free(credentials *gone)
 {
     while (gone) {
-        material *older = gone->older;
+        credentials *older = gone->older;
         mbedtls_x509_crt_free(&gone->certificates);
         mbedtls_pk_free(&gone->key);
         mbedtls_platform_zeroize(gone->ticket_secret, sizeof(gone->ticket_secret));
@@ -105,86 +105,88 @@ static void material_free(material *gone)
     }
 }
 
-static fedge_status material_new(const char *pem, const char *what, material **fresh,
-                                 fedge_error *err)
+static fedge_status credentials_new(const char *pem, const char *what, credentials **fresh,
+                                    fedge_error *err)
 {
-    *fresh = calloc(1, sizeof(**fresh));
-    if (!*fresh)
+    *fresh = NULL;
+    credentials *made = calloc(1, sizeof(*made));
+    if (!made)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %s", what);
-    mbedtls_x509_crt_init(&(*fresh)->certificates);
-    mbedtls_pk_init(&(*fresh)->key);
-    return fedge_x509_parse_chain(pem, what, &(*fresh)->certificates, err);
+    mbedtls_x509_crt_init(&made->certificates);
+    mbedtls_pk_init(&made->key);
+    const fedge_status status = fedge_x509_parse_chain(pem, what, &made->certificates, err);
+    if (status == FEDGE_OK)
+        *fresh = made;
+    else
+        credentials_free(made);
+    return status;
 }
 
-/* Puts [fresh] in place and frees what nobody can be using any more. */
-static void replace(material *_Atomic *current, material *fresh)
+/* Puts [fresh] in place and frees old credentials that no handshake can still use. */
+static void replace(credentials *_Atomic *current, credentials *fresh)
 {
     uint64_t now_ms = fedge_os_monotonic_ms();
     fresh->older = atomic_load(current);
     if (fresh->older)
         fresh->older->retired_ms = now_ms;
-    for (material *at = fresh; at->older != NULL; at = at->older) {
+    for (credentials *at = fresh; at->older != NULL; at = at->older) {
         if (now_ms - at->older->retired_ms > RETIRE_MS) {
-            material_free(at->older);
+            credentials_free(at->older);
             at->older = NULL;
             break;
         }
     }
-    /* Last: whoever finds it may use all of it. */
+    /* Last, since other threads use it from here on. */
     atomic_store(current, fresh);
 }
 
 fedge_status fedge_tls_set_roots(const char *pem, fedge_error *err)
 {
-    material *fresh = NULL;
+    credentials *fresh = NULL;
     use_certificate_time();
-    FEDGE_TRY(material_new(pem, "the roots", &fresh, err));
+    FEDGE_TRY(credentials_new(pem, "the roots", &fresh, err));
     replace(&current_roots, fresh);
-    /* After the roots: a verdict reached in between is remembered under the older version and
-     * not recalled. */
+    /* After the roots: a chain verified in between is remembered under the older version, which no
+     * lookup asks for. */
     atomic_fetch_add(&roots_version, 1);
     return FEDGE_OK;
 }
 
-/* The key, as a text that only its owner has, makes what tickets are sealed with. */
-static int make_ticket_secret(material *fresh, const char *key_pem)
+/* Derives the secret that seals tickets from the key's text, which only its owner has. */
+static fedge_status make_ticket_secret(credentials *fresh, const char *key_pem, fedge_error *err)
 {
     static const unsigned char purpose[] = "fedge session tickets";
-    return mbedtls_md_hmac(mbedtls_md_info_from_type(MBEDTLS_MD_SHA256),
-                           (const unsigned char *)key_pem, strlen(key_pem), purpose,
-                           sizeof(purpose), fresh->ticket_secret);
+    const int code = mbedtls_md_hmac(mbedtls_md_info_from_type(MBEDTLS_MD_SHA256),
+                                     (const unsigned char *)key_pem, strlen(key_pem), purpose,
+                                     sizeof(purpose), fresh->ticket_secret);
+    return code == 0 ? FEDGE_OK : fedge_x509_fail(err, FEDGE_CORRUPT, code, "the server's key");
 }
 
 fedge_status fedge_tls_set_server_identity(const fedge_identity *identity, fedge_error *err)
 {
-    material *fresh = NULL;
-    fedge_status status = material_new(identity->chain_pem, "the server's chain", &fresh, err);
-    if (status == FEDGE_OK) {
-        int code =
-            mbedtls_pk_parse_key(&fresh->key, (const unsigned char *)identity->key_pem,
-                                 strlen(identity->key_pem) + 1, NULL, 0, fedge_x509_random, NULL);
-        if (code == 0)
-            code = make_ticket_secret(fresh, identity->key_pem);
-        if (code != 0)
-            status = fedge_x509_fail(err, FEDGE_CORRUPT, code, "the server's key");
-    }
+    credentials *fresh;
+    FEDGE_TRY(credentials_new(identity->chain_pem, "the server's chain", &fresh, err));
+    fedge_status status =
+        fedge_x509_parse_key(identity->key_pem, "the server's key", &fresh->key, err);
+    if (status == FEDGE_OK)
+        status = make_ticket_secret(fresh, identity->key_pem, err);
     if (status == FEDGE_OK)
         replace(&current_identity, fresh);
     else
-        material_free(fresh);
+        credentials_free(fresh);
     return status;
 }
 
 void fedge_tls_reset(void)
 {
-    material_free(atomic_exchange(&current_roots, NULL));
-    material_free(atomic_exchange(&current_identity, NULL));
+    credentials_free(atomic_exchange(&current_roots, NULL));
+    credentials_free(atomic_exchange(&current_identity, NULL));
     fedge_tls_on_refused(NULL, NULL);
 }
 
 const mbedtls_x509_crt *fedge_tls_roots(void)
 {
-    const material *roots = atomic_load(&current_roots);
+    const credentials *roots = atomic_load(&current_roots);
     return roots ? &roots->certificates : NULL;
 }
 
@@ -195,7 +197,7 @@ uint64_t fedge_tls_roots_version(void)
 
 bool fedge_tls_ticket_secret(uint8_t secret[FEDGE_TICKET_SECRET_SIZE])
 {
-    const material *own = atomic_load(&current_identity);
+    const credentials *own = atomic_load(&current_identity);
     if (own)
         memcpy(secret, own->ticket_secret, FEDGE_TICKET_SECRET_SIZE);
     return own != NULL;
@@ -270,7 +272,7 @@ static const char *flags_text(uint32_t flags)
     return "failed verification";
 }
 
-/* With a colon in front: what is wrong with the certificate, as the peer sees it. */
+/* Texts with a colon in front say what is wrong with the certificate, as the peer sees it. */
 static const char *alert_text(int alert)
 {
     switch (alert) {
@@ -338,7 +340,7 @@ static void report_failure(const mbedtls_ssl_context *ssl, int code)
     char text[160];
     const char *reason = NULL;
     if (fedge_tls_is_lost(code)) {
-        /* A server has scanners for visitors; a client would hear of a bad certificate. */
+        /* A server would log every port scanner; a client has no other sign of a failure. */
         if (!is_client(ssl))
             return;
         reason = "the connection was closed during the handshake";
@@ -366,8 +368,8 @@ static void report_failure(const mbedtls_ssl_context *ssl, int code)
 
 /* --- verification ----------------------------------------------------------------------------- */
 
-/* Which host was meant, and which ones the certificate is for. */
-static void tell_hosts(const mbedtls_x509_crt *certificate)
+/* Fills in the reason: the host connected to, and the hosts that the certificate is for. */
+static void name_hosts(const mbedtls_x509_crt *certificate)
 {
     fedge_x509_names names;
     char hosts[FEDGE_X509_HOSTS_TEXT];
@@ -393,7 +395,7 @@ static int verify(void *user, mbedtls_x509_crt *certificate, int depth, uint32_t
     fedge_error err;
     fedge_x509_subject(&certificate->subject, seen.subject, sizeof(seen.subject));
     if (seen.flags == MBEDTLS_X509_BADCERT_CN_MISMATCH)
-        tell_hosts(certificate);
+        name_hosts(certificate);
     if (seen.flags != 0)
         return 0;
     bool of_client = mbedtls_ssl_conf_get_endpoint(conf) == MBEDTLS_SSL_IS_CLIENT;
@@ -452,7 +454,7 @@ static void apply_settings(mbedtls_ssl_config *conf)
     mbedtls_ssl_conf_cert_profile(conf, &profile);
     mbedtls_ssl_conf_verify(conf, verify, conf);
 #if defined(MBEDTLS_SSL_TLS1_3_KEY_EXCHANGE_MODE_PSK_EPHEMERAL_ENABLED)
-    /* Resumption, too, makes keys that nobody can make later. */
+    /* Forward secrecy holds for resumed sessions, too. */
     mbedtls_ssl_conf_tls13_key_exchange_modes(
         conf, MBEDTLS_SSL_TLS1_3_KEY_EXCHANGE_MODE_EPHEMERAL |
                   MBEDTLS_SSL_TLS1_3_KEY_EXCHANGE_MODE_PSK_EPHEMERAL);
@@ -465,7 +467,7 @@ static void apply_settings(mbedtls_ssl_config *conf)
 WRAP(void, mbedtls_ssl_conf_ca_chain, mbedtls_ssl_config *conf, mbedtls_x509_crt *roots,
      mbedtls_x509_crl *revoked)
 {
-    material *set = atomic_load(&current_roots);
+    credentials *set = atomic_load(&current_roots);
     __real_mbedtls_ssl_conf_ca_chain(conf, set ? &set->certificates : roots, revoked);
 }
 
@@ -473,15 +475,14 @@ WRAP(int, mbedtls_ssl_config_defaults, mbedtls_ssl_config *conf, int endpoint, i
      int preset)
 {
     int code = __real_mbedtls_ssl_config_defaults(conf, endpoint, transport, preset);
-    /* A cipher that computes wrongly would fail in the first record, with a reason that misleads.
-     */
+    /* A wrong cipher would fail in the first record, with a misleading reason. */
     if (code == 0 && fedge_ciphers_check(NULL) != FEDGE_OK)
         code = MBEDTLS_ERR_PLATFORM_FEATURE_UNSUPPORTED;
     if (code != 0)
         return code;
     apply_settings(conf);
-    /* At each connection's set-up, so that a reload holds from the next one on. */
-    material *roots = atomic_load(&current_roots);
+    /* Set for each connection, so a reload holds from the next one on. */
+    credentials *roots = atomic_load(&current_roots);
     if (roots)
         __real_mbedtls_ssl_conf_ca_chain(conf, &roots->certificates, NULL);
     return 0;
@@ -519,7 +520,7 @@ WRAP(void, mbedtls_ssl_set_hs_authmode, mbedtls_ssl_context *ssl, int mode)
 WRAP(void, mbedtls_ssl_set_hs_ca_chain, mbedtls_ssl_context *ssl, mbedtls_x509_crt *roots,
      mbedtls_x509_crl *revoked)
 {
-    material *set = atomic_load(&current_roots);
+    credentials *set = atomic_load(&current_roots);
     __real_mbedtls_ssl_set_hs_ca_chain(ssl, set ? &set->certificates : roots, revoked);
 }
 
@@ -530,7 +531,7 @@ WRAP(int, mbedtls_ssl_conf_own_cert, mbedtls_ssl_config *conf, mbedtls_x509_crt 
     if (conf->MBEDTLS_PRIVATE(key_cert))
         return 0;
     bool is_server = mbedtls_ssl_conf_get_endpoint(conf) == MBEDTLS_SSL_IS_SERVER;
-    material *own = atomic_load(&current_identity);
+    credentials *own = atomic_load(&current_identity);
     if (is_server && own)
         return __real_mbedtls_ssl_conf_own_cert(conf, &own->certificates, &own->key);
     return __real_mbedtls_ssl_conf_own_cert(conf, chain, key);
@@ -539,7 +540,7 @@ WRAP(int, mbedtls_ssl_conf_own_cert, mbedtls_ssl_config *conf, mbedtls_x509_crt 
 WRAP(int, mbedtls_ssl_set_hs_own_cert, mbedtls_ssl_context *ssl, mbedtls_x509_crt *chain,
      mbedtls_pk_context *key)
 {
-    material *own = atomic_load(&current_identity);
+    credentials *own = atomic_load(&current_identity);
     if (own)
         return __real_mbedtls_ssl_set_hs_own_cert(ssl, &own->certificates, &own->key);
     return __real_mbedtls_ssl_set_hs_own_cert(ssl, chain, key);
@@ -554,8 +555,8 @@ WRAP(void, mbedtls_ssl_set_verify, mbedtls_ssl_context *ssl,
 
 WRAP(int, mbedtls_ssl_handshake_step, mbedtls_ssl_context *ssl)
 {
-    /* What an earlier connection of this thread was refused for is not this one's reason. */
-    seen = (sighting){.host = ssl->MBEDTLS_PRIVATE(hostname)};
+    /* The reasons of an earlier connection of this thread must not be reported for this one. */
+    seen = (peer_check){.host = ssl->MBEDTLS_PRIVATE(hostname)};
     if (resumption && resumption->before_step)
         resumption->before_step(ssl, socket_of(ssl));
     int code = __real_mbedtls_ssl_handshake_step(ssl);
@@ -568,14 +569,14 @@ WRAP(int, mbedtls_ssl_handshake_step, mbedtls_ssl_context *ssl)
     return code;
 }
 
-/* In TLS 1.3 a server judges the client's certificate after the client's handshake is over, so the
- * refusal reaches a client in place of the first data. */
+/* In TLS 1.3 a server checks the client's certificate after the client's handshake is over, so the
+ * client reads a refusal in place of the first data. */
 WRAP(int, mbedtls_ssl_read, mbedtls_ssl_context *ssl, unsigned char *out, size_t size)
 {
     if (take_buffers && !take_buffers(ssl))
         return MBEDTLS_ERR_SSL_ALLOC_FAILED;
     int code = __real_mbedtls_ssl_read(ssl, out, size);
-    /* A ticket is read as a record of its own: what was asked for comes behind it. */
+    /* A ticket is a record of its own; the data follow it. */
     while (resumption && resumption->after_read && resumption->after_read(ssl, code))
         code = __real_mbedtls_ssl_read(ssl, out, size);
     const char *reason = NULL;

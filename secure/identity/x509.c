@@ -80,6 +80,18 @@ fedge_status fedge_x509_path(char *out, size_t size, const char *dir, const char
     return FEDGE_OK;
 }
 
+fedge_status fedge_x509_read_text(const char *dir, const char *name, char path[FEDGE_OS_MAX_PATH],
+                                  char **text, fedge_error *err)
+{
+    uint8_t *data = NULL;
+    size_t size = 0;
+    *text = NULL;
+    FEDGE_TRY(fedge_x509_path(path, FEDGE_OS_MAX_PATH, dir, name, err));
+    FEDGE_TRY(fedge_os_read_file(path, FEDGE_X509_MAX_PEM, &data, &size, err));
+    *text = (char *)data;
+    return FEDGE_OK;
+}
+
 void fedge_x509_subject(const mbedtls_x509_name *name, char *out, size_t size)
 {
     char whole[FEDGE_X509_MAX_SUBJECT];
@@ -377,6 +389,14 @@ fedge_status fedge_x509_key_text(const mbedtls_pk_context *key, char **pem, fedg
         memcpy(*pem, text, size);
     mbedtls_platform_zeroize(text, sizeof(text));
     return *pem ? FEDGE_OK : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a key");
+}
+
+fedge_status fedge_x509_parse_key(const char *pem, const char *what, mbedtls_pk_context *key,
+                                  fedge_error *err)
+{
+    const int code = mbedtls_pk_parse_key(key, (const unsigned char *)pem, strlen(pem) + 1, NULL, 0,
+                                          fedge_x509_random, NULL);
+    return code == 0 ? FEDGE_OK : fedge_x509_fail(err, FEDGE_CORRUPT, code, what);
 }
 
 fedge_status fedge_x509_check_curve(const mbedtls_pk_context *key, fedge_error *err)

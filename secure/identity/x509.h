@@ -77,6 +77,10 @@ FEDGE_MUST_USE fedge_status fedge_x509_key_text(const mbedtls_pk_context *key, c
 /* FEDGE_DENIED unless it is an elliptic-curve key on P-256. */
 FEDGE_MUST_USE fedge_status fedge_x509_check_curve(const mbedtls_pk_context *key, fedge_error *err);
 
+/* Parses a key's PEM text into [key], initialised by the caller. [what] is for messages. */
+FEDGE_MUST_USE fedge_status fedge_x509_parse_key(const char *pem, const char *what,
+                                                 mbedtls_pk_context *key, fedge_error *err);
+
 /* FEDGE_OK when DIR/NAME is the private key of [public_key], FEDGE_NOT_FOUND when there is none,
  * FEDGE_MISMATCH when it is another's. [path] gets its path. */
 FEDGE_MUST_USE fedge_status fedge_x509_compare_key(const char *dir, const char *name,
@@ -98,5 +102,10 @@ void fedge_x509_subject(const mbedtls_x509_name *name, char *out, size_t size);
 /* DIR/NAME; FEDGE_TOO_BIG when it does not fit. */
 FEDGE_MUST_USE fedge_status fedge_x509_path(char *out, size_t size, const char *dir,
                                             const char *name, fedge_error *err);
+
+/* Reads the file DIR/NAME as text, malloc'ed; NULL after a failure. [path] gets its path. */
+FEDGE_MUST_USE fedge_status fedge_x509_read_text(const char *dir, const char *name,
+                                                 char path[FEDGE_OS_MAX_PATH], char **text,
+                                                 fedge_error *err);
 
 #endif

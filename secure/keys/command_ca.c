@@ -21,31 +21,25 @@ static void print_end(const char *what, uint64_t end_ms)
     printf("%s: expires %s\n", what, end);
 }
 
-static fedge_status run(const options *given, fedge_error *err)
+static fedge_status run(void *settings, fedge_error *err)
 {
+    const options *given = settings;
     char dir[FEDGE_OS_MAX_PATH];
     uint64_t now_ms = fedge_os_unix_ms();
     uint64_t root_end_ms = 0;
     uint64_t issuing_end_ms = 0;
-    fedge_status status =
-        fedge_x509_path(dir, sizeof(dir), given->ca, given->next ? "next" : ".", err);
+    FEDGE_TRY(fedge_x509_path(dir, sizeof(dir), given->ca, given->next ? "next" : ".", err));
     const char *where = given->next ? dir : given->ca;
-    if (status == FEDGE_OK && given->renew_issuing) {
-        status = fedge_ca_renew_issuing(where, given->name, given->issuing_days, now_ms,
-                                        &issuing_end_ms, err);
-    } else if (status == FEDGE_OK) {
-        status = fedge_ca_create(where, given->name, given->root_days, given->issuing_days, now_ms,
-                                 &root_end_ms, &issuing_end_ms, err);
-    }
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(given->renew_issuing
+                  ? fedge_ca_renew_issuing(where, given->name, given->issuing_days, now_ms,
+                                           &issuing_end_ms, err)
+                  : fedge_ca_create(where, given->name, given->root_days, given->issuing_days,
+                                    now_ms, &root_end_ms, &issuing_end_ms, err));
     printf("authority in %s\n", where);
     if (root_end_ms != 0)
         print_end("root", root_end_ms);
     print_end("intermediate", issuing_end_ms);
-    if (!given->trust)
-        return FEDGE_OK;
-    return fedge_keys_trust_root(where, given->trust, err);
+    return given->trust ? fedge_keys_trust_root(where, given->trust, err) : FEDGE_OK;
 }
 
 #define OPTION(name, argument, help, type, field)                                                  \
@@ -69,28 +63,17 @@ static const fedge_option OPTIONS[] = {
             "certificates stay valid",
             FLAG, renew_issuing)}};
 
-static const fedge_command_line COMMAND_LINE = {
-    .name = "fedge-keys ca",
-    .command = true,
-    .usage =
-        "Usage: fedge-keys ca --ca DIR [OPTION...]\n"
-        "\n"
-        "Makes a root and an issuing intermediate (ECDSA P-256) in DIR: root.pem, root-key.pem,\n"
-        "issuing.pem, issuing-key.pem. An existing authority is never overwritten; one that was\n"
-        "left half made is completed.\n"
-        "\n",
-    .options = OPTIONS,
-    .num_options = sizeof(OPTIONS) / sizeof(*OPTIONS),
-    .notes = "",
-    .short_help = true};
+static const fedge_command_line COMMAND_LINE = FEDGE_KEYS_COMMAND(
+    "ca", OPTIONS,
+    "Usage: fedge-keys ca --ca DIR [OPTION...]\n"
+    "\n"
+    "Makes a root and an issuing intermediate (ECDSA P-256) in DIR: root.pem, root-key.pem,\n"
+    "issuing.pem, issuing-key.pem. An existing authority is never overwritten; one that was\n"
+    "left half made is completed.\n"
+    "\n");
 
 int fedge_keys_ca(int argc, char **argv)
 {
     options given = {.ca = NULL};
-    int exit_code;
-    if (!fedge_keys_read(&COMMAND_LINE, argc, argv, &given, &exit_code))
-        return exit_code;
-    fedge_error err;
-    fedge_status status = run(&given, &err);
-    return fedge_keys_end("ca", status, &err);
+    return fedge_keys_run(&COMMAND_LINE, argc, argv, &given, NULL, run);
 }

@@ -13,8 +13,8 @@
 #define MAX_CLIENTS 10000
 
 typedef struct options {
+    fedge_keys_hosts hosts;
     const char *out;
-    fedge_keys_hosts dns, ip;
     uint32_t clients, days;
 } options;
 
@@ -34,15 +34,12 @@ static fedge_status write_quickly(const char *dir, const char *name, const char 
 {
     char path[FEDGE_OS_MAX_PATH];
     fedge_os_file file;
-    fedge_status status = fedge_x509_path(path, sizeof(path), dir, name, err);
-    /* It may be a longer one, of a command that was killed. */
-    if (status == FEDGE_OK && fedge_os_exists(path))
-        status = fedge_os_remove(path, err);
-    if (status == FEDGE_OK)
-        status = fedge_os_open(&file, path, FEDGE_OS_CREATE, err);
-    if (status != FEDGE_OK)
-        return status;
-    status = fedge_os_write_at(&file, 0, text, strlen(text), err);
+    FEDGE_TRY(fedge_x509_path(path, sizeof(path), dir, name, err));
+    /* A killed command may have left a longer one. */
+    if (fedge_os_exists(path))
+        FEDGE_TRY(fedge_os_remove(path, err));
+    FEDGE_TRY(fedge_os_open(&file, path, FEDGE_OS_CREATE, err));
+    const fedge_status status = fedge_os_write_at(&file, 0, text, strlen(text), err);
     fedge_os_close(&file);
     return status;
 }
@@ -52,22 +49,21 @@ static fedge_status sign(demo *all, const char *request_pem, char **chain_pem, f
     fedge_certificate_info info;
     fedge_registry_match match;
     fedge_key_request request;
-    fedge_status status = fedge_key_request_read(request_pem, &request, err);
-    if (status == FEDGE_OK) {
-        status = fedge_ca_sign(all->ca, &request, all->given->days, fedge_os_unix_ms(), chain_pem,
-                               &info, err);
-    }
-    if (status == FEDGE_OK) {
-        all->not_after_ms = info.not_after_ms; /* the server's comes last */
-        status = fedge_registry_add(all->registry, &info, request.name, FEDGE_CERTIFICATE_ACTIVE,
-                                    false, &match, err);
-    }
+    fedge_status status;
+    FEDGE_TRY_OR(fedge_key_request_read(request_pem, &request, err), done);
+    FEDGE_TRY_OR(fedge_ca_sign(all->ca, &request, all->given->days, fedge_os_unix_ms(), chain_pem,
+                               &info, err),
+                 done);
+    all->not_after_ms = info.not_after_ms; /* the server's comes last */
+    status = fedge_registry_add(all->registry, &info, request.name, FEDGE_CERTIFICATE_ACTIVE, false,
+                                &match, err);
+done:
     fedge_key_request_fini(&request);
     return status;
 }
 
-/* Makes OUT/[place] with a key and a chain. */
-static fedge_status make_identity(demo *all, const char *place, fedge_key_request_names *names,
+/* Makes OUT/[folder] with a key and a chain. */
+static fedge_status make_identity(demo *all, const char *folder, fedge_key_request_names *names,
                                   fedge_error *err)
 {
     char dir[FEDGE_OS_MAX_PATH];
@@ -76,21 +72,16 @@ static fedge_status make_identity(demo *all, const char *place, fedge_key_reques
     char *key_pem = NULL;
     char *request_pem = NULL;
     char *chain_pem = NULL;
-    fedge_status status = fedge_x509_path(dir, sizeof(dir), all->given->out, place, err);
-    if (status == FEDGE_OK)
-        status = fedge_os_make_dirs(dir, err);
-    if (status == FEDGE_OK)
-        status = fedge_device_id_random(&id, err);
-    if (status != FEDGE_OK)
-        return status;
+    fedge_status status;
+    FEDGE_TRY(fedge_x509_path(dir, sizeof(dir), all->given->out, folder, err));
+    FEDGE_TRY(fedge_os_make_dirs(dir, err));
+    FEDGE_TRY(fedge_device_id_random(&id, err));
     names->device_id = fedge_device_id_format(&id, id_text);
-    status = fedge_key_request_make(names, &key_pem, &request_pem, err);
-    if (status == FEDGE_OK)
-        status = sign(all, request_pem, &chain_pem, err);
-    if (status == FEDGE_OK)
-        status = write_quickly(dir, "key.pem", key_pem, err);
-    if (status == FEDGE_OK)
-        status = write_quickly(dir, "chain.pem", chain_pem, err);
+    FEDGE_TRY(fedge_key_request_make(names, &key_pem, &request_pem, err));
+    FEDGE_TRY_OR(sign(all, request_pem, &chain_pem, err), done);
+    FEDGE_TRY_OR(write_quickly(dir, "key.pem", key_pem, err), done);
+    status = write_quickly(dir, "chain.pem", chain_pem, err);
+done:
     fedge_key_request_wipe(key_pem);
     free(request_pem);
     free(chain_pem);
@@ -99,29 +90,20 @@ static fedge_status make_identity(demo *all, const char *place, fedge_key_reques
 
 static fedge_status make_identities(demo *all, fedge_error *err)
 {
-    const options *given = all->given;
-    fedge_status status = FEDGE_OK;
-    for (unsigned i = 0; status == FEDGE_OK && i < given->clients; i++) {
-        char place[32];
+    for (unsigned i = 0; i < all->given->clients; i++) {
+        char folder[32];
         char name[32];
-        snprintf(place, sizeof(place), "clients/%04u", i);
+        snprintf(folder, sizeof(folder), "clients/%04u", i);
         snprintf(name, sizeof(name), "client-%04u", i);
-        /* Devices come first, so that client I has index I in the registry. */
         fedge_key_request_names names = {.name = name, .role = FEDGE_ROLE_DEVICE};
-        status = make_identity(all, place, &names, err);
+        FEDGE_TRY(make_identity(all, folder, &names, err));
     }
     fedge_key_request_names operator_names = {.name = "operator", .role = FEDGE_ROLE_OPERATOR};
-    fedge_key_request_names server_names = {.name = "server",
-                                            .role = FEDGE_ROLE_SERVER,
-                                            .dns = given->dns.at,
-                                            .num_dns = given->dns.num,
-                                            .ip = given->ip.at,
-                                            .num_ip = given->ip.num};
-    if (status == FEDGE_OK)
-        status = make_identity(all, "operator", &operator_names, err);
-    if (status == FEDGE_OK)
-        status = make_identity(all, "server", &server_names, err);
-    return status;
+    FEDGE_TRY(make_identity(all, "operator", &operator_names, err));
+    fedge_key_request_names server_names = fedge_keys_names(&all->given->hosts);
+    server_names.name = "server";
+    server_names.role = FEDGE_ROLE_SERVER;
+    return make_identity(all, "server", &server_names, err);
 }
 
 static fedge_status make_authority(demo *all, fedge_error *err)
@@ -151,12 +133,11 @@ static fedge_status fail_another(const options *given, const char *why, fedge_er
 static bool has_text(const char *dir, const char *name)
 {
     char path[FEDGE_OS_MAX_PATH];
-    uint8_t *text = NULL;
-    size_t size = 0;
-    const bool read = fedge_x509_path(path, sizeof(path), dir, name, NULL) == FEDGE_OK &&
-                      fedge_os_read_file(path, FEDGE_X509_MAX_PEM, &text, &size, NULL) == FEDGE_OK;
-    fedge_key_request_wipe((char *)text);
-    return read && size > 0;
+    char *text;
+    const bool has =
+        fedge_x509_read_text(dir, name, path, &text, NULL) == FEDGE_OK && text[0] != '\0';
+    fedge_key_request_wipe(text);
+    return has;
 }
 
 /* The registry is written last, so a command that was killed has left all or nothing. But the
@@ -174,40 +155,39 @@ static fedge_status check_clients(const options *given, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* Whether the demonstration that is there is the one asked for; FEDGE_EXISTS when not. */
+static fedge_status check_server(demo *all, const mbedtls_x509_crt *chain, fedge_error *err)
+{
+    const options *given = all->given;
+    fedge_certificate_info server;
+    fedge_key_request made = {.renews = false}; /* its names alone are used */
+    const fedge_key_request_names names = fedge_keys_names(&given->hosts);
+    FEDGE_TRY(fedge_x509_info(chain, &server, err));
+    FEDGE_TRY(fedge_x509_names_read(&chain->subject_alt_names, &made.names, err));
+    if (fedge_registry_num_devices(all->registry) != given->clients ||
+        fedge_key_request_check_hosts(&made, &names, NULL) != FEDGE_OK)
+        return fail_another(given, "another demonstration", err);
+    if (server.not_after_ms <= fedge_os_unix_ms())
+        return fail_another(given, "a demonstration whose certificates have expired", err);
+    all->not_after_ms = server.not_after_ms;
+    return FEDGE_OK;
+}
+
+/* FEDGE_EXISTS unless the existing demonstration is the one asked for. */
 static fedge_status check_whole(demo *all, fedge_error *err)
 {
-    fedge_certificate_info server;
     const options *given = all->given;
     char path[FEDGE_OS_MAX_PATH];
-    uint8_t *pem = NULL;
-    size_t size = 0;
+    char *pem;
     mbedtls_x509_crt chain;
-    fedge_key_request made = {.renews = false}; /* its names alone are used */
-    const fedge_key_request_names names = {.dns = given->dns.at,
-                                           .num_dns = given->dns.num,
-                                           .ip = given->ip.at,
-                                           .num_ip = given->ip.num};
+    FEDGE_TRY(fedge_x509_read_text(given->out, "server/chain.pem", path, &pem, err));
     mbedtls_x509_crt_init(&chain);
-    fedge_status status = fedge_x509_path(path, sizeof(path), given->out, "server/chain.pem", err);
+    fedge_status status = fedge_x509_parse_chain(pem, path, &chain, err);
     if (status == FEDGE_OK)
-        status = fedge_os_read_file(path, FEDGE_X509_MAX_PEM, &pem, &size, err);
-    if (status == FEDGE_OK)
-        status = fedge_x509_parse_chain((const char *)pem, path, &chain, err);
-    if (status == FEDGE_OK)
-        status = fedge_x509_info(&chain, &server, err);
-    if (status == FEDGE_OK)
-        status = fedge_x509_names_read(&chain.subject_alt_names, &made.names, err);
-    if (status == FEDGE_OK && (fedge_registry_num_devices(all->registry) != given->clients ||
-                               fedge_key_request_check_hosts(&made, &names, NULL) != FEDGE_OK))
-        status = fail_another(given, "another demonstration", err);
-    if (status == FEDGE_OK && server.not_after_ms <= fedge_os_unix_ms())
-        status = fail_another(given, "a demonstration whose certificates have expired", err);
-    if (status == FEDGE_OK)
-        all->not_after_ms = server.not_after_ms;
+        status = check_server(all, &chain, err);
     mbedtls_x509_crt_free(&chain);
     free(pem);
-    return status == FEDGE_OK ? check_clients(given, err) : status;
+    FEDGE_TRY(status);
+    return check_clients(given, err);
 }
 
 static void print_made(const demo *all)
@@ -218,41 +198,35 @@ static void print_made(const demo *all)
            all->given->out, all->given->clients, end);
 }
 
-static fedge_status run(const options *given, fedge_error *err)
+static fedge_status fill_registry(demo *all, fedge_error *err)
 {
+    FEDGE_TRY(fedge_registry_open(all->registry_dir, &all->registry, err));
+    if (fedge_registry_num_devices(all->registry) != 0)
+        return check_whole(all, err);
+    FEDGE_TRY(make_identities(all, err));
+    return fedge_registry_save(all->registry, all->registry_dir, err);
+}
+
+static fedge_status run(void *settings, fedge_error *err)
+{
+    options *given = settings;
+    if (given->hosts.num_dns == 0)
+        given->hosts.dns[given->hosts.num_dns++] = "localhost";
+    if (given->hosts.num_ip == 0)
+        given->hosts.ip[given->hosts.num_ip++] = "127.0.0.1";
     demo all = {.given = given};
-    bool whole = false;
     int lock = -1;
-    fedge_status status = make_authority(&all, err);
-    if (status == FEDGE_OK)
-        status = fedge_registry_lock(all.registry_dir, &lock, err);
-    if (status == FEDGE_OK) {
-        status = fedge_registry_open(all.registry_dir, &all.registry, err);
-        whole = status == FEDGE_OK && fedge_registry_num_devices(all.registry) != 0;
-        if (whole)
-            status = check_whole(&all, err);
-        if (status == FEDGE_OK && !whole)
-            status = make_identities(&all, err);
-        if (status == FEDGE_OK && !whole)
-            status = fedge_registry_save(all.registry, all.registry_dir, err);
-        fedge_os_unlock(lock);
-    }
-    fedge_registry_free(all.registry);
-    fedge_ca_free(all.ca);
+    fedge_status status;
+    FEDGE_TRY_OR(make_authority(&all, err), done);
+    FEDGE_TRY_OR(fedge_registry_lock(all.registry_dir, &lock, err), done);
+    status = fill_registry(&all, err);
+    fedge_os_unlock(lock);
     if (status == FEDGE_OK)
         print_made(&all);
+done:
+    fedge_registry_free(all.registry);
+    fedge_ca_free(all.ca);
     return status;
-}
-
-static fedge_status take_dns(void *settings, const char *option, const char *value,
-                             fedge_error *err)
-{
-    return fedge_keys_add_host(&((options *)settings)->dns, option, value, err);
-}
-
-static fedge_status take_ip(void *settings, const char *option, const char *value, fedge_error *err)
-{
-    return fedge_keys_add_host(&((options *)settings)->ip, option, value, err);
 }
 
 #define OPTION(name, argument, help, type, field)                                                  \
@@ -263,40 +237,25 @@ static const fedge_option OPTIONS[] = {
     {OPTION("clients", "N", "1 to 10000", U32, clients), .min = 1, .max = MAX_CLIENTS,
      .needed = true},
     {OPTION("server-name", "NAME", "the server's host name (localhost); may be repeated", OTHER,
-            dns),
-     .take = take_dns},
-    {OPTION("ip", "ADDRESS", "the server's address (127.0.0.1); may be repeated", OTHER, ip),
-     .take = take_ip},
+            hosts.dns),
+     .take = fedge_keys_take_dns},
+    {OPTION("ip", "ADDRESS", "the server's address (127.0.0.1); may be repeated", OTHER, hosts.ip),
+     .take = fedge_keys_take_ip},
     {OPTION("valid-days", "N", "validity of all certificates", U32, days),
      .preset = FEDGE_PRESET(FEDGE_CA_LEAF_DAYS), .min = 1, .max = FEDGE_CA_MAX_DAYS}};
 
-static const fedge_command_line COMMAND_LINE = {
-    .name = "fedge-keys demo",
-    .command = true,
-    .usage =
-        "Usage: fedge-keys demo --out DIR --clients N [OPTION...]\n"
-        "\n"
-        "Makes everything for a demonstration on one machine: DIR/ca, DIR/trust, DIR/registry,\n"
-        "DIR/server, DIR/operator and DIR/clients/0000, 0001, ... (client I has index I). All "
-        "keys\n"
-        "are made in one place, so this is not how to deploy.\n"
-        "\n",
-    .options = OPTIONS,
-    .num_options = sizeof(OPTIONS) / sizeof(*OPTIONS),
-    .notes = "",
-    .short_help = true};
+static const fedge_command_line COMMAND_LINE = FEDGE_KEYS_COMMAND(
+    "demo", OPTIONS,
+    "Usage: fedge-keys demo --out DIR --clients N [OPTION...]\n"
+    "\n"
+    "Makes everything for a demonstration on one machine: DIR/ca, DIR/trust, DIR/registry,\n"
+    "DIR/server, DIR/operator and DIR/clients/0000, 0001, ... (client I has index I). All "
+    "keys\n"
+    "are made in one place, so this is not how to deploy.\n"
+    "\n");
 
 int fedge_keys_demo(int argc, char **argv)
 {
     options given = {.out = NULL};
-    int exit_code;
-    if (!fedge_keys_read(&COMMAND_LINE, argc, argv, &given, &exit_code))
-        return exit_code;
-    if (given.dns.num == 0)
-        given.dns = (fedge_keys_hosts){{"localhost"}, 1};
-    if (given.ip.num == 0)
-        given.ip = (fedge_keys_hosts){{"127.0.0.1"}, 1};
-    fedge_error err;
-    fedge_status status = run(&given, &err);
-    return fedge_keys_end("demo", status, &err);
+    return fedge_keys_run(&COMMAND_LINE, argc, argv, &given, NULL, run);
 }

@@ -15,6 +15,7 @@
 /* --- list ------------------------------------------------------------------------------------- */
 
 typedef struct listing {
+    const char *registry;
     bool json;
     unsigned count;
 } listing;
@@ -43,56 +44,38 @@ static fedge_status print_row(void *user, fedge_registry_row *row, fedge_error *
     return FEDGE_OK;
 }
 
-static fedge_status run_list(const char *dir, bool json, fedge_error *err)
+static fedge_status run_list(void *settings, fedge_error *err)
 {
-    listing list = {.json = json};
+    listing *list = settings;
     fedge_registry *registry = NULL;
-    fedge_status status = fedge_registry_load(dir, &registry, err);
-    if (status != FEDGE_OK)
-        return status;
-    if (json)
+    FEDGE_TRY(fedge_registry_load(list->registry, &registry, err));
+    if (list->json)
         putchar('[');
-    status = fedge_registry_visit(registry, print_row, &list, err);
-    if (json)
+    const fedge_status status = fedge_registry_visit(registry, print_row, list, err);
+    if (list->json)
         puts("\n]");
     fedge_registry_free(registry);
     return status;
 }
 
-typedef struct list_options {
-    const char *registry;
-    bool json;
-} list_options;
-
 #define LIST(name, argument, help, type, field)                                                    \
-    FEDGE_OPTION(name, argument, help, type, list_options, field)
+    FEDGE_OPTION(name, argument, help, type, listing, field)
 
 static const fedge_option LIST_OPTIONS[] = {
     {LIST("registry", "DIR", "the registry", TEXT, registry), .needed = true},
     {LIST("json", NULL, "one JSON array of objects", FLAG, json)}};
 
-static const fedge_command_line LIST_LINE = {
-    .name = "fedge-keys list",
-    .command = true,
-    .usage =
-        "Usage: fedge-keys list --registry DIR [--json]\n"
-        "\n"
-        "Shows every certificate: role, index, state, end of validity, device id, SHA-256, name.\n"
-        "\n",
-    .options = LIST_OPTIONS,
-    .num_options = sizeof(LIST_OPTIONS) / sizeof(*LIST_OPTIONS),
-    .notes = "",
-    .short_help = true};
+static const fedge_command_line LIST_LINE = FEDGE_KEYS_COMMAND(
+    "list", LIST_OPTIONS,
+    "Usage: fedge-keys list --registry DIR [--json]\n"
+    "\n"
+    "Shows every certificate: role, index, state, end of validity, device id, SHA-256, name.\n"
+    "\n");
 
 int fedge_keys_list(int argc, char **argv)
 {
-    list_options given = {.registry = NULL};
-    int exit_code;
-    if (!fedge_keys_read(&LIST_LINE, argc, argv, &given, &exit_code))
-        return exit_code;
-    fedge_error err;
-    fedge_status status = run_list(given.registry, given.json, &err);
-    return fedge_keys_end("list", status, &err);
+    listing given = {.registry = NULL};
+    return fedge_keys_run(&LIST_LINE, argc, argv, &given, NULL, run_list);
 }
 
 /* --- revoke, activate ------------------------------------------------------------------------- */
@@ -137,36 +120,32 @@ static fedge_status visit_row(void *user, fedge_registry_row *row, fedge_error *
     return FEDGE_OK;
 }
 
-static fedge_status change_loaded(const char *dir, fedge_registry *registry, change *wanted,
-                                  fedge_error *err)
+static fedge_status change_loaded(fedge_registry *registry, change *wanted, fedge_error *err)
 {
-    fedge_status status = fedge_registry_visit(registry, visit_row, wanted, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_registry_visit(registry, visit_row, wanted, err));
     if (wanted->certificates == 0)
-        return fedge_fail(err, FEDGE_NOT_FOUND, "%s has no such certificate", dir);
+        return fedge_fail(err, FEDGE_NOT_FOUND, "%s has no such certificate", wanted->registry);
     if (wanted->devices > 1) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "%u devices match: use --device-id ('fedge-keys list' shows them)",
                           wanted->devices);
     }
     wanted->apply = true;
-    status = fedge_registry_visit(registry, visit_row, wanted, err);
-    return status == FEDGE_OK ? fedge_registry_save(registry, dir, err) : status;
+    FEDGE_TRY(fedge_registry_visit(registry, visit_row, wanted, err));
+    return fedge_registry_save(registry, wanted->registry, err);
 }
 
-static fedge_status run_change(const char *dir, change *wanted, fedge_error *err)
+static fedge_status run_change(void *settings, fedge_error *err)
 {
+    change *wanted = settings;
     int lock = -1;
     fedge_registry *registry = NULL;
-    if (!fedge_os_exists(dir))
-        return fedge_fail(err, FEDGE_NOT_FOUND, "%s does not exist", dir);
-    fedge_status status = fedge_registry_lock(dir, &lock, err);
-    if (status != FEDGE_OK)
-        return status;
-    status = fedge_registry_load(dir, &registry, err);
+    if (!fedge_os_exists(wanted->registry))
+        return fedge_fail(err, FEDGE_NOT_FOUND, "%s does not exist", wanted->registry);
+    FEDGE_TRY(fedge_registry_lock(wanted->registry, &lock, err));
+    fedge_status status = fedge_registry_load(wanted->registry, &registry, err);
     if (status == FEDGE_OK)
-        status = change_loaded(dir, registry, wanted, err);
+        status = change_loaded(registry, wanted, err);
     fedge_registry_free(registry);
     fedge_os_unlock(lock);
     return status;
@@ -182,61 +161,45 @@ static const fedge_option CHANGE_OPTIONS[] = {
     {CHANGE("fingerprint", "HEX", "WHICH: the certificate with this SHA-256 (16 digits or more)",
             TEXT, fingerprint)}};
 
-static const fedge_command_line REVOKE_LINE = {
-    .name = "fedge-keys revoke",
-    .command = true,
-    .usage = "Usage: fedge-keys revoke --registry DIR WHICH\n"
-             "\n"
-             "Revokes every certificate of a device, or one certificate. Then send the aggregator\n"
-             "SIGHUP: it drops the device's connections.\n"
-             "\n",
-    .options = CHANGE_OPTIONS,
-    .num_options = sizeof(CHANGE_OPTIONS) / sizeof(*CHANGE_OPTIONS),
-    .notes = "",
-    .short_help = true};
+static const fedge_command_line REVOKE_LINE = FEDGE_KEYS_COMMAND(
+    "revoke", CHANGE_OPTIONS,
+    "Usage: fedge-keys revoke --registry DIR WHICH\n"
+    "\n"
+    "Revokes every certificate of a device, or one certificate. Then send the aggregator\n"
+    "SIGHUP: it drops the device's connections.\n"
+    "\n");
 
-static const fedge_command_line ACTIVATE_LINE = {
-    .name = "fedge-keys activate",
-    .command = true,
-    .usage =
-        "Usage: fedge-keys activate --registry DIR WHICH\n"
-        "\n"
-        "Admits a device with all its certificates, or one certificate: pending and revoked ones\n"
-        "become active. Then send the aggregator SIGHUP: it reads the registry again.\n"
-        "\n",
-    .options = CHANGE_OPTIONS,
-    .num_options = sizeof(CHANGE_OPTIONS) / sizeof(*CHANGE_OPTIONS),
-    .notes = "",
-    .short_help = true};
+static const fedge_command_line ACTIVATE_LINE = FEDGE_KEYS_COMMAND(
+    "activate", CHANGE_OPTIONS,
+    "Usage: fedge-keys activate --registry DIR WHICH\n"
+    "\n"
+    "Admits a device with all its certificates, or one certificate: pending and revoked ones\n"
+    "become active. Then send the aggregator SIGHUP: it reads the registry again.\n"
+    "\n");
 
-static int change_command(const fedge_command_line *line, int argc, char **argv,
-                          fedge_certificate_state state)
+static fedge_status check_change(void *settings, fedge_error *err)
 {
-    const char *command = argv[0];
-    change wanted = {.state = state};
-    int exit_code;
-    if (!fedge_keys_read(line, argc, argv, &wanted, &exit_code))
-        return exit_code;
-    int given = (wanted.device_id != NULL) + (wanted.name != NULL) + (wanted.fingerprint != NULL);
-    if (given != 1)
-        return fedge_keys_usage(command, "one of --device-id, --name and --fingerprint is needed");
-    if (wanted.fingerprint &&
-        (strlen(wanted.fingerprint) < MIN_PREFIX ||
-         strspn(wanted.fingerprint, "0123456789abcdef") != strlen(wanted.fingerprint))) {
-        return fedge_keys_usage(command, "--fingerprint must be %d or more lower-case hex digits",
-                                MIN_PREFIX);
+    const change *wanted = settings;
+    const char *hex = wanted->fingerprint;
+    if ((wanted->device_id != NULL) + (wanted->name != NULL) + (hex != NULL) != 1) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "one of --device-id, --name and --fingerprint is needed");
     }
-    fedge_error err;
-    fedge_status status = run_change(wanted.registry, &wanted, &err);
-    return fedge_keys_end(command, status, &err);
+    if (hex && (strlen(hex) < MIN_PREFIX || strspn(hex, "0123456789abcdef") != strlen(hex))) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "--fingerprint must be %d or more lower-case hex digits", MIN_PREFIX);
+    }
+    return FEDGE_OK;
 }
 
 int fedge_keys_revoke(int argc, char **argv)
 {
-    return change_command(&REVOKE_LINE, argc, argv, FEDGE_CERTIFICATE_REVOKED);
+    change wanted = {.state = FEDGE_CERTIFICATE_REVOKED};
+    return fedge_keys_run(&REVOKE_LINE, argc, argv, &wanted, check_change, run_change);
 }
 
 int fedge_keys_activate(int argc, char **argv)
 {
-    return change_command(&ACTIVATE_LINE, argc, argv, FEDGE_CERTIFICATE_ACTIVE);
+    change wanted = {.state = FEDGE_CERTIFICATE_ACTIVE};
+    return fedge_keys_run(&ACTIVATE_LINE, argc, argv, &wanted, check_change, run_change);
 }

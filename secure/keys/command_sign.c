@@ -10,15 +10,14 @@
 #include "secure/keys/keys.h"
 
 typedef struct options {
+    fedge_keys_hosts hosts;
     const char *ca, *registry, *request, *out, *role;
-    fedge_keys_hosts dns, ip;
     uint32_t days;
     bool accept_names, pending, renew;
 } options;
 
-/* Whether the certificate that [request] renews is good: a signature by any certificate of this
- * authority would do as proof if it were not also held against the registry. A revoked device must
- * not renew itself, nor one device another. */
+/* Checks the renewed certificate against the registry, beyond the proof's signature: a revoked
+ * device must not renew itself, nor one device another. */
 static fedge_status check_renewed(const fedge_registry *registry, const fedge_key_request *request,
                                   fedge_error *err)
 {
@@ -34,9 +33,8 @@ static fedge_status check_renewed(const fedge_registry *registry, const fedge_ke
     return FEDGE_OK;
 }
 
-/* Whoever writes a request chooses its role and names, and a device that is taken for a server
- * would be trusted by all others: both are for who signs to give. A renewal that has been [proven]
- * has the names of the certificate before, or fewer. */
+/* The signer grants role and names, whatever the request asks for: all devices would trust one that
+ * passes for a server. A [proven] renewal has the names of the earlier certificate, or fewer. */
 static fedge_status check_asked(const options *given, const fedge_key_request *request, bool proven,
                                 fedge_error *err)
 {
@@ -47,12 +45,9 @@ static fedge_status check_asked(const options *given, const fedge_key_request *r
             "this request is for role %s, not %s: give --role %s if you mean to sign it", asked,
             given->role, asked);
     }
-    if (given->accept_names || (proven && given->dns.num + given->ip.num == 0))
+    if (given->accept_names || (proven && given->hosts.num_dns + given->hosts.num_ip == 0))
         return FEDGE_OK;
-    const fedge_key_request_names granted = {.dns = given->dns.at,
-                                             .num_dns = given->dns.num,
-                                             .ip = given->ip.at,
-                                             .num_ip = given->ip.num};
+    const fedge_key_request_names granted = fedge_keys_names(&given->hosts);
     return fedge_key_request_check_hosts(request, &granted, err);
 }
 
@@ -78,7 +73,7 @@ static bool is_same_key(const mbedtls_pk_context *a, const mbedtls_pk_context *b
                   (size_t)size) == 0;
 }
 
-/* A key may ask anew, for another role or other hosts. */
+/* The same key may have asked for another role or other hosts before. */
 static bool has_names(const mbedtls_x509_crt *certificate, const fedge_x509_names *asked)
 {
     fedge_x509_names names;
@@ -87,9 +82,8 @@ static bool has_names(const mbedtls_x509_crt *certificate, const fedge_x509_name
            fedge_x509_hosts_within(asked, &names);
 }
 
-/* Whether just this request has been signed by this authority, into --out, and registered: by a
- * command that was killed when it had done so, or that is given again. One that has expired since
- * is no answer. */
+/* Whether this authority has signed this request into --out and registered it, so that a command
+ * given again has nothing to do. An expired certificate does not count. */
 static bool is_signed(const options *given, const fedge_ca *ca, const fedge_registry *registry,
                       const fedge_key_request *request, fedge_certificate_info *info,
                       fedge_registry_match *match)
@@ -118,8 +112,7 @@ static void print_signed(const char *what, const fedge_registry_match *match,
     }
 }
 
-/* What stands at --out already is replaced only when it is this device's, as in a renewal: all
- * devices' answers come by, and one name for two would lose the first's. */
+/* Overwrite --out only with this device's own renewal: another device's chain would be lost. */
 static fedge_status check_out(const char *path, const fedge_certificate_info *info,
                               fedge_error *err)
 {
@@ -137,6 +130,18 @@ static fedge_status check_out(const char *path, const fedge_certificate_info *in
         found.device_id[0] ? "belongs to device " : "is no chain of this device", found.device_id);
 }
 
+/* Writes the chain first: a chain that is not registered admits nobody, and the command can be
+ * given again; a device registered without a chain would be refused as known from then on. */
+static fedge_status write_signed(const options *given, const fedge_registry *registry,
+                                 const char *chain_pem, fedge_error *err)
+{
+    FEDGE_TRY(fedge_os_write_file(given->out, chain_pem, strlen(chain_pem), 0644, err));
+    const fedge_status status = fedge_registry_save(registry, given->registry, err);
+    if (status != FEDGE_OK && fedge_os_remove(given->out, NULL) != FEDGE_OK)
+        fedge_error_prefix(err, status, "remove %s, which is not registered", given->out);
+    return status;
+}
+
 static fedge_status sign(const options *given, const fedge_ca *ca, fedge_registry *registry,
                          const fedge_key_request *request, fedge_error *err)
 {
@@ -146,46 +151,31 @@ static fedge_status sign(const options *given, const fedge_ca *ca, fedge_registr
     fedge_status status = request->renews ? check_renewed(registry, request, err) : FEDGE_OK;
     const bool proven = request->renews && status == FEDGE_OK;
     const bool renewal = proven || given->renew;
-    if (renewal || status == FEDGE_OK) {
-        status = check_asked(given, request, proven, err);
-        if (status != FEDGE_OK)
-            return fedge_error_prefix(err, status, "%s", given->request);
-    }
-    if (status == FEDGE_OK && !renewal && is_signed(given, ca, registry, request, &info, &match)) {
+    if (!renewal)
+        FEDGE_TRY(status);
+    status = check_asked(given, request, proven, err);
+    if (status != FEDGE_OK)
+        return fedge_error_prefix(err, status, "%s", given->request);
+    if (!renewal && is_signed(given, ca, registry, request, &info, &match)) {
         print_signed("signed", &match, &info, request);
         return FEDGE_OK;
     }
-    if (status == FEDGE_OK) {
-        status =
-            fedge_ca_sign(ca, request, given->days, fedge_os_unix_ms(), &chain_pem, &info, err);
-    }
-    if (status == FEDGE_OK)
-        status = check_out(given->out, &info, err);
-    if (status == FEDGE_OK) {
-        status = fedge_registry_add(registry, &info, request->name,
-                                    given->pending ? FEDGE_CERTIFICATE_PENDING
-                                                   : FEDGE_CERTIFICATE_ACTIVE,
-                                    renewal, &match, err);
-    }
+    FEDGE_TRY(fedge_ca_sign(ca, request, given->days, fedge_os_unix_ms(), &chain_pem, &info, err));
+    FEDGE_TRY_OR(check_out(given->out, &info, err), done);
+    status =
+        fedge_registry_add(registry, &info, request->name,
+                           given->pending ? FEDGE_CERTIFICATE_PENDING : FEDGE_CERTIFICATE_ACTIVE,
+                           renewal, &match, err);
     if (status == FEDGE_EXISTS) {
-        status = fedge_error_prefix(err, status,
-                                    "not a renewal ('fedge-keys renew' on the device makes one)");
+        fedge_error_prefix(err, status,
+                           "not a renewal ('fedge-keys renew' on the device makes one)");
     }
-    /* The chain first. One that is not registered opens no door, and the command can be given
-     * again; a device that is registered and has no chain would be refused from then on as known
-     * already. */
     if (status == FEDGE_OK)
-        status = fedge_os_write_file(given->out, chain_pem, strlen(chain_pem), 0644, err);
-    if (status == FEDGE_OK) {
-        status = fedge_registry_save(registry, given->registry, err);
-        if (status != FEDGE_OK && fedge_os_remove(given->out, NULL) != FEDGE_OK) {
-            status =
-                fedge_error_prefix(err, status, "remove %s, which is not registered", given->out);
-        }
-    }
-    free(chain_pem);
+        status = write_signed(given, registry, chain_pem, err);
     if (status == FEDGE_OK)
         print_signed(renewal ? "renewed" : "signed", &match, &info, request);
+done:
+    free(chain_pem);
     return status;
 }
 
@@ -193,47 +183,45 @@ static fedge_status read_request(const options *given, fedge_key_request *reques
 {
     uint8_t *pem = NULL;
     size_t size = 0;
-    fedge_status status = fedge_os_read_file(given->request, FEDGE_X509_MAX_PEM, &pem, &size, err);
-    if (status != FEDGE_OK)
-        return status;
-    status = fedge_key_request_read((const char *)pem, request, err);
+    FEDGE_TRY(fedge_os_read_file(given->request, FEDGE_X509_MAX_PEM, &pem, &size, err));
+    const fedge_status status = fedge_key_request_read((const char *)pem, request, err);
     free(pem);
     return status == FEDGE_OK ? status : fedge_error_prefix(err, status, "%s", given->request);
 }
 
-static fedge_status run(const options *given, fedge_error *err)
+static fedge_status run(void *settings, fedge_error *err)
 {
+    const options *given = settings;
     fedge_key_request request = {.renews = false};
     fedge_ca *ca = NULL;
     fedge_registry *registry = NULL;
     int lock = -1;
     mbedtls_x509_csr_init(&request.csr);
-    fedge_status status = read_request(given, &request, err);
+    fedge_status status;
+    FEDGE_TRY_OR(read_request(given, &request, err), done);
+    FEDGE_TRY_OR(fedge_ca_load(given->ca, fedge_os_unix_ms(), &ca, err), done);
+    FEDGE_TRY_OR(fedge_registry_lock(given->registry, &lock, err), done);
+    status = fedge_registry_open(given->registry, &registry, err);
     if (status == FEDGE_OK)
-        status = fedge_ca_load(given->ca, fedge_os_unix_ms(), &ca, err);
-    if (status == FEDGE_OK)
-        status = fedge_registry_lock(given->registry, &lock, err);
-    if (status == FEDGE_OK) {
-        status = fedge_registry_open(given->registry, &registry, err);
-        if (status == FEDGE_OK)
-            status = sign(given, ca, registry, &request, err);
-        fedge_os_unlock(lock);
-    }
+        status = sign(given, ca, registry, &request, err);
+    fedge_os_unlock(lock);
+done:
     fedge_registry_free(registry);
     fedge_ca_free(ca);
     fedge_key_request_fini(&request);
     return status;
 }
 
-static fedge_status take_dns(void *settings, const char *option, const char *value,
-                             fedge_error *err)
+static fedge_status check(void *settings, fedge_error *err)
 {
-    return fedge_keys_add_host(&((options *)settings)->dns, option, value, err);
-}
-
-static fedge_status take_ip(void *settings, const char *option, const char *value, fedge_error *err)
-{
-    return fedge_keys_add_host(&((options *)settings)->ip, option, value, err);
+    const options *given = settings;
+    fedge_role role;
+    FEDGE_TRY(fedge_role_from_name(given->role, &role, err));
+    if (given->accept_names && given->hosts.num_dns + given->hosts.num_ip > 0) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "--accept-names goes without --dns and --ip");
+    }
+    return FEDGE_OK;
 }
 
 #define OPTION(name, argument, help, type, field)                                                  \
@@ -249,9 +237,10 @@ static const fedge_option OPTIONS[] = {
      .needed = true},
     {OPTION("role", "ROLE", "the role to grant: device, server, operator or relay", TEXT, role),
      .preset = "device"},
-    {OPTION("dns", "NAME", "a host name to grant; may be repeated", OTHER, dns), .take = take_dns},
-    {OPTION("ip", "ADDRESS", "an IP address to grant; may be repeated", OTHER, ip),
-     .take = take_ip},
+    {OPTION("dns", "NAME", "a host name to grant; may be repeated", OTHER, hosts.dns),
+     .take = fedge_keys_take_dns},
+    {OPTION("ip", "ADDRESS", "an IP address to grant; may be repeated", OTHER, hosts.ip),
+     .take = fedge_keys_take_ip},
     {OPTION("accept-names", NULL, "grant all host names and IP addresses that it asks for", FLAG,
             accept_names)},
     {OPTION("valid-days", "N", "validity, never beyond the intermediate's", U32, days),
@@ -263,33 +252,17 @@ static const fedge_option OPTIONS[] = {
             "that the device has sent it",
             FLAG, renew)}};
 
-static const fedge_command_line COMMAND_LINE = {
-    .name = "fedge-keys sign",
-    .command = true,
-    .usage =
-        "Usage: fedge-keys sign --ca DIR --registry DIR --request FILE --out FILE [OPTION...]\n"
-        "\n"
-        "Signs a request and registers the certificate. A renewal must be signed with the\n"
-        "device's present key, and adds no names. Any other request for a registered\n"
-        "device is refused.\n"
-        "\n",
-    .options = OPTIONS,
-    .num_options = sizeof(OPTIONS) / sizeof(*OPTIONS),
-    .notes = "",
-    .short_help = true};
+static const fedge_command_line COMMAND_LINE = FEDGE_KEYS_COMMAND(
+    "sign", OPTIONS,
+    "Usage: fedge-keys sign --ca DIR --registry DIR --request FILE --out FILE [OPTION...]\n"
+    "\n"
+    "Signs a request and registers the certificate. A renewal must be signed with the\n"
+    "device's present key, and adds no names. Any other request for a registered\n"
+    "device is refused.\n"
+    "\n");
 
 int fedge_keys_sign(int argc, char **argv)
 {
     options given = {.ca = NULL};
-    int exit_code;
-    if (!fedge_keys_read(&COMMAND_LINE, argc, argv, &given, &exit_code))
-        return exit_code;
-    fedge_error err;
-    fedge_role role;
-    if (fedge_role_from_name(given.role, &role, &err) != FEDGE_OK)
-        return fedge_keys_usage("sign", "%s", err.message);
-    if (given.accept_names && given.dns.num + given.ip.num > 0)
-        return fedge_keys_usage("sign", "--accept-names goes without --dns and --ip");
-    fedge_status status = run(&given, &err);
-    return fedge_keys_end("sign", status, &err);
+    return fedge_keys_run(&COMMAND_LINE, argc, argv, &given, check, run);
 }

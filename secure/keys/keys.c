@@ -1,7 +1,6 @@
 #include "secure/keys/keys.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,58 +11,69 @@
 #include "secure/identity/certificate.h"
 #include "secure/identity/x509.h"
 
-int fedge_keys_usage(const char *command, const char *format, ...)
+static int fail(const fedge_command_line *line, const char *message, int exit_code)
 {
-    va_list arguments;
-    va_start(arguments, format);
-    fprintf(stderr, "fedge-keys %s: ", command);
-    vfprintf(stderr, format, arguments);
-    fprintf(stderr, " (see 'fedge-keys %s --help')\n", command);
-    va_end(arguments);
-    return FEDGE_KEYS_USAGE;
+    fprintf(stderr, "%s: %s\n", line->name, message);
+    return exit_code;
 }
 
-int fedge_keys_end(const char *command, fedge_status status, const fedge_error *err)
-{
-    if (status != FEDGE_OK) {
-        fprintf(stderr, "fedge-keys %s: %s\n", command, err->message);
-        return FEDGE_KEYS_FAILED;
-    }
-    if (fflush(stdout) != 0) {
-        fprintf(stderr, "fedge-keys %s: cannot write to stdout: %s\n", command, strerror(errno));
-        return FEDGE_KEYS_FAILED;
-    }
-    return FEDGE_KEYS_OK;
-}
-
-bool fedge_keys_read(const fedge_command_line *line, int argc, char **argv, void *settings,
-                     int *exit_code)
+int fedge_keys_run(const fedge_command_line *line, int argc, char **argv, void *settings,
+                   fedge_keys_fn check, fedge_keys_fn run)
 {
     char help[FEDGE_HELP_SIZE];
     fedge_words words;
     fedge_error err;
-    *exit_code = FEDGE_KEYS_OK;
     fedge_status status = fedge_command_line_read(line, argc, argv, settings, &words, &err);
-    if (status == FEDGE_OK && words.asked == FEDGE_ASKED_HELP)
+    if (status == FEDGE_OK && words.asked == FEDGE_ASKED_HELP) {
         fputs(fedge_command_line_help(line, false, help), stdout);
-    else if (status == FEDGE_OK)
-        status = fedge_command_line_check(line, settings, &err);
-    if (status != FEDGE_OK) {
-        fprintf(stderr, "%s: %s\n", line->name, err.message);
-        *exit_code = FEDGE_KEYS_USAGE;
+        return FEDGE_KEYS_OK;
     }
-    return status == FEDGE_OK && words.asked == FEDGE_ASKED_RUN;
+    if (status == FEDGE_OK)
+        status = fedge_command_line_check(line, settings, &err);
+    if (status != FEDGE_OK)
+        return fail(line, err.message, FEDGE_KEYS_USAGE);
+    if (check && check(settings, &err) != FEDGE_OK) {
+        fprintf(stderr, "%s: %s (see '%s --help')\n", line->name, err.message, line->name);
+        return FEDGE_KEYS_USAGE;
+    }
+    if (run(settings, &err) != FEDGE_OK)
+        return fail(line, err.message, FEDGE_KEYS_FAILED);
+    if (fflush(stdout) != 0) {
+        (void)fedge_fail_errno(&err, errno, "cannot write to stdout");
+        return fail(line, err.message, FEDGE_KEYS_FAILED);
+    }
+    return FEDGE_KEYS_OK;
 }
 
-fedge_status fedge_keys_add_host(fedge_keys_hosts *hosts, const char *option, const char *value,
-                                 fedge_error *err)
+static fedge_status add_host(const char **hosts, size_t *count, const char *option,
+                             const char *value, fedge_error *err)
 {
-    if (hosts->num == FEDGE_X509_MAX_HOSTS) {
+    if (*count == FEDGE_X509_MAX_HOSTS) {
         return fedge_fail(err, FEDGE_TOO_BIG, "at most %d times --%s", FEDGE_X509_MAX_HOSTS,
                           option);
     }
-    hosts->at[hosts->num++] = value;
+    hosts[(*count)++] = value;
     return FEDGE_OK;
+}
+
+fedge_status fedge_keys_take_dns(void *settings, const char *option, const char *value,
+                                 fedge_error *err)
+{
+    fedge_keys_hosts *hosts = settings;
+    return add_host(hosts->dns, &hosts->num_dns, option, value, err);
+}
+
+fedge_status fedge_keys_take_ip(void *settings, const char *option, const char *value,
+                                fedge_error *err)
+{
+    fedge_keys_hosts *hosts = settings;
+    return add_host(hosts->ip, &hosts->num_ip, option, value, err);
+}
+
+fedge_key_request_names fedge_keys_names(const fedge_keys_hosts *hosts)
+{
+    return (fedge_key_request_names){
+        .dns = hosts->dns, .num_dns = hosts->num_dns, .ip = hosts->ip, .num_ip = hosts->num_ip};
 }
 
 void fedge_keys_print_certificate(const fedge_certificate_info *info)
@@ -86,20 +96,15 @@ fedge_status fedge_keys_write(const char *dir, const char *name, const char *tex
 fedge_status fedge_keys_trust_root(const char *ca, const char *trust, fedge_error *err)
 {
     char path[FEDGE_OS_MAX_PATH];
-    uint8_t *pem = NULL;
-    size_t size = 0;
-    fedge_status status = fedge_x509_path(path, sizeof(path), ca, "root.pem", err);
+    char hex[65];
+    char name[32];
+    char *pem = NULL;
+    FEDGE_TRY(fedge_x509_read_text(ca, "root.pem", path, &pem, err));
+    fedge_sha256_text(pem, strlen(pem), hex);
+    snprintf(name, sizeof(name), "root-%.8s.pem", hex);
+    fedge_status status = fedge_os_make_dirs(trust, err);
     if (status == FEDGE_OK)
-        status = fedge_os_read_file(path, FEDGE_X509_MAX_PEM, &pem, &size, err);
-    if (status == FEDGE_OK)
-        status = fedge_os_make_dirs(trust, err);
-    if (status == FEDGE_OK) {
-        char hex[65];
-        char name[32];
-        fedge_sha256_text(pem, size, hex);
-        snprintf(name, sizeof(name), "root-%.8s.pem", hex);
-        status = fedge_keys_write(trust, name, (const char *)pem, 0644, err);
-    }
+        status = fedge_keys_write(trust, name, pem, 0644, err);
     free(pem);
     return status;
 }

@@ -1,5 +1,5 @@
-/* What the commands of fedge-keys share. Each command has its own table of options, does its work
- * through secure/identity and returns the program's exit code. */
+/* The commands of fedge-keys. Each has its own table of options, does its work through
+ * secure/identity and returns the program's exit code. */
 #ifndef FEDGE_SECURE_KEYS_KEYS_H
 #define FEDGE_SECURE_KEYS_KEYS_H
 
@@ -10,7 +10,7 @@
 #include "edge/core/command_line.h"
 #include "edge/core/status.h"
 #include "secure/identity/identity.h"
-#include "secure/identity/x509.h"
+#include "secure/identity/request.h"
 
 enum { FEDGE_KEYS_OK = 0, FEDGE_KEYS_FAILED = 1, FEDGE_KEYS_USAGE = 2 };
 
@@ -24,28 +24,36 @@ int fedge_keys_revoke(int argc, char **argv);
 int fedge_keys_activate(int argc, char **argv);
 int fedge_keys_demo(int argc, char **argv);
 
-/* Prints "fedge-keys COMMAND: message" on stderr and returns FEDGE_KEYS_USAGE. */
-int fedge_keys_usage(const char *command, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+/* Initialises the fedge_command_line of "fedge-keys COMMAND" with an array of options. */
+#define FEDGE_KEYS_COMMAND(command_, options_, usage_)                                             \
+    {                                                                                              \
+        .name = "fedge-keys " command_, .command = true, .usage = (usage_), .options = (options_), \
+        .num_options = sizeof(options_) / sizeof(*(options_)), .notes = "", .short_help = true     \
+    }
 
-/* FEDGE_KEYS_OK, or prints the error on stderr and returns FEDGE_KEYS_FAILED. */
-int fedge_keys_end(const char *command, fedge_status status, const fedge_error *err);
+/* A step of a command; [settings] is the command's own struct. */
+typedef fedge_status (*fedge_keys_fn)(void *settings, fedge_error *err);
 
-/* Reads the command's options (the needed ones must be there) into [settings], zeroed by the
- * caller. True when it is to run; else *exit_code, after --help or what is wrong has been printed.
- */
-bool fedge_keys_read(const fedge_command_line *line, int argc, char **argv, void *settings,
-                     int *exit_code);
+/* Reads the options into [settings], zeroed by the caller, then calls [check] (NULL: none), whose
+ * failure is a wrong option, then [run]. Prints failures on stderr. Returns the exit code. */
+int fedge_keys_run(const fedge_command_line *line, int argc, char **argv, void *settings,
+                   fedge_keys_fn check, fedge_keys_fn run);
 
-/* Host names or addresses, in the order in which they were given. */
+/* Host names and addresses from repeated options, in the order given. */
 typedef struct fedge_keys_hosts {
-    const char *at[FEDGE_X509_MAX_HOSTS];
-    size_t num;
+    const char *dns[FEDGE_X509_MAX_HOSTS], *ip[FEDGE_X509_MAX_HOSTS];
+    size_t num_dns, num_ip;
 } fedge_keys_hosts;
 
-/* One more, of option --[option]. FEDGE_TOO_BIG. */
-FEDGE_MUST_USE fedge_status fedge_keys_add_host(fedge_keys_hosts *hosts, const char *option,
-                                                const char *value, fedge_error *err);
+/* The `take` of such options (edge/core/command_line.h). The settings begin with a
+ * fedge_keys_hosts. FEDGE_TOO_BIG: too many. */
+fedge_status fedge_keys_take_dns(void *settings, const char *option, const char *value,
+                                 fedge_error *err);
+fedge_status fedge_keys_take_ip(void *settings, const char *option, const char *value,
+                                fedge_error *err);
+
+/* The hosts of a request; everything else is 0. Points into [hosts]. */
+fedge_key_request_names fedge_keys_names(const fedge_keys_hosts *hosts);
 
 /* Prints "role device, device UUID, expires 2027-…, SHA-256 …" and a newline on stdout. */
 void fedge_keys_print_certificate(const fedge_certificate_info *info);
