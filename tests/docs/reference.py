@@ -161,14 +161,15 @@ def help_of(program, *words):
 
 
 def as_table(text):
-    """A help text with its options as rows, but for those that every program has; the text as it is where it has none."""
+    """A help text with its options as rows, but for those that every program has, and without exit codes, which have a
+    page; the text as it is where it has no options."""
     option = re.compile(r"^  (--[\w-]+(?: [A-Z]\S*)?(?: \.\.\.)?)(?: +(.*)|,.*)\n((?: {6,}.*\n)*)", re.M)
     if not option.search(text):
         return f"```text\n{text}```\n"
-    head, tail = text[:option.search(text).start()], text[list(option.finditer(text))[-1].end():]
+    head, tail = text[:option.search(text).start()], text[list(option.finditer(text))[-1].end():].partition("Exit:")[0]
     rows = [f"| `{name}` | {' '.join(f'{first} {more}'.split())} |\n" for name, first, more in option.findall(text)
             if name != "--help"]
-    return f"```text\n{head}```\n\n| option | |\n| --- | --- |\n{''.join(rows)}\n```text\n{tail}```\n"
+    return f"```text\n{head}```\n\n| option | |\n| --- | --- |\n{''.join(rows)}" + (f"\n```text\n{tail}```\n" if tail else "")
 
 
 def allowed(schema):
