@@ -23,7 +23,7 @@ PATIENCE_S = 60
 LIMITS = {
     "connections": """
         devices connected at a time | {FEDGE_DEFAULT_CONNECTIONS} | `--max-connections`, up to {FEDGE_MAX_CONNECTIONS}
-        unauthenticated peers, in all | {FEDGE_DEFAULT_UNAUTHENTICATED} | `--max-unauthenticated`
+        unauthenticated peers, in all | {FEDGE_DEFAULT_UNAUTHENTICATED} | `--max-unauthenticated`, up to {FEDGE_MAX_UNAUTHENTICATED}
         unauthenticated peers, from one address | {FEDGE_DEFAULT_PER_ADDRESS} | `--max-per-address`
         silence of an unauthenticated peer | {FEDGE_NEWCOMER_TIMEOUT_MS:ms} |
         TLS handshake, then the upgrade | {FEDGE_HANDSHAKE_TIMEOUT_S:s} each |
@@ -82,7 +82,9 @@ LIMITS = {
         client: one model, result or value | {FEDGE_STORE_DEFAULT_MAX_BYTES:bytes} |
         client: addresses of servers, in all | {FEDGE_LINK_MAX_URLS:bytes} |
         file of `--hosts` | 64 KiB | `start_ranks.sh`
-        path; line of a log | {FEDGE_MAX_PATH:bytes}; {FEDGE_LOG_MAX_LINE:bytes} |
+        line of a csv file; of a log | {FEDGE_CSV_MAX_LINE:bytes}; {FEDGE_LOG_MAX_LINE:bytes} |
+        clients of a simulation; rounds | {FEDGE_SIMULATE_MAX_CLIENTS}; {FEDGE_SIMULATE_MAX_ROUNDS} |
+        path | {FEDGE_MAX_PATH:bytes} |
     """,
 }
 

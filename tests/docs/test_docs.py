@@ -201,8 +201,14 @@ class Pages(unittest.TestCase):
         table = [row for name in reference.LIMITS for row in rows(reference.limits(name))]
         self.assertGreater(len(table), 50)
         self.assertIn("| one message, from its first byte to its last | 45 s | `FEDGE_CONN_FRAME_TIMEOUT_MS` |", table)
-        seconds = reference.value_of("FEDGE_CONN_FRAME_TIMEOUT_MS", known) // 1000
-        self.assertIn(f"does not finish a message within {seconds} s", " ".join(read("docs/security.md").split()))
+        timeouts = {name for name in known if re.search(r"_TIMEOUT_M?S$", name)} - {
+            "FEDGE_CUDA_TIMEOUT_MS", "FEDGE_CUDA_RANKS_TIMEOUT_MS", "FEDGE_SILO_TIMEOUT_MS"}  # docs/guides/gpus.md
+        self.assertEqual(timeouts - named, set())
+        security = " ".join(read("docs/security.md").split())
+        for name, text in (("FEDGE_CONN_FRAME_TIMEOUT_MS", "does not finish a message within %d s"),
+                           ("FEDGE_CONN_HELLO_TIMEOUT_MS", "says no HELLO within %d s"),
+                           ("FEDGE_NEWCOMER_TIMEOUT_MS", "disconnected after %d s of silence")):
+            self.assertIn(text % (reference.value_of(name, known) // 1000), security)
 
     def test_metrics_are_all_described(self):
         page = section(read("docs/reference/metrics-and-logs.md"), "## Metrics")
@@ -241,6 +247,13 @@ class Pages(unittest.TestCase):
                 self.assertEqual(set(advice), codes)
                 self.assertEqual({code for code, text in advice.items() if code and text.startswith("not ")}, never)
 
+
+    def test_the_simulators_exit_codes_are_named(self):
+        codes = {int(code) for code in re.findall(r"\bEXIT_[A-Z]+ = (\d+)", read("aggregator/simulate/main.c"))}
+        text = section(read("docs/reference/exit-codes.md"), "## The other programs")
+        said = re.search(r"`fedge-simulate` ends with (.*?)\.\n", text, re.S)[1]
+        self.assertGreater(len(codes), 3)
+        self.assertEqual({int(code) for code in re.findall(r"\d+", said)}, codes)
 
     def test_the_unit_allows_all_connections(self):
         headers = "".join(map(read, ("aggregator/net/transport.h", "aggregator/exchange/exchange.h", "aggregator/program/options.h")))
