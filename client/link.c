@@ -18,7 +18,7 @@
 #include "edge/core/message.h"
 #include "edge/core/os.h"
 #include "secure/identity/registry.h"
-#include "secure/identity/resume.h"
+#include "secure/identity/tickets.h"
 #include "secure/identity/tls.h"
 
 #define MAX_PEER_CERTIFICATE 8192 /* bytes of DER */

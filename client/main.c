@@ -7,12 +7,13 @@
 #include <unistd.h>
 
 #include "client/builtin_trainer.h"
-#include "client/data_check.h"
 #include "client/fedge_client.h"
 #include "client/link.h"
 #include "client/options.h"
-#include "client/plan_report.h"
 #include "edge/core/os.h"
+#include "edge/data/dataset.h"
+#include "edge/plan/plan.h"
+#include "edge/site/site.h"
 #include "secure/identity/identity.h"
 #include "secure/identity/tls.h"
 
@@ -58,7 +59,81 @@ static fedge_status find_backend(const fedge_client_options *o,
                             *fedge_training_backends ? (*fedge_training_backends)->name : "");
 }
 
-/* --check-config: all that can be known without the server. */
+/* --- --check-config ----------------------------------------------------------------------------
+ */
+
+static fedge_status check_one(const fedge_site_data *data, const fedge_plan *plan,
+                              const fedge_log *log, fedge_error *err)
+{
+    fedge_data_spec guessed;
+    const bool of_plan = plan && plan->has_data && strcmp(plan->data.name, data->name) == 0;
+    const fedge_data_spec *spec = of_plan ? &plan->data : &guessed;
+    fedge_dataset *dataset = NULL;
+    fedge_status status =
+        of_plan
+            ? FEDGE_OK
+            : fedge_dataset_guess(data->values, data->labels,
+                                  data->num_partitions ? &data->partition : NULL, &guessed, err);
+    if (status == FEDGE_UNSUPPORTED) {
+        fedge_log_failure(log, FEDGE_LOG_WARN, "data-unchecked", err);
+        return FEDGE_OK;
+    }
+    if (!status)
+        status = fedge_builtin_load(spec, data, &dataset, err);
+    if (status)
+        return fedge_error_prefix(err, status, "data set '%s'", data->name);
+    const uint32_t examples = fedge_dataset_size(dataset);
+    uint64_t values = 1;
+    for (uint32_t i = 0; i < spec->rank; i++)
+        values *= spec->shape[i];
+    const fedge_log_field fields[] = {
+        fedge_log_str("name", data->name),
+        fedge_log_int("examples", examples),
+        fedge_log_int("features", (int64_t)values),
+        fedge_log_int("labels", spec->num_labels),
+        fedge_log_int("held-out", (int64_t)(examples * data->validation_fraction)),
+        fedge_log_int("partition-id", data->partition_id),
+        fedge_log_int("num-partitions", data->num_partitions)};
+    /* Of undivided data there is no part to tell. */
+    fedge_log_write(log, FEDGE_LOG_INFO, "data", fields,
+                    sizeof(fields) / sizeof(*fields) - (data->num_partitions ? 0 : 2));
+    fedge_dataset_free(dataset);
+    return FEDGE_OK;
+}
+
+/* Loads each data set as a task would, and logs a line of what was found ("data"), or why it cannot
+ * be loaded. [plan]: the job's, which the site's policy must allow, and which says how its data set
+ * is read; NULL: none. Files of other data sets say themselves how. Returns the first failure. */
+static fedge_status check_data(const fedge_site *site, const fedge_plan *plan, const fedge_log *log)
+{
+    fedge_error err;
+    fedge_status failed = plan ? fedge_site_check(site, plan, &err) : FEDGE_OK;
+    if (failed)
+        fedge_log_failure(log, FEDGE_LOG_ERROR, "plan", &err);
+    for (uint32_t i = 0; i < site->num_data; i++) {
+        const fedge_status status = check_one(&site->data[i], plan, log, &err);
+        if (status) {
+            fedge_log_failure(log, FEDGE_LOG_ERROR, "data", &err);
+            failed = failed ? failed : status;
+        }
+    }
+    return failed;
+}
+
+/* Logs a warning for each data set that the file divides, of which this device would take all. */
+static void warn_undivided(const fedge_site *site, const fedge_log *log)
+{
+    for (uint32_t i = 0; i < site->num_data; i++) {
+        if (site->data[i].has_partition && site->data[i].num_partitions == 0) {
+            FEDGE_LOG(log, FEDGE_LOG_WARN, "data-undivided",
+                      fedge_log_str("name", site->data[i].name),
+                      fedge_log_str("advice", "it has a partition: say which part with "
+                                              "--partition-id and --num-partitions"));
+        }
+    }
+}
+
+/* All that can be known without the server. */
 static fedge_exit check(const fedge_client_options *o, const fedge_site *site, const fedge_log *log)
 {
     fedge_error err;
@@ -77,7 +152,7 @@ static fedge_exit check(const fedge_client_options *o, const fedge_site *site, c
     fedge_plan *plan = NULL;
     if (o->plan && fedge_job_load_plan(o->plan, &plan, &err))
         exit_code = fail_with(log, "plan", &err, FEDGE_EXIT_CONFIG);
-    if (fedge_data_check(site, plan, log) && exit_code == FEDGE_EXIT_OK)
+    if (check_data(site, plan, log) && exit_code == FEDGE_EXIT_OK)
         exit_code = FEDGE_EXIT_CONFIG;
     fedge_plan_free(plan);
     if (exit_code == FEDGE_EXIT_OK) {
@@ -183,7 +258,7 @@ int main(int argc, char **argv)
         site->data[i].partition_id = options.partition_id;
         site->data[i].num_partitions = options.num_partitions;
     }
-    fedge_data_warn(site, &log);
+    warn_undivided(site, &log);
     exit_code =
         (int)(options.check_config ? check(&options, site, &log) : run(&options, site, &log));
     fedge_site_free(site);

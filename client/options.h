@@ -30,4 +30,10 @@ typedef struct fedge_client_options {
 bool fedge_client_options_read(int argc, char **argv, fedge_client_options *options,
                                int *exit_code);
 
+/* --plan (plan_report.c): prints what the job file asked->plan needs of a device's memory, before
+ * any of it is taken, as a table to standard output, or as one JSON object with asked->json; GPUs
+ * train with asked->settings. Every figure is exact and comes from the functions that the trainer
+ * allocates by. */
+FEDGE_MUST_USE fedge_status fedge_plan_report(const fedge_client_options *asked, fedge_error *err);
+
 #endif

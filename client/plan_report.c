@@ -1,4 +1,4 @@
-#include "client/plan_report.h"
+#include "client/options.h"
 
 #include <inttypes.h>
 #include <stdio.h>

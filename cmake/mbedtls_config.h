@@ -33,7 +33,7 @@
 
 /* Record buffers stay at 16 KB each way (MBEDTLS_SSL_IN_CONTENT_LEN, MBEDTLS_SSL_OUT_CONTENT_LEN):
  * smaller ones would slow transfers, and a server's idle connections have none
- * (secure/identity/tls_buffers.h).
+ * (secure/identity/tls.h).
  * MBEDTLS_SSL_VARIABLE_BUFFER_LENGTH shrinks buffers only where a maximum fragment length was
  * negotiated, which fedge does not do. */
 

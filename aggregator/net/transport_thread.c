@@ -10,7 +10,6 @@
 #include "aggregator/net/transport_internal.h"
 #include "edge/core/os.h"
 #include "secure/identity/tls.h"
-#include "secure/identity/tls_buffers.h"
 
 #define SERVICE_BUFFER_SIZE 32768 /* of libwebsockets, for all connections of a thread */
 #define RECEIVE_SIZE 4096         /* of libwebsockets, for each connection */

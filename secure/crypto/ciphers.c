@@ -1,17 +1,22 @@
-/* The choice, and the wrapped functions of mbedTLS that go by it. Both are in one file so that a
- * program which asks for the choice has all wraps. */
+/* The choice of the ciphers, and the wrapped functions of mbedTLS that follow it. Both are in one
+ * file so that a program which asks for the choice has all wraps. Without libgcrypt there is no
+ * choice, and nothing is wrapped. */
 #include "secure/crypto/ciphers.h"
 
-#include <pthread.h>
 #include <stdio.h>
 
-#include <mbedtls/error.h>
 #include <mbedtls/version.h>
 
-#include "secure/crypto/cipher_implementation.h"
-#include "secure/crypto/libgcrypt.h"
-
 #define MBEDTLS_NAME "mbedTLS " MBEDTLS_VERSION_STRING
+
+#ifdef FEDGE_WITH_LIBGCRYPT
+
+#include <pthread.h>
+
+#include <mbedtls/error.h>
+
+#include "secure/crypto/cipher_implementation.h"
+#include "secure/crypto/sha256.h"
 
 static const fedge_ciphers *chosen; /* NULL: none can be used */
 static const char *why_not_fast;
@@ -133,3 +138,19 @@ const fedge_ciphers fedge_ciphers_mbedtls = {
     .chachapoly_encrypt_and_tag = __real_mbedtls_chachapoly_encrypt_and_tag,
     .chachapoly_auth_decrypt = __real_mbedtls_chachapoly_auth_decrypt,
 };
+
+#else
+
+const char *fedge_ciphers_text(char text[FEDGE_CIPHERS_TEXT])
+{
+    snprintf(text, FEDGE_CIPHERS_TEXT, "%s", MBEDTLS_NAME);
+    return text;
+}
+
+fedge_status fedge_ciphers_check(fedge_error *err)
+{
+    (void)err;
+    return FEDGE_OK;
+}
+
+#endif

@@ -12,8 +12,7 @@
 #endif
 #ifdef FEDGE_WITH_LIBGCRYPT
 #include <gcrypt.h>
-
-#include "secure/crypto/libgcrypt.h"
+#include <pthread.h>
 #endif
 
 /* Starting libgcrypt takes a millisecond and a megabyte. That does not pay for programs that hash
@@ -27,6 +26,137 @@ void fedge_sha256_portable(const void *data, size_t size, uint8_t hash[32])
     if (mbedtls_sha256(data, size, hash, 0) != 0)
         abort();
 }
+#else
+
+/* --- SHA-256 as FIPS 180-4, section 6.2, writes it -------------------------------------------- */
+
+enum {
+    BLOCK = 64,
+    LENGTH = 8
+}; /* bytes of a message block, and of the length that ends the last */
+
+/* The first 32 bits of the fractional parts of the cube roots of the first 64 primes (4.2.2). */
+static const uint32_t k[64] = {
+    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
+    0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
+    0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
+    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
+    0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
+    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
+    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
+    0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2,
+};
+
+static uint32_t rotr(uint32_t x, int n)
+{
+    return x >> n | x << (32 - n);
+}
+
+static void compress(uint32_t h[8], const uint8_t *block)
+{
+    uint32_t w[64];
+    for (int t = 0; t < 16; t++) {
+        w[t] = (uint32_t)block[4 * t] << 24 | (uint32_t)block[4 * t + 1] << 16 |
+               (uint32_t)block[4 * t + 2] << 8 | block[4 * t + 3];
+    }
+    for (int t = 16; t < 64; t++) {
+        const uint32_t s0 = rotr(w[t - 15], 7) ^ rotr(w[t - 15], 18) ^ w[t - 15] >> 3;
+        const uint32_t s1 = rotr(w[t - 2], 17) ^ rotr(w[t - 2], 19) ^ w[t - 2] >> 10;
+        w[t] = s1 + w[t - 7] + s0 + w[t - 16];
+    }
+    uint32_t v[8]; /* the working variables a to h */
+    memcpy(v, h, sizeof(v));
+    for (int t = 0; t < 64; t++) {
+        const uint32_t s1 = rotr(v[4], 6) ^ rotr(v[4], 11) ^ rotr(v[4], 25);
+        const uint32_t choice = (v[4] & v[5]) ^ (~v[4] & v[6]);
+        const uint32_t t1 = v[7] + s1 + choice + k[t] + w[t];
+        const uint32_t s0 = rotr(v[0], 2) ^ rotr(v[0], 13) ^ rotr(v[0], 22);
+        const uint32_t majority = (v[0] & v[1]) ^ (v[0] & v[2]) ^ (v[1] & v[2]);
+        memmove(v + 1, v, 7 * sizeof(*v));
+        v[4] += t1;
+        v[0] = t1 + s0 + majority;
+    }
+    for (int i = 0; i < 8; i++)
+        h[i] += v[i];
+}
+
+void fedge_sha256_portable(const void *data, size_t size, uint8_t hash[32])
+{
+    uint32_t h[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                     0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+    const uint8_t *at = data;
+    const size_t whole = size / BLOCK * BLOCK, rest = size - whole;
+    for (size_t i = 0; i < whole; i += BLOCK)
+        compress(h, at + i);
+    /* The rest, a bit 1, zeros, and the length in bits: one block, or two where one is too short.
+     */
+    uint8_t last[2 * BLOCK] = {0};
+    if (rest > 0)
+        memcpy(last, at + whole, rest);
+    last[rest] = 0x80;
+    const size_t end = rest + 1 + LENGTH <= BLOCK ? BLOCK : 2 * BLOCK;
+    for (int i = 0; i < LENGTH; i++)
+        last[end - 1 - (size_t)i] = (uint8_t)((uint64_t)size * 8 >> 8 * i);
+    for (size_t i = 0; i < end; i += BLOCK)
+        compress(h, last + i);
+    for (int i = 0; i < 32; i++)
+        hash[i] = (uint8_t)(h[i / 4] >> (24 - 8 * (i % 4)));
+}
+#endif
+
+#ifdef FEDGE_WITH_LIBGCRYPT
+
+/* --- the start of libgcrypt ----------------------------------------------------------------- */
+
+static const char *version, *refusal;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+/* FIPS 180-4's example of one block, and a size that goes through the loop for many. */
+static const char *check_hash(void)
+{
+    static const uint8_t abc[32] = {0xba, 0x78, 0x16, 0xbf, 0x8f, 0x01, 0xcf, 0xea,
+                                    0x41, 0x41, 0x40, 0xde, 0x5d, 0xae, 0x22, 0x23,
+                                    0xb0, 0x03, 0x61, 0xa3, 0x96, 0x17, 0x7a, 0x9c,
+                                    0xb4, 0x10, 0xff, 0x61, 0xf2, 0x00, 0x15, 0xad};
+    uint8_t hash[32], expected[32], many[1000];
+    gcry_md_hash_buffer(GCRY_MD_SHA256, hash, "abc", 3);
+    if (memcmp(hash, abc, sizeof(hash)) != 0)
+        return "its SHA-256 is wrong";
+    for (size_t i = 0; i < sizeof(many); i++)
+        many[i] = (uint8_t)(i * 7);
+    gcry_md_hash_buffer(GCRY_MD_SHA256, hash, many, sizeof(many));
+    fedge_sha256_portable(many, sizeof(many), expected);
+    return memcmp(hash, expected, sizeof(hash)) != 0 ? "its SHA-256 is wrong" : NULL;
+}
+
+static void start(void)
+{
+    version = gcry_check_version(GCRYPT_VERSION);
+    if (!version) {
+        version = gcry_check_version(NULL);
+        refusal = "it is older than the one compiled with";
+        return;
+    }
+    if (gcry_control(GCRYCTL_INITIALIZATION_FINISHED_P) == 0) {
+        (void)gcry_control(GCRYCTL_DISABLE_SECMEM, 0);
+        (void)gcry_control(GCRYCTL_INITIALIZATION_FINISHED, 0);
+    }
+    /* There it refuses nonces that it has not made itself. */
+    refusal = gcry_fips_mode_active() ? "it is in FIPS mode" : check_hash();
+}
+
+const char *fedge_libgcrypt_refusal(void)
+{
+    (void)pthread_once(&once, start);
+    return refusal;
+}
+
+const char *fedge_libgcrypt_version(void)
+{
+    (void)pthread_once(&once, start);
+    return version;
+}
+
 #endif
 
 void fedge_sha256(const void *data, size_t size, uint8_t hash[32])

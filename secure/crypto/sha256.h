@@ -32,4 +32,15 @@ void fedge_sha256_stream_free(fedge_sha256_stream *stream); /* NULL is fine */
 /* The same as fedge_sha256, never by libgcrypt. */
 void fedge_sha256_portable(const void *data, size_t size, uint8_t hash[32]);
 
+/* libgcrypt, where FEDGE_FAST_CRYPTO is on. The first call starts it, without memory that is locked
+ * against swapping: the keys that it sees are in mbedTLS's memory, too. If the program has started
+ * it before, it stays as it is. */
+
+/* NULL: libgcrypt can be used, and has given the known hashes of FIPS 180-4. Else the reason: "it
+ * is in FIPS mode", "its SHA-256 is wrong", … */
+const char *fedge_libgcrypt_refusal(void);
+
+/* "1.10.1": the version that runs. */
+const char *fedge_libgcrypt_version(void);
+
 #endif

@@ -16,7 +16,7 @@
 #include "secure/identity/tls_private.h"
 #include "secure/identity/x509.h"
 
-#if defined(MBEDTLS_SSL_SRV_C) && defined(MBEDTLS_SSL_SESSION_TICKETS) /* devices serve nobody */
+#if defined(MBEDTLS_SSL_SRV_C) && defined(MBEDTLS_SSL_SESSION_TICKETS) /* not on devices */
 
 #define VERSION 1
 #define DAY_SIZE 4
@@ -244,19 +244,19 @@ static int read_ticket(void *user, mbedtls_ssl_session *session, unsigned char *
 
 /* --- hooks of tls.c --------------------------------------------------------------------------- */
 
-static void configure(mbedtls_ssl_config *conf)
+static void server_configure(mbedtls_ssl_config *conf)
 {
     if (mbedtls_ssl_conf_get_endpoint(conf) == MBEDTLS_SSL_IS_SERVER)
         mbedtls_ssl_conf_session_tickets_cb(conf, write_ticket, read_ticket, NULL);
 }
 
-static void before_step(mbedtls_ssl_context *ssl, int socket)
+static void server_before_step(mbedtls_ssl_context *ssl, int socket)
 {
     (void)ssl;
     socket_in_step = socket;
 }
 
-static void after_step(mbedtls_ssl_context *ssl, int code)
+static void server_after_step(mbedtls_ssl_context *ssl, int code)
 {
     (void)ssl, (void)code;
     socket_in_step = -1;
@@ -264,8 +264,9 @@ static void after_step(mbedtls_ssl_context *ssl, int code)
 
 void fedge_tickets_begin(const fedge_tickets *tickets)
 {
-    static const fedge_tls_resumption server = {
-        .configure = configure, .before_step = before_step, .after_step = after_step};
+    static const fedge_tls_resumption server = {.configure = server_configure,
+                                                .before_step = server_before_step,
+                                                .after_step = server_after_step};
     hooks = *tickets;
     fedge_tls_resume(&server);
 }
@@ -273,6 +274,117 @@ void fedge_tickets_begin(const fedge_tickets *tickets)
 void fedge_tickets_end(void)
 {
     fedge_tls_resume(NULL);
+}
+
+#endif
+
+/* --- a client's tickets ------------------------------------------------------------------------
+ *
+ * Checked against mbedTLS 3.6 (library/ssl_msg.c): a ticket is read in two calls of
+ * mbedtls_ssl_read, of which the second may not wait for more bytes to come. */
+
+#if defined(MBEDTLS_SSL_SESSION_TICKETS) && defined(MBEDTLS_SSL_CLI_C)
+
+/* Of this thread: the latest ticket's session. */
+static _Thread_local mbedtls_ssl_session latest;
+static _Thread_local bool has_latest;
+static _Thread_local bool was_lost; /* the last handshake that offered it broke off */
+
+static bool is_client(const mbedtls_ssl_config *conf)
+{
+    return mbedtls_ssl_conf_get_endpoint(conf) == MBEDTLS_SSL_IS_CLIENT;
+}
+
+static void client_configure(mbedtls_ssl_config *conf)
+{
+    if (is_client(conf)) {
+        mbedtls_ssl_conf_tls13_enable_signal_new_session_tickets(
+            conf, MBEDTLS_SSL_TLS1_3_SIGNAL_NEW_SESSION_TICKETS_ENABLED);
+    }
+}
+
+static bool is_for(const mbedtls_ssl_context *ssl)
+{
+    const char *host = ssl->MBEDTLS_PRIVATE(hostname);
+    /* A ticket is shown to the server that gave it, and to no other of the list. */
+    const char *other = latest.MBEDTLS_PRIVATE(hostname);
+    return host && other && strcmp(host, other) == 0;
+}
+
+static void client_before_step(mbedtls_ssl_context *ssl, int socket)
+{
+    (void)socket;
+    if (has_latest && ssl->MBEDTLS_PRIVATE(state) == MBEDTLS_SSL_HELLO_REQUEST && is_for(ssl) &&
+        mbedtls_ssl_set_session(ssl, &latest) != 0)
+        fedge_resume_forget();
+}
+
+static void client_after_step(mbedtls_ssl_context *ssl, int code)
+{
+    if (code == MBEDTLS_ERR_SSL_WANT_READ || code == MBEDTLS_ERR_SSL_WANT_WRITE)
+        return;
+    if (code == 0) {
+        if (ssl->MBEDTLS_PRIVATE(state) == MBEDTLS_SSL_HANDSHAKE_OVER)
+            was_lost = false;
+        return;
+    }
+    /* The ticket may be to blame: the next handshake does without one. A connection that is lost
+     * says nothing against it, the first time: a server that is killed, say, loses them all. */
+    const bool lost = fedge_tls_is_lost(code) && !was_lost;
+    if (!lost)
+        fedge_resume_forget();
+    was_lost = lost;
+}
+
+static bool client_after_read(mbedtls_ssl_context *ssl, int code)
+{
+    if (code == MBEDTLS_ERR_SSL_WANT_READ)
+        return ssl->MBEDTLS_PRIVATE(state) == MBEDTLS_SSL_TLS1_3_NEW_SESSION_TICKET;
+    if (code != MBEDTLS_ERR_SSL_RECEIVED_NEW_SESSION_TICKET)
+        return false;
+    /* The newest one counts; a server may take each only once. */
+    fedge_resume_forget();
+    mbedtls_ssl_session_init(&latest);
+    has_latest = mbedtls_ssl_get_session(ssl, &latest) == 0;
+    if (!has_latest)
+        mbedtls_ssl_session_free(&latest);
+    return true;
+}
+
+void fedge_resume_begin(void)
+{
+    static const fedge_tls_resumption client = {.configure = client_configure,
+                                                .before_step = client_before_step,
+                                                .after_step = client_after_step,
+                                                .after_read = client_after_read};
+    fedge_tls_resume(&client);
+}
+
+void fedge_resume_forget(void)
+{
+    if (has_latest)
+        mbedtls_ssl_session_free(&latest);
+    has_latest = false;
+}
+
+void fedge_resume_end(void)
+{
+    fedge_resume_forget();
+    fedge_tls_resume(NULL);
+}
+
+#else
+
+void fedge_resume_begin(void)
+{
+}
+
+void fedge_resume_forget(void)
+{
+}
+
+void fedge_resume_end(void)
+{
 }
 
 #endif

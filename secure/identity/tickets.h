@@ -45,4 +45,19 @@ typedef struct fedge_tickets {
 void fedge_tickets_begin(const fedge_tickets *tickets);
 void fedge_tickets_end(void);
 
+/* --- a client's tickets ---
+ *
+ * A client keeps the latest ticket of its server, in memory, and shows it on the next connection to
+ * the same host, until a handshake with it fails, or two in a row are lost with their connections.
+ * The server's certificate stays that of the handshake in which it was verified, and the caller
+ * checks it again (fedge_peer_check).
+ *
+ * For all connections of one thread, to one server at a time. Without tickets in mbedTLS these
+ * functions do nothing. */
+
+void fedge_resume_begin(void);
+/* The next connection makes a full handshake. */
+void fedge_resume_forget(void);
+void fedge_resume_end(void);
+
 #endif

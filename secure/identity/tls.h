@@ -58,4 +58,13 @@ int fedge_tls_refused_socket(void);
 void fedge_tls_set_min_time(uint64_t unix_ms);
 uint64_t fedge_tls_now_ms(void);
 
+/* Record buffers on loan, for servers with many idle connections: mbedTLS keeps two buffers of 16
+ * KiB for each connection, but one that waits for its peer needs neither.
+ *
+ * From begin on, this thread's connections have buffers only while bytes are on their way, and pass
+ * them on. At the end of the thread, end frees the spare ones. The program is linked with
+ * mbedtls_ssl_write and mbedtls_ssl_close_notify wrapped. */
+void fedge_tls_buffers_begin(void);
+void fedge_tls_buffers_end(void);
+
 #endif

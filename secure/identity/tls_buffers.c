@@ -1,6 +1,6 @@
 /* Checked against mbedTLS 3.6 (library/ssl_msg.c, ssl_tls.c): between records a connection needs
  * nothing of its buffers but the eight bytes of the incoming record counter. */
-#include "secure/identity/tls_buffers.h"
+#include "secure/identity/tls.h"
 
 #include <assert.h>
 #include <stdbool.h>

@@ -1,5 +1,4 @@
-/* What tls.c and chain.c share with tls_buffers.c, tickets.c and resume.c. Not for
- * other folders. */
+/* What tls.c and chain.c share with tls_buffers.c and tickets.c. Not for other folders. */
 #ifndef FEDGE_SECURE_IDENTITY_TLS_PRIVATE_H
 #define FEDGE_SECURE_IDENTITY_TLS_PRIVATE_H
 
@@ -38,7 +37,7 @@ void fedge_tls_watch_chains(void (*see)(const mbedtls_x509_crt *certificate, int
 /* Whether a step of a handshake returned this because its connection was gone. */
 bool fedge_tls_is_lost(int code);
 
-/* What tickets.c or resume.c does around the connections of this thread. Any may be NULL. */
+/* What tickets.c does around the connections of this thread. Any may be NULL. */
 typedef struct fedge_tls_resumption {
     void (*configure)(mbedtls_ssl_config *conf); /* when a configuration gets its defaults */
     void (*before_step)(mbedtls_ssl_context *ssl, int socket); /* of a handshake */

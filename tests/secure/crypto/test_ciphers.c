@@ -10,7 +10,7 @@
 #include <mbedtls/version.h>
 
 #include "secure/crypto/cipher_implementation.h"
-#include "secure/crypto/libgcrypt.h"
+#include "secure/crypto/sha256.h"
 
 #define MAX_SIZE 20000
 

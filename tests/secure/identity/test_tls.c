@@ -22,7 +22,6 @@
 #include "secure/identity/chain.h"
 #include "secure/identity/tickets.h"
 #include "secure/identity/tls.h"
-#include "secure/identity/tls_buffers.h"
 #include "secure/identity/x509.h"
 #include "tests/secure/identity/forge.h"
 
