@@ -130,7 +130,7 @@ def shown(value, unit):
 
 def limits(name):
     known = definitions()
-    lines = ["| limit | default | changed by |", "| --- | --- | --- |"]
+    lines = ["| limit | default | changed by |", "|---|---|---|"]
     for row in filter(None, map(str.strip, LIMITS[name].splitlines())):
         what, default, where = (cell.strip() for cell in f"{row} ".split(" |"))
         constants = re.findall(r"\{(\w+)", what + default)
@@ -143,7 +143,7 @@ def limits(name):
 def metrics():
     """Prometheus's name, labels, type and text of each, as the HTTP port says them."""
     text = re.sub(r'"\s*\n\s*"', "", read("aggregator/net/http.c"))
-    lines = ["| metric | type | meaning |", "| --- | --- | --- |"]
+    lines = ["| metric | type | meaning |", "|---|---|---|"]
     for kind, rest in re.findall(r"\badd_(head|count|level)\(answer,\s*((?:\"[^\"]*\",?\s*)+)", text):
         words = re.findall(r'"([^"]*)"', rest)
         name, about = words[0], words[-1]
@@ -171,7 +171,7 @@ def as_table(text):
     head, tail = text[:option.search(text).start()], text[list(option.finditer(text))[-1].end():].partition("Exit:")[0]
     rows = [f"| `{name}` | {' '.join(f'{first} {more}'.split())} |\n" for name, first, more in option.findall(text)
             if name != "--help"]
-    return f"```text\n{head}```\n\n| option | |\n| --- | --- |\n{''.join(rows)}" + (f"\n```text\n{tail}```\n" if tail else "")
+    return f"```text\n{head}```\n\n| option | |\n|---|---|\n{''.join(rows)}" + (f"\n```text\n{tail}```\n" if tail else "")
 
 
 def allowed(schema):
@@ -191,7 +191,7 @@ def allowed(schema):
 def arguments():
     """Those of each strategy, but for the two that all have."""
     schema = json.loads(read("docs/job.schema.json"))["$defs"]
-    lines = ["| strategy | argument | values | default | meaning |", "| --- | --- | --- | --- | --- |"]
+    lines = ["| strategy | argument | values | default | meaning |", "|---|---|---|---|---|"]
     found = {}
     strategies = {part["properties"]["type"]["const"]: part for name, part in schema.items()
                   if name.startswith("strategy-") and "const" in part.get("properties", {}).get("type", {})}
