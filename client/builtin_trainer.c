@@ -50,13 +50,12 @@ static void drop_plan(fedge_builtin *t)
     drop_data(t);
     free(t->block);
     free(t->evaluator_block);
-    /* The view of the plan ends with it: nothing may point there. */
     t->block = t->evaluator_block = NULL;
     t->model = t->evaluator = NULL;
     t->plan = NULL;
 }
 
-/* Tells of a lost device; other failures are the plan's or the task's alone. */
+/* Reports a lost device; other failures concern the plan or the task alone. */
 static fedge_status check_backend(const fedge_builtin *t, fedge_status status,
                                   const fedge_error *err)
 {
@@ -84,7 +83,7 @@ static fedge_status fail_undivided(const fedge_site_data *data, fedge_error *err
                       data->name, data->partition_id, data->num_partitions);
 }
 
-/* What would fail at the first task fails now, while the server can still be told why. */
+/* Fails now, rather than in the first task: the client can still decline the plan with a reason. */
 static fedge_status check_data(const fedge_builtin *t, const fedge_plan *plan, fedge_error *err)
 {
     if (!plan->has_data)
@@ -110,7 +109,6 @@ static fedge_status make_model(const fedge_plan *plan, const fedge_model_options
     *block = aligned_block(memory.total);
     if (!*block)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a model of %zu bytes", memory.total);
-    /* A model is walked through from end to end at every step. */
     fedge_os_large_pages(*block, memory.total);
     return fedge_model_new(model, &plan->model, options, *block, memory.total, err);
 }
@@ -214,7 +212,7 @@ static fedge_status fill_report(const fedge_trainer_result *result, fedge_client
     return fedge_client_metric(report, "accuracy", (double)result->correct / seen, err);
 }
 
-/* Of [values] where a backend trains, else of what the model has. */
+/* Evaluates [values] in a backend, but the model's own values on the CPU. */
 static fedge_status evaluate(fedge_builtin *t, fedge_model *model, const fedge_view *view,
                              const float *values, fedge_client *client,
                              fedge_trainer_result *result, fedge_error *err)
@@ -241,8 +239,8 @@ static fedge_status measure(fedge_builtin *t, const float *values, fedge_client 
                                      result.loss_sum / (double)result.num_seen, err);
 }
 
-/* Which of the models fits this device's examples best: that of the least loss, of equal ones the
- * first. *values: its values. */
+/* Chooses the model with the least loss on this device's examples, the first of equal ones. *values
+ * becomes its values. */
 static fedge_status choose(fedge_builtin *t, const fedge_client_task *task, const float **values,
                            fedge_client *client, uint32_t *chosen, fedge_error *err)
 {
@@ -268,7 +266,6 @@ static fedge_status choose(fedge_builtin *t, const fedge_client_task *task, cons
     return FEDGE_OK;
 }
 
-/* Of a plan that is personal. */
 static fedge_status train_own(fedge_builtin *t, fedge_client *client, const fedge_client_task *task,
                               float *values, fedge_client_report *report, fedge_error *err)
 {
@@ -323,15 +320,13 @@ static fedge_status on_train(void *user, fedge_client *client, const fedge_clien
     }
     if (!t->config.backend) {
         fedge_model_set_state(t->model, values);
-        /* Each task starts from the server's model alone: no momentum of an earlier one goes into
-         * it. */
+        /* No momentum of an earlier task goes into this one. */
         fedge_model_reset_optimizer(t->model);
         if (task->correction) {
             memcpy(fedge_model_correction(t->model), task->correction,
                    fedge_model_num_values(t->model) * sizeof(float));
         }
     }
-    /* Before training, on what training sees. */
     if (fedge_plan_measures(t->plan))
         FEDGE_TRY(measure(t, values, client, report, err));
     if (t->config.backend) {

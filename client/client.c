@@ -49,7 +49,6 @@ static void fill_errors(fedge_client *c)
 static void remember_error(fedge_client *c, const char *text)
 {
     fedge_store_state *s = &c->state;
-    /* The latest first, as many as HELLO has room for. */
     memmove(s->errors[1], s->errors[0], sizeof(s->errors) - sizeof(s->errors[0]));
     snprintf(s->errors[0], sizeof(s->errors[0]), "%.*s", FEDGE_MAX_TEXT - 1, text);
     for (char *p = s->errors[0]; *p; p++) {
@@ -64,7 +63,6 @@ static void remember_error(fedge_client *c, const char *text)
 
 /* --- carrying out ---------------------------------------------------------------------------- */
 
-/* What was to be done with a blob failed in the store. */
 static void store_failed(fedge_client *c, const char *hash, const fedge_error *err)
 {
     fedge_log_failure(c->config.log, FEDGE_LOG_ERROR, "store", err);
@@ -74,16 +72,15 @@ static void store_failed(fedge_client *c, const char *hash, const fedge_error *e
                                err->message);
 }
 
-/* A time at which this device's own certificate is over is not used: no server would take it, and
- * none could then undo it. */
+/* A time after the end of this device's own certificate is not used: no server would accept the
+ * certificate then, so none could correct the time. */
 static bool may_be_time(const fedge_client *c, uint64_t unix_ms)
 {
     return unix_ms <= c->identity->certificate.not_after_ms;
 }
 
-/* A board without a clock takes what a server tells for the time of certificates: one that they do
- * not cover would leave it without any that is valid. It goes back as well: what one server has
- * told wrong, another undoes. */
+/* A board without a clock uses the server's time for certificates, if both sides' certificates are
+ * valid at it. The time may go back: another server corrects what one has set wrong. */
 static void use_time(fedge_client *c, uint64_t unix_ms)
 {
     fedge_error err;
@@ -105,8 +102,7 @@ static void welcomed(fedge_client *c, const fedge_session_action *action)
     snprintf(c->state.run_id, sizeof(c->state.run_id), "%s", welcome->run_id);
     c->state.incarnation = welcome->incarnation;
     use_time(c, welcome->server_time_ms);
-    /* HELLO had them, and WELCOME says that it was read. */
-    c->state.num_errors = 0; /* they have been told */
+    c->state.num_errors = 0; /* HELLO has carried them, and WELCOME says that it was read */
     fill_errors(c);
     save_state(c);
     fedge_link_set_heartbeat(c->link, welcome->heartbeat_s);
@@ -116,7 +112,7 @@ static void welcomed(fedge_client *c, const fedge_session_action *action)
     snprintf(c->initial_model, sizeof(c->initial_model), "%s", welcome->initial_model);
 }
 
-/* False: the site's conditions do not hold now, and the session has been told so. */
+/* Declines the task and returns false if the site's conditions do not hold now. */
 static bool may_work(fedge_client *c)
 {
     const fedge_site *site = c->config.site;
@@ -133,8 +129,7 @@ static bool may_work(fedge_client *c)
 static void look_up(fedge_client *c, const fedge_session_action *action)
 {
     fedge_error err;
-    /* A plan is small and says what the site has to judge. Before anything of a model is fetched.
-     */
+    /* The conditions are checked before anything of a model is fetched; a plan is small. */
     if ((!action->task || may_work(c)) && fedge_client_look_up(c, action, &err))
         store_failed(c, action->hash, &err);
 }
@@ -154,7 +149,7 @@ static void start_assignment(fedge_client *c, const fedge_session_action *action
         given.task = *action->task;
     }
     fedge_worker_start(c->worker, &given);
-    /* They may have changed while the model came: then the work is cancelled as it begins. */
+    /* The conditions may have changed while the model was fetched. */
     if (given.kind == FEDGE_ASSIGNMENT_TASK)
         (void)may_work(c);
 }
@@ -166,7 +161,7 @@ static void end(fedge_client *c, const fedge_session_action *action)
     snprintf(c->exit_text, sizeof(c->exit_text), "%s", action->text);
 }
 
-/* The next connection goes to the server whose turn it is, by the proxy for it. */
+/* Makes the next connection go to the server of [turn], by its proxy. */
 static fedge_status turn_to(fedge_client *c, uint32_t turn, fedge_error *err)
 {
     char proxy[FEDGE_PROXY_TEXT];
@@ -181,13 +176,12 @@ static void close_link(fedge_client *c, const fedge_session_action *action)
     fedge_error err;
     fedge_link_close(c->link, action->text);
     uint32_t turn = c->turn + !action->flag;
-    /* Only to an address of its own list: what a server says opens no way to anybody else. The link
-     * is turned to find each, and to the chosen one at the end. */
+    /* A server can redirect this client only to an address of the client's own list. */
     for (uint32_t i = 0; action->server[0] && i < c->num_servers; i++) {
         if (strcmp(fedge_link_turn_to(c->link, c->turn + i), action->server) == 0)
             turn = c->turn + i;
     }
-    (void)!turn_to(c, turn, &err); /* open_link has seen each of them */
+    (void)!turn_to(c, turn, &err); /* open_link has checked each of them */
 }
 
 static void perform(fedge_client *c, const fedge_session_action *action)
@@ -238,26 +232,22 @@ static void perform(fedge_client *c, const fedge_session_action *action)
     }
 }
 
-/* Is there a task, from the fetching of its model on, for which the site's conditions must hold? */
+/* True while there is a task, from the fetch of its model on, and the site has conditions. */
 static bool watches(const fedge_client *c)
 {
     return c->config.site && c->config.site->conditions.given && fedge_session_has_task(c->session);
 }
 
-/* Carries out all that is due; events that come up meanwhile are served by the same loop. */
 static void drain(fedge_client *c)
 {
     fedge_session_action action;
-    /* An action may call back into here through the link: then the loop that is running takes what
-     * comes. */
+    /* An action may call back into here through the link: the running loop takes its events. */
     if (c->draining)
         return;
     c->draining = true;
     while (!c->stopped && fedge_session_next(c->session, false, &action))
         perform(c, &action);
     c->draining = false;
-    /* Only now, with all actions done: they may have given the session something to say, or taken
-     * it away. */
     if (fedge_session_wants_write(c->session))
         fedge_link_want_write(c->link);
     uint64_t due = fedge_session_deadline(c->session), at = now();
@@ -282,7 +272,7 @@ static void on_disconnected(void *user, unsigned http_status, const char *why)
     fedge_client *c = user;
     fedge_error err;
     /* Another server may be up where this one is not. */
-    (void)!turn_to(c, c->turn + 1, &err); /* open_link has seen each of them */
+    (void)!turn_to(c, c->turn + 1, &err); /* open_link has checked each of them */
     fedge_session_disconnected(c->session, now(), http_status, why);
     drain(c);
 }
@@ -332,7 +322,7 @@ static size_t on_writeable(void *user, uint8_t *out, size_t out_size)
             perform(c, &action);
         }
     }
-    /* What was pushed while the frame was made: it must not wait for the next event. */
+    /* Actions pushed while the frame was made must not wait for the next event. */
     drain(c);
     return size;
 }
@@ -342,30 +332,22 @@ static size_t on_writeable(void *user, uint8_t *out, size_t out_size)
 static void plan_done(fedge_client *c, const fedge_worker_result *r)
 {
     const char *hash = r->assignment.plan_hash;
-    switch (r->status) {
-    case FEDGE_OK:
+    fedge_reason reason = FEDGE_REASON_UNSUPPORTED;
+    fedge_exit exit_code = FEDGE_EXIT_DECLINED;
+    if (!r->status) {
         fedge_session_plan_ready(c->session, now(), hash, r->max_model_size);
-        break;
-    case FEDGE_DENIED:
-        fedge_session_plan_failed(c->session, now(), hash, FEDGE_REASON_POLICY, FEDGE_EXIT_DECLINED,
-                                  r->error.message);
-        break;
-    case FEDGE_NOT_FOUND:
-        fedge_session_plan_failed(c->session, now(), hash, FEDGE_REASON_NO_DATA,
-                                  FEDGE_EXIT_DECLINED, r->error.message);
-        break;
-    /* These may pass, or have nothing to do with what the plan asks for. */
-    case FEDGE_NO_MEMORY:
-    case FEDGE_IO:
-    case FEDGE_INTERNAL:
-        fedge_session_plan_failed(c->session, now(), hash, FEDGE_REASON_INTERNAL,
-                                  FEDGE_EXIT_INTERNAL, r->error.message);
-        break;
-    default:
-        fedge_session_plan_failed(c->session, now(), hash, FEDGE_REASON_UNSUPPORTED,
-                                  FEDGE_EXIT_DECLINED, r->error.message);
-        break;
+        return;
     }
+    if (r->status == FEDGE_DENIED) {
+        reason = FEDGE_REASON_POLICY;
+    } else if (r->status == FEDGE_NOT_FOUND) {
+        reason = FEDGE_REASON_NO_DATA;
+    } else if (r->status == FEDGE_NO_MEMORY || r->status == FEDGE_IO ||
+               r->status == FEDGE_INTERNAL) {
+        reason = FEDGE_REASON_INTERNAL; /* it may pass */
+        exit_code = FEDGE_EXIT_INTERNAL;
+    }
+    fedge_session_plan_failed(c->session, now(), hash, reason, exit_code, r->error.message);
 }
 
 /* Appends the metric, if it was reported. */
@@ -386,7 +368,7 @@ static void task_done(fedge_client *c, const fedge_worker_result *r)
     const fedge_task *task = &r->assignment.task;
     if (r->status) {
         fedge_reason reason = FEDGE_REASON_INTERNAL;
-        /* Nobody waits for it: the server has cancelled it, or the site has. */
+        /* The server or the site has cancelled it and waits for no answer. */
         if (r->status == FEDGE_CANCELLED)
             reason = FEDGE_REASON_NONE;
         else if (r->status == FEDGE_NO_SPACE)
@@ -413,7 +395,6 @@ static void task_done(fedge_client *c, const fedge_worker_result *r)
     fedge_session_task_done(c->session, now(), &r->upload);
 }
 
-/* What was fetched for the task. */
 static const char *bad_hash(const fedge_task *task)
 {
     return task->delta ? task->deltas[task->delta - 1].hash : task->model;
@@ -462,7 +443,6 @@ static fedge_status copy_struct(void *out, size_t out_size, size_t min_size, con
                           "%s.struct_size is %zu: set it to sizeof(%s)", what, size, what);
     }
     memset(out, 0, out_size);
-    /* What an older caller does not know of is 0, and a newer caller's surplus is left out. */
     memcpy(out, in, size < out_size ? size : out_size);
     return FEDGE_OK;
 }
@@ -493,7 +473,6 @@ static uint64_t or_default(uint64_t value, uint64_t fallback)
     return value ? value : fallback;
 }
 
-/* Takes up what an earlier process left. */
 static fedge_status open_session(fedge_client *c, fedge_error *err)
 {
     fedge_error found;
@@ -507,7 +486,7 @@ static fedge_status open_session(fedge_client *c, fedge_error *err)
     FEDGE_TRY(fedge_os_random(&config.jitter_seed, sizeof(config.jitter_seed), err));
     FEDGE_TRY(fedge_session_new(&config, &c->session, err));
     const fedge_status status = fedge_store_result_find(c->store, &c->result.upload, &found);
-    /* It is removed by now, and the run goes on without it. */
+    /* A damaged result has been removed; the run goes on without it. */
     if (status == FEDGE_CORRUPT)
         fedge_log_failure(c->config.log, FEDGE_LOG_WARN, "store", &found);
     else if (status && status != FEDGE_NOT_FOUND)
@@ -624,7 +603,7 @@ void fedge_client_free(fedge_client *client)
 {
     if (!client)
         return;
-    /* Before the link, which it wakes until it has ended. */
+    /* First, as its thread wakes the link. */
     fedge_worker_free(client->worker);
     fedge_link_free(client->link);
     if (FEDGE_TAKES_PARTS)
@@ -650,8 +629,6 @@ fedge_exit fedge_client_run(fedge_client *client, fedge_error *err)
     fedge_link_set_timer(client->link, GOODBYE_MS);
     while (fedge_link_busy(client->link) && now() < end_ms)
         fedge_link_service(client->link);
-    /* Training that does not end in time is left behind with the process; its result was not
-     * promised. */
     (void)fedge_worker_wait(client->worker,
                             or_default(client->config.stop_grace_ms, DEFAULT_STOP_GRACE_MS));
     if (client->exit_code != FEDGE_EXIT_OK)

@@ -1,4 +1,4 @@
-/* How plan and models come to the client: whole, as a delta or by parts, and what of them is kept.
+/* How plans and models are fetched: whole, as a delta or by parts, and which blobs the store keeps.
  */
 #include <string.h>
 
@@ -21,8 +21,7 @@ static fedge_status find_base(fedge_client *c, const fedge_task *task, uint32_t 
     return FEDGE_OK;
 }
 
-/* Of models only the present one is kept, and the one that a delta makes it of. Which that is, the
- * plan does not tell: a client that comes back may hold it. */
+/* Keeps the plan, the present model and the base of its delta, and removes other blobs. */
 static fedge_status keep_model(fedge_client *c, const char *model, const char *base,
                                fedge_error *err)
 {
@@ -44,7 +43,7 @@ static void tell_held(fedge_client *c, const char *hash, uint64_t held, uint64_t
         fedge_session_blob_at(c->session, fedge_os_monotonic_ms(), hash, held);
 }
 
-/* Once it is whole, what it was made of is not needed any more. */
+/* The model is whole: removes the blobs that its parts came from. */
 static void end_parts(fedge_client *c, const char *model)
 {
     fedge_error err;
@@ -53,8 +52,8 @@ static void end_parts(fedge_client *c, const char *model)
     close_parts(c);
 }
 
-/* Goes on with the model of [task], of which *held bytes are held, by its parts. False: the rest of
- * it comes whole. */
+/* Continues the model of [task] by parts; *held of its bytes are held. False: the remaining bytes
+ * are fetched whole. */
 static bool go_on_by_parts(fedge_client *c, const fedge_task *task, uint64_t *held)
 {
     uint64_t end = 0;
@@ -75,7 +74,7 @@ static bool go_on_by_parts(fedge_client *c, const fedge_task *task, uint64_t *he
     return true;
 }
 
-/* Whether the session has been told how the model of [task] comes. */
+/* Fetches the model of [task] by parts if that is possible. */
 static bool is_by_parts(fedge_client *c, const fedge_task *task, uint64_t *held)
 {
     if (!FEDGE_TAKES_PARTS || task->delta || task->parts_size == 0 || *held == task->model_size)

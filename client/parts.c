@@ -10,11 +10,11 @@
 #include "secure/identity/identity.h"
 
 #define MAX_SOURCES 8                 /* blobs that share parts, the model itself with them */
-#define PIECE ((size_t)1 << 16)       /* that is copied at once */
-#define SLICE ((uint64_t)16 << 20)    /* in one call: the link waits meanwhile */
-#define MIN_COPY ((uint64_t)16 << 10) /* between two runs: a FETCH more takes longer */
+#define CHUNK ((size_t)1 << 16)       /* bytes copied at once */
+#define MAX_STEP ((uint64_t)16 << 20) /* bytes copied in one call: the link waits meanwhile */
+#define MIN_COPY ((uint64_t)16 << 10) /* bytes worth a copy: another FETCH takes longer */
 #define HASH_BYTES 32
-#define ENTRY_HASH 4 /* behind the part's size */
+#define ENTRY_HASH 4 /* offset in an entry, after the part's size */
 
 /* A blob and its list. */
 typedef struct source {
@@ -40,7 +40,7 @@ struct fedge_parts {
     size_t num_known;
     uint64_t offset; /* of part */
     uint32_t part;   /* of the model, that is looked at */
-    uint8_t piece[PIECE];
+    uint8_t chunk[CHUNK];
 };
 
 static const uint8_t *entry(const source *of, uint32_t part)
@@ -89,7 +89,7 @@ static fedge_status load(fedge_parts *p, source *s, const char *hash, uint64_t s
     return fedge_store_blob_held(p->store, s->blob, s->size, &s->held, err);
 }
 
-/* Takes blob [name] for a source when it is the list of one that is held. */
+/* Visits blob [name]: if it is the list of a blob that is held, that blob becomes a source. */
 static fedge_status look_at(void *user, const char *name, fedge_error *err)
 {
     fedge_parts *p = user;
@@ -115,12 +115,12 @@ static fedge_status look_at(void *user, const char *name, fedge_error *err)
     }
     free(s->bytes);
     s->bytes = NULL;
-    /* A damaged one is gone, or soon will be; the model can be fetched without it. */
+    /* The model can be fetched without a damaged list. */
     return status == FEDGE_IO || status == FEDGE_NO_MEMORY ? status : FEDGE_OK;
 }
 
-/* The list of a blob that came without one, cut as the model is: the frozen tensors of two models
- * of one kind lie at the same places. */
+/* Makes the list of a blob that has none, cut as the model is: frozen tensors of two models of one
+ * kind have the same offsets. */
 static fedge_status make_list(fedge_parts *p, source *s, fedge_error *err)
 {
     const source *model = &p->sources[0];
@@ -134,7 +134,7 @@ static fedge_status make_list(fedge_parts *p, source *s, fedge_error *err)
     for (uint32_t i = 0; !status && i < model->num_parts; i++) {
         uint8_t *at = s->bytes + FEDGE_PART_LIST_HEAD + (size_t)i * FEDGE_PART_LIST_ENTRY;
         const uint32_t size = fedge_get_u32(entry(model, i));
-        /* A blob that came in part serves as far as it goes. */
+        /* A partial blob serves as far as it goes. */
         if (offset + size > s->held)
             break;
         status = fedge_store_blob_read((void *)(uintptr_t)&blob, offset, part, size, err);
@@ -158,7 +158,7 @@ static bool is_source(const fedge_parts *p, const char *name)
     return strcmp(name, p->plan) == 0;
 }
 
-/* Takes blob [name], of which at least [size] bytes are held, without a list of its own. */
+/* Makes a source of blob [name], of which [size] bytes are held and which has no list. */
 static fedge_status take_unlisted(fedge_parts *p, const char *name, uint64_t size, fedge_error *err)
 {
     source *s = &p->sources[p->num_sources];
@@ -234,9 +234,9 @@ static const known *find(const fedge_parts *p, const uint8_t *at, uint64_t held)
     return NULL;
 }
 
-/* A device has room for one model, and for another only where that saves something. */
+/* Removes blobs that share no part with the model: a device has room for a second model only where
+ * that saves a download. */
 static fedge_status drop_others(fedge_parts *p, fedge_error *err)
-/* Before anything is fetched, when the room is wanted. */
 {
     const source *model = &p->sources[0];
     const char *keep[3 + 2 * MAX_SOURCES] = {p->plan, model->blob, model->list};
@@ -289,24 +289,24 @@ fedge_status fedge_parts_open(fedge_store *store, const fedge_task *task, const 
     return status;
 }
 
-/* The bytes of the present part from *held on. */
+/* Copies the bytes of the present part from *held on, where an earlier copy may have stopped. */
 static fedge_status copy(fedge_parts *p, const known *k, uint64_t *held, fedge_error *err)
 {
     const source *model = &p->sources[0];
     fedge_store_blob from = {p->store, p->sources[k->source].blob, p->sources[k->source].size};
     for (uint64_t done = *held - p->offset; done < k->size;) {
-        /* A copy that was cut off goes on where it stopped. */
-        const size_t n = k->size - done < PIECE ? (size_t)(k->size - done) : PIECE;
-        FEDGE_TRY(fedge_store_blob_read(&from, k->offset + done, p->piece, n, err));
+        const size_t n = k->size - done < CHUNK ? (size_t)(k->size - done) : CHUNK;
+        FEDGE_TRY(fedge_store_blob_read(&from, k->offset + done, p->chunk, n, err));
         FEDGE_TRY(
-            fedge_store_blob_append(p->store, model->blob, *held, p->piece, n, model->size, err));
+            fedge_store_blob_append(p->store, model->blob, *held, p->chunk, n, model->size, err));
         done += n;
         *held += n;
     }
     return FEDGE_OK;
 }
 
-/* From part [part] at [offset], which is not known, to the next that is worth a copy. */
+/* The end of the run to fetch from the unknown part [part] at [offset]: the next part that is worth
+ * a copy. */
 static uint64_t end_of_run(const fedge_parts *p, uint32_t part, uint64_t offset, uint64_t held)
 {
     const source *model = &p->sources[0];
@@ -314,7 +314,7 @@ static uint64_t end_of_run(const fedge_parts *p, uint32_t part, uint64_t offset,
     for (; part < model->num_parts; part++) {
         const uint8_t *at = entry(model, part);
         const uint32_t size = fedge_get_u32(at);
-        /* What this run brings counts for what comes behind it. */
+        /* Parts fetched in this run can be copied after it. */
         if (!find(p, at, end > held ? end : held))
             copied = 0;
         else if ((copied += size) >= MIN_COPY)
@@ -327,12 +327,10 @@ static uint64_t end_of_run(const fedge_parts *p, uint32_t part, uint64_t offset,
 fedge_status fedge_parts_go_on(fedge_parts *p, uint64_t *held, uint64_t *end, fedge_error *err)
 {
     const source *model = &p->sources[0];
-    /* The rest is for the next call. */
-    const uint64_t stop = *held + SLICE;
+    const uint64_t stop = *held + MAX_STEP;
     for (; p->part < model->num_parts && *held < stop; p->part++) {
         const uint8_t *at = entry(model, p->part);
         const uint32_t size = fedge_get_u32(at);
-        /* A part of which all bytes are there has been copied or fetched before. */
         if (p->offset + size > *held) {
             const known *k = find(p, at, *held);
             if (!k) {

@@ -73,7 +73,7 @@ uint64_t fedge_session_jitter(fedge_session *s, uint64_t most)
     return fedge_rng_below(&s->jitter, bound);
 }
 
-/* [most] or the time that all devices need who come at once, whichever is longer. */
+/* [most], or the time that the server gives all devices to return, whichever is longer. */
 static uint64_t with_all(const fedge_session *s, uint64_t most)
 {
     return most < s->welcome.return_within_ms ? s->welcome.return_within_ms : most;
@@ -85,17 +85,16 @@ static uint64_t backoff(fedge_session *s)
 {
     uint64_t most = s->config.backoff_base_ms;
     unsigned rounds = s->attempt / (s->config.num_servers ? s->config.num_servers : 1);
-    /* Two with one identity would take it from each other at once, over and over. */
+    /* Two clients with one identity would otherwise replace each other without end. */
     if (rounds < s->replaced)
         rounds = s->replaced;
-    /* Doubled once all servers of the list have been tried: a server that is down must not slow the
-     * way to the next. */
+    /* Doubled only after a round over all servers: one that is down must not delay the next. */
     for (unsigned i = 0; i < rounds && most < s->config.backoff_cap_ms; i++)
         most *= 2;
     if (most > s->config.backoff_cap_ms)
         most = s->config.backoff_cap_ms;
     s->attempt++;
-    /* There are many, and all may have lost it. */
+    /* Many devices may have lost the server at once. */
     return fedge_session_jitter(s, with_all(s, most));
 }
 
@@ -105,24 +104,21 @@ void fedge_session_progress(fedge_session *s)
     s->attempt = 0;
 }
 
-/* The link is down: what was under way on it is taken up again after the next WELCOME. */
+/* The link is down. Fetches and uploads continue after the next WELCOME. */
 static void go_offline(fedge_session *s, uint64_t later_ms)
 {
-    /* A link that has held for long is progress, even if nobody had anything to say on it. */
+    /* A link that has held for long is progress, even without messages. */
     if (s->link == LINK_ONLINE && s->now_ms - s->online_since >= s->config.backoff_cap_ms)
         s->attempt = s->replaced = 0;
     s->link = LINK_OFFLINE;
     s->say_hello = s->say_decline = false;
-    /* The result stays, only its upload begins again: the server says at which byte (RESUME). */
-    s->upload = UPLOAD_NONE;
-    /* What is still missing is asked for after WELCOME, from the byte that the store has by then.
-     */
+    s->upload = UPLOAD_NONE; /* the server says in RESUME where it continues */
     s->plan_fetch.ask = s->model_fetch.ask = false;
-    /* A time that the server gives gets jitter as well: it may have told thousands of devices the
-     * same. Not an eighth of a day: a device that waits for its site's hours must not miss them. */
+    /* A time from the server gets jitter, since thousands of devices may have the same. It is
+     * bounded, so that a device which waits for its site's hours does not miss them. */
     const uint64_t cap = with_all(s, s->config.backoff_cap_ms);
     const uint64_t jitter = later_ms / 8 < cap ? later_ms / 8 : cap;
-    /* A server speaks for itself: the others of the list are tried meanwhile. */
+    /* The time is that server's own: other servers of the list are tried meanwhile. */
     const bool others = s->config.num_servers > 1 && s->last.reason != FEDGE_REASON_COME_LATER;
     uint64_t wait = later_ms ? later_ms + fedge_session_jitter(s, jitter) : backoff(s);
     const uint64_t sooner = later_ms && others ? backoff(s) : wait;
@@ -140,7 +136,7 @@ static void close_link(fedge_session *s, fedge_reason reason, const char *text)
         return;
     fedge_session_action *action = fedge_session_push(s, FEDGE_SESSION_CLOSE);
     action->reason = reason;
-    /* The server asks to come back: to the same one, which is not to blame. */
+    /* A server that asks to come back is tried again, not the next one. */
     action->flag = s->last.reason == FEDGE_REASON_COME_LATER;
     action->server = s->last.server;
     copy_text(action->text, text);
@@ -148,13 +144,13 @@ static void close_link(fedge_session *s, fedge_reason reason, const char *text)
 
 void fedge_session_drop(fedge_session *s, fedge_reason reason, uint64_t later_ms, const char *text)
 {
-    /* Each day of a device that hangs up has many of these. */
     if (later_ms > FEDGE_SESSION_MAX_LATER_MS) {
         later_ms = FEDGE_SESSION_MAX_LATER_MS;
         s->last.reason = FEDGE_REASON_NONE; /* so that another one is tried */
     }
-    const bool calls_again = s->last.reason == FEDGE_REASON_COME_LATER;
-    fedge_session_note(s, calls_again ? FEDGE_LOG_INFO : FEDGE_LOG_WARN, "disconnect", "%s", text);
+    /* A device that disconnects between tasks has many of these a day. */
+    const bool is_normal = s->last.reason == FEDGE_REASON_COME_LATER;
+    fedge_session_note(s, is_normal ? FEDGE_LOG_INFO : FEDGE_LOG_WARN, "disconnect", "%s", text);
     close_link(s, reason, text);
     go_offline(s, later_ms);
 }
@@ -189,15 +185,15 @@ void fedge_session_disconnected(fedge_session *session, uint64_t now_ms, unsigne
                                 const char *why)
 {
     session->now_ms = now_ms;
-    /* Closing ends in this call as well: then the session knows already. */
+    /* Closing ends in this call as well. */
     if (session->stopped || session->link == LINK_OFFLINE)
         return;
     if (session->stopping) {
         session->link = LINK_OFFLINE;
         return;
     }
-    /* TLS cannot say why a certificate is refused: the server completes the handshake and answers
-     * 403. Everything else may pass, so the client comes back. */
+    /* TLS cannot say why a certificate is refused, so the server completes the handshake and
+     * answers 403. The client retries after anything else. */
     if (http_status == 403) {
         session->link = LINK_OFFLINE;
         fedge_session_end(session, FEDGE_EXIT_NOT_ADMITTED, 0, FEDGE_REASON_REVOKED,
@@ -234,7 +230,6 @@ void fedge_session_end(fedge_session *s, fedge_exit exit_code, fedge_message_typ
         s->cancelled = true;
         fedge_session_push(s, FEDGE_SESSION_CANCEL);
     }
-    /* Before WELCOME there is nobody to take leave of. */
     if (farewell && s->link == LINK_ONLINE) {
         s->say_farewell = true;
         s->farewell_type = farewell;
@@ -279,8 +274,8 @@ static session_fetch *fetch_of(fedge_session *s, const char *hash)
 
 static void look_up(fedge_session *s, session_fetch *fetch, const char *hash, uint64_t size)
 {
-    /* The count of damaged downloads goes with the blob, not with the fetch: a server whose file is
-     * damaged must not be asked without end. */
+    /* Damaged downloads are counted for the blob, over all its fetches: the client must not ask for
+     * a file that is damaged on the server without end. */
     unsigned bad = strcmp(fetch->hash, hash) == 0 ? fetch->bad : 0;
     memset(fetch, 0, sizeof(*fetch));
     memcpy(fetch->hash, hash, sizeof(fetch->hash));
@@ -291,7 +286,6 @@ static void look_up(fedge_session *s, session_fetch *fetch, const char *hash, ui
 }
 
 static void advance_plan(fedge_session *s)
-/* The state says where it stands: a plan that is being fetched comes back here when it is whole. */
 {
     if (s->plan_fetch.state == BLOB_UNKNOWN) {
         look_up(s, &s->plan_fetch, s->welcome.plan, s->welcome.plan_size);
@@ -304,7 +298,7 @@ static void advance_plan(fedge_session *s)
 /* Refuses the waiting task, saying why. */
 static void decline_task(fedge_session *s, uint64_t task_id, fedge_reason reason, const char *text)
 {
-    /* What the policy says of the moment is no error, which the next HELLO would tell again. */
+    /* A policy's refusal for the moment is no error, which the next HELLO would report. */
     fedge_session_note(s, reason > FEDGE_REASON_INTERNAL ? FEDGE_LOG_INFO : FEDGE_LOG_ERROR,
                        "decline", "task %llu: %s", (unsigned long long)task_id, text);
     memset(&s->decline, 0, sizeof(s->decline));
@@ -317,8 +311,7 @@ static void decline_task(fedge_session *s, uint64_t task_id, fedge_reason reason
 
 static void advance_task(fedge_session *s)
 {
-    /* Before a byte is fetched: the plan says how large its model can be, and a device has room for
-     * no more. A list of parts, or a delta, is fetched in place of the model, and leads to it. */
+    /* The plan bounds the size of its models; checked before a byte is fetched. */
     if (s->task.model_size > s->max_model_size) {
         char text[FEDGE_MAX_TEXT];
         snprintf(text, sizeof(text), "its model has %llu bytes; this plan's has at most %llu",
@@ -352,15 +345,14 @@ void fedge_session_advance(fedge_session *s)
 {
     if (s->stopping || s->link != LINK_ONLINE)
         return;
-    /* After a reconnect as after training: the server says by RESUME from which byte on. */
+    /* After a reconnect as after training: RESUME says from which byte on. */
     if (s->has_result && s->upload == UPLOAD_NONE) {
         s->upload = UPLOAD_ANNOUNCE;
         s->progress_at = s->now_ms;
     }
     if (s->plan == PLAN_NONE)
         advance_plan(s);
-    /* One at a time: a device has memory for one model in training, and room on its disk for one
-     * result. */
+    /* One at a time: a device has memory for one model and disk space for one result. */
     else if (s->plan == PLAN_READY && s->has_task && !s->working && !s->has_result)
         advance_task(s);
 }
@@ -372,8 +364,7 @@ void fedge_session_store_failed(fedge_session *session, uint64_t now_ms, const c
     session->now_ms = now_ms;
     if (!fetch)
         return;
-    /* What the store holds by then is looked up when it is wanted again; the chunks that are on
-     * their way are not. The link is not to blame, and the server paces what it asks anew. */
+    /* Chunks on their way are ignored; the next task looks up what the store holds. */
     fetch->state = BLOB_UNKNOWN;
     fetch->ask = false;
     if (session->has_task)
@@ -391,7 +382,7 @@ void fedge_session_blob_at(fedge_session *session, uint64_t now_ms, const char *
     bool first = fetch->state == BLOB_LOOKUP;
     if (!first)
         fedge_session_progress(session); /* only now: a chunk that finds no room is none */
-    /* A store that says more than the blob has is not believed. */
+    /* An offset beyond the blob's size is not believed. */
     fetch->offset = offset <= fetch->size ? offset : 0;
     if (fetch->offset == fetch->size && fetch->size > 0) {
         fetch->state = BLOB_WHOLE;
@@ -402,12 +393,18 @@ void fedge_session_blob_at(fedge_session *session, uint64_t now_ms, const char *
         fetch->look = true;
     } else {
         fetch->state = BLOB_FETCH;
-        /* Only once for a fetch: bytes that arrive also come through here, and must not ask again.
-         */
+        /* Asked once for each fetch: every chunk that arrives comes through here, too. */
         fetch->ask = first || fetch->ask;
         session->progress_at = now_ms;
     }
     fedge_session_advance(session);
+}
+
+/* False for the late answer to a lookup for a task that is gone. */
+static bool looks_up_model(const fedge_session *s, const char *hash)
+{
+    return s->has_task && s->model_fetch.state == BLOB_LOOKUP &&
+           strcmp(s->model_fetch.hash, hash) == 0 && strcmp(s->task.model, hash) == 0;
 }
 
 void fedge_session_base_held(fedge_session *session, uint64_t now_ms, const char *hash,
@@ -415,9 +412,7 @@ void fedge_session_base_held(fedge_session *session, uint64_t now_ms, const char
 {
     session_fetch *fetch = &session->model_fetch;
     session->now_ms = now_ms;
-    /* The answer may come late: the lookup may have been of a task that is gone. */
-    if (!session->has_task || fetch->state != BLOB_LOOKUP || strcmp(fetch->hash, hash) != 0 ||
-        strcmp(session->task.model, hash) != 0 || index >= session->task.num_deltas)
+    if (!looks_up_model(session, hash) || index >= session->task.num_deltas)
         return;
     session->task.delta = index + 1;
     fetch->state = BLOB_UNKNOWN;
@@ -428,8 +423,7 @@ void fedge_session_wants_list(fedge_session *session, uint64_t now_ms, const cha
 {
     session_fetch *fetch = &session->model_fetch;
     session->now_ms = now_ms;
-    if (!session->has_task || fetch->state != BLOB_LOOKUP || strcmp(fetch->hash, hash) != 0 ||
-        strcmp(session->task.model, hash) != 0 || session->task.list != FEDGE_LIST_UNUSED)
+    if (!looks_up_model(session, hash) || session->task.list != FEDGE_LIST_UNUSED)
         return;
     session->task.list = FEDGE_LIST_FETCHED;
     fetch->state = BLOB_UNKNOWN;
@@ -451,8 +445,7 @@ void fedge_session_blob_bad(fedge_session *session, uint64_t now_ms, const char 
     session_fetch *fetch = fetch_of(session, hash);
     if (!fetch)
         return;
-    /* A plan that was to be loaded is fetched once more; so is the model of a task that had begun.
-     */
+    /* A plan being loaded is fetched again, and so is the model of a task that had begun. */
     if (fetch == &session->plan_fetch && session->plan == PLAN_LOADING)
         session->plan = PLAN_NONE;
     if (fetch == &session->model_fetch && session->working) {
@@ -460,8 +453,7 @@ void fedge_session_blob_bad(fedge_session *session, uint64_t now_ms, const char 
         session->has_task = session->has_task || !session->cancelled;
         if (!session->cancelled)
             session->task = session->work;
-        /* A delta that does not lead to the model's hash is not tried again: the whole model cures
-         * whatever was wrong, a base or a delta. */
+        /* After a wrong base or delta the whole model is fetched. */
         session->task.delta = session->task.num_deltas = 0;
         if (FEDGE_TAKES_PARTS) {
             session->task.parts_size = 0;
@@ -471,7 +463,7 @@ void fedge_session_blob_bad(fedge_session *session, uint64_t now_ms, const char 
     fetch->state = BLOB_UNKNOWN;
     fetch->bad++;
     fedge_session_note(session, FEDGE_LOG_WARN, "bad-blob", "blob %.12s… has another hash", hash);
-    /* Elsewhere may be an undamaged one: the link goes on with the next server. */
+    /* The next server may have an undamaged one. */
     if (fetch->bad % FEDGE_SESSION_MAX_REPEATS == 0 && session->link == LINK_ONLINE &&
         !session->stopping) {
         fedge_session_drop(session, FEDGE_REASON_BAD_DATA, 0,
@@ -531,11 +523,9 @@ void fedge_session_task_done(fedge_session *session, uint64_t now_ms, const fedg
     session->working = false;
     bool wanted = !session->cancelled && strcmp(result->run_id, session->run_id) == 0 &&
                   result->incarnation == session->incarnation;
-    /* Discarding it here would throw away training that is paid for. An answer may come to a
-     * session that ends: the result belongs to the run and not to the process. */
     if (session->stopping && strcmp(result->run_id, session->run_id) == 0)
         return; /* it is stored: the next process offers it */
-    /* It is of a task that was cancelled, or of a run that the server has left. */
+    /* Not wanted: the task was cancelled, or the server has left the run. */
     if (!wanted) {
         fedge_session_discard_result(session);
     } else {
@@ -603,7 +593,6 @@ static bool waits(const fedge_session *s)
 {
     if (s->link == LINK_CONNECTING || s->link == LINK_GREETING)
         return true;
-    /* Off the link nobody owes anything but by the timer. */
     if (s->link != LINK_ONLINE)
         return false;
     return (s->upload != UPLOAD_NONE && s->upload != UPLOAD_PAUSED) ||
@@ -629,7 +618,7 @@ uint64_t fedge_session_deadline(const fedge_session *session)
         at = session->progress_at + session->config.progress_timeout_ms;
     if (session->upload == UPLOAD_PAUSED && session->upload_again_at < at)
         at = session->upload_again_at;
-    /* Now: a lookup goes slice by slice, so that the link is served in between. */
+    /* Now: a long lookup goes in steps, and the link is served between them. */
     return looks_again(session) ? session->now_ms : at;
 }
 
@@ -669,7 +658,6 @@ void fedge_session_tick(fedge_session *session, uint64_t now_ms)
 
 bool fedge_session_wants_write(const fedge_session *session)
 {
-    /* Beyond a farewell nothing is said by a session that ends. */
     if (session->stopped)
         return false;
     if (session->stopping)
@@ -706,15 +694,15 @@ static void next_part(fedge_session *s, fedge_session_action *action)
         s->upload = UPLOAD_SENT;
 }
 
-/* The frame that is due, by urgency. The texts and names were bounded when they came in, so packing
- * can fail only for an upload with too much metadata: it is given up. */
+/* The most urgent frame. Texts and names were bounded when they came in, so packing can fail only
+ * for an upload with too much metadata: it is given up. */
 static void next_frame(fedge_session *s, fedge_session_action *action)
 {
     size_t size = 0;
     fedge_error err;
-    /* Room on the link is progress: the peer has taken what came before. */
+    /* A writeable link is progress: the peer has taken what came before. */
     s->progress_at = s->now_ms;
-    /* Parts come last: whatever else is due is short and must not wait behind an upload. */
+    /* Parts come last: other messages are short and must not wait behind an upload. */
     if (!s->stopping && s->link == LINK_ONLINE && s->upload == UPLOAD_SENDING && !s->say_decline &&
         !s->plan_fetch.ask && !s->model_fetch.ask) {
         next_part(s, action);

@@ -9,7 +9,7 @@
 #include "client/session_private.h"
 #include "edge/plan/plan.h"
 
-/* A whole message that cannot be read, or has no place here. */
+/* Drops the link for a message that cannot be read or is not allowed here. */
 static void bad_message(fedge_session *s, fedge_reason reason, const fedge_message *message,
                         const char *what)
 {
@@ -20,8 +20,7 @@ static void bad_message(fedge_session *s, fedge_reason reason, const fedge_messa
 
 /* --- WELCOME --------------------------------------------------------------------------------- */
 
-/* Results, bases and the plan of another run, or of one restored from a backup, mean nothing here.
- */
+/* Forgets results, bases and the plan of another run, or of one restored from a backup. */
 static void leave_run(fedge_session *s)
 {
     if (s->has_result)
@@ -65,7 +64,7 @@ static void read_welcome(fedge_session *s, const fedge_message *message)
         return;
     }
     const fedge_hello *hello = s->config.hello;
-    /* The server chooses from the range that HELLO gave; one that does not can not be talked to. */
+    /* The server must choose from the range that HELLO gave. */
     if (welcome.protocol < hello->protocol_min || welcome.protocol > hello->protocol_max) {
         char text[FEDGE_MAX_TEXT];
         snprintf(text, sizeof(text), "the server speaks protocol %u, this release %u to %u",
@@ -74,7 +73,7 @@ static void read_welcome(fedge_session *s, const fedge_message *message)
                           text);
         return;
     }
-    /* Before anything is fetched: the plan's size is the server's word. */
+    /* Checked before anything is fetched: the size is only the server's claim. */
     if (welcome.plan_size == 0 || welcome.plan_size > FEDGE_PLAN_MAX_SIZE) {
         bad_message(s, FEDGE_REASON_TOO_BIG, message, "a plan without bytes or over the limit");
         return;
@@ -84,7 +83,7 @@ static void read_welcome(fedge_session *s, const fedge_message *message)
     take_run(s, &welcome, strcmp(s->welcome.plan, welcome.plan) != 0);
     session_fetch *both[] = {&s->plan_fetch, &s->model_fetch};
     for (size_t i = 0; i < 2; i++) {
-        /* Fetches that the old link cut off go on; their bytes are in the store. */
+        /* Fetches that the old link cut off continue; their bytes are in the store. */
         both[i]->ask = both[i]->state == BLOB_FETCH;
         both[i]->repaired = both[i]->refused = false;
     }
@@ -113,7 +112,7 @@ static void read_task(fedge_session *s, const fedge_message *message)
     /* The same task again, after a reconnect: it is at work. */
     if (working && s->work.task_id == task->task_id)
         return;
-    /* A client has one task at a time: the newer one is the server's last word. */
+    /* A client has one task at a time: the newer one counts. */
     if (working)
         fedge_session_drop_task(s, s->work.task_id);
     s->task = *task;
@@ -127,7 +126,7 @@ static void read_task(fedge_session *s, const fedge_message *message)
 static void take_chunk(fedge_session *s, session_fetch *fetch, const fedge_blob_ref *ref,
                        const fedge_message *message)
 {
-    /* The size was announced with the task, and the bytes must not run past it. */
+    /* The size was announced with the task; no byte may lie beyond it. */
     if (ref->size != fetch->size || message->payload_size > fetch->size - fetch->offset) {
         bad_message(s, FEDGE_REASON_TOO_BIG, message, "a blob of another size than announced");
         return;
@@ -152,13 +151,13 @@ static void read_chunk(fedge_session *s, const fedge_message *message)
     session_fetch *both[] = {&s->plan_fetch, &s->model_fetch};
     for (size_t i = 0; i < 2; i++) {
         session_fetch *fetch = both[i];
-        /* A chunk of a blob that nobody wants any more was on its way when that changed. */
+        /* A late chunk of a blob that is not fetched any more. */
         if (fetch->state != BLOB_FETCH || strcmp(fetch->hash, ref.hash) != 0)
             continue;
         if (ref.offset == fetch->offset && message->payload_size > 0) {
             take_chunk(s, fetch, &ref, message);
         } else if (ref.offset > fetch->offset && !fetch->repaired) {
-            /* A part is missing. Those already on their way do not fit either: ask only once. */
+            /* A chunk is missing. Those on their way do not fit either: ask only once. */
             fetch->ask = fetch->repaired = true;
         }
         return;
@@ -175,7 +174,7 @@ static void read_resume(fedge_session *s, const fedge_message *message)
         bad_message(s, FEDGE_REASON_BAD_META, message, err.message);
         return;
     }
-    /* An answer to an announcement that has been taken back. */
+    /* Ignore the answer to an announcement that has been taken back. */
     if (!s->has_result || s->result.task_id != position.task_id || s->upload == UPLOAD_NONE ||
         s->upload == UPLOAD_ANNOUNCE)
         return;
@@ -183,7 +182,7 @@ static void read_resume(fedge_session *s, const fedge_message *message)
         bad_message(s, FEDGE_REASON_BAD_STATE, message, "a position behind the end of the result");
         return;
     }
-    /* A server that begins anew each time must not have this device send for ever. */
+    /* A server must not make this device send the same bytes for ever. */
     if (position.offset < s->upload_offset)
         s->upload_again += s->upload_offset - position.offset;
     if (s->upload_again / FEDGE_SESSION_MAX_AGAIN > s->result.size) {
@@ -243,7 +242,7 @@ static fedge_exit exit_of(fedge_reason reason)
     }
 }
 
-/* The class "never": someone must act, so the program ends with what the server said. */
+/* The class "never": a person must act, so the program ends with the server's reason. */
 static void end_for(fedge_session *s, const fedge_notice *notice)
 {
     char text[FEDGE_MAX_TEXT];
@@ -267,13 +266,12 @@ static void refuse_result(fedge_session *s, const fedge_notice *notice)
         uint64_t wait = notice->after_ms ? notice->after_ms : s->config.backoff_base_ms;
         if (wait > FEDGE_SESSION_MAX_LATER_MS)
             wait = FEDGE_SESSION_MAX_LATER_MS;
-        /* The server's time with jitter, as it may have told many devices the same. */
+        /* The server's time with jitter, since many devices may have the same. */
         s->upload = UPLOAD_PAUSED;
         s->upload_again_at = s->now_ms + wait + fedge_session_jitter(s, wait / 8);
         return;
     }
-    /* Damaged bytes or a slow link may be better the next time; a wrong value would be the same
-     * again. */
+    /* Damaged bytes or a slow link may be better the next time; a wrong value would not. */
     bool again =
         (notice->reason == FEDGE_REASON_BAD_DATA || notice->reason == FEDGE_REASON_TIMEOUT) &&
         ++s->upload_repeats < FEDGE_SESSION_MAX_REPEATS;
@@ -288,9 +286,8 @@ static void refuse_result(fedge_session *s, const fedge_notice *notice)
     fedge_session_advance(s);
 }
 
-/* A FETCH was refused: the round it was for is over. It may have been for the model of an earlier
- * task, on its way while this one's TASK came: so a model that is being fetched is asked for once
- * more, and the task is declined when that is refused as well. */
+/* A FETCH was refused because its round is over. It may have been for the model of an earlier task,
+ * so a model that is being fetched is asked for once more; the second refusal declines the task. */
 static void refuse_fetch(fedge_session *s, const fedge_notice *notice)
 {
     fedge_session_note(s, FEDGE_LOG_WARN, "refused", "%s: %s", fedge_reason_name(notice->reason),
@@ -299,7 +296,7 @@ static void refuse_fetch(fedge_session *s, const fedge_notice *notice)
     if (!s->has_task || fetch->state != BLOB_FETCH)
         return;
     if (fetch->refused) {
-        /* Without a word the round would wait for this task up to its deadline. */
+        /* Without an answer the round would wait for this task up to its deadline. */
         fedge_session_task_declined(s, s->now_ms, notice->reason, 0, notice->text);
     } else if (!fetch->ask) {
         fetch->ask = fetch->refused = true;
@@ -313,7 +310,7 @@ static void read_refuse(fedge_session *s, const fedge_notice *notice)
         return;
     }
     const char *class = fedge_reason_class(notice->reason);
-    /* It is not about the result in hand: the server does not want this device. */
+    /* Not about the stored result: the server does not want this device. */
     if (strcmp(class, "never") == 0) {
         end_for(s, notice);
     } else if (notice->has_task) {
@@ -403,7 +400,6 @@ static void read_message(fedge_session *s, const fedge_message *message)
 void fedge_session_frame(fedge_session *session, uint64_t now_ms, const uint8_t *frame, size_t size)
 {
     session->now_ms = now_ms;
-    /* What comes behind the end of a link is of the past. */
     if (session->stopping || (session->link != LINK_GREETING && session->link != LINK_ONLINE))
         return;
     fedge_message message;

@@ -61,7 +61,7 @@ static fedge_status check_size(const fedge_store *store, const char *what, uint6
                       (unsigned long long)size, (unsigned long long)store->max_bytes);
 }
 
-/* Reads a whole file into a fresh block with a NUL behind it. */
+/* Reads a whole file into a fresh block, with a NUL after its end. */
 static fedge_status read_all(fedge_store *store, const char *name, uint64_t limit, uint8_t **data,
                              size_t *size, fedge_error *err)
 {
@@ -123,7 +123,7 @@ fedge_status fedge_store_read_state(fedge_store *store, fedge_store_state *state
                                         .max_depth = 4,
                                         .max_values = 64};
     status = fedge_seal_check((const char *)text, size, options.name, err);
-    /* Before it is parsed: damage that happens to be valid JSON would be believed. */
+    /* The seal comes first: damage that happens to be valid JSON would be believed. */
     if (!status)
         status = fedge_json_open(&json, (const char *)text, size, &options, err);
     if (!status) {
@@ -131,8 +131,8 @@ fedge_status fedge_store_read_state(fedge_store *store, fedge_store_state *state
         fedge_json_close(&json);
     }
     free(text);
-    /* Not removed by the program: it holds the run and incarnation that keep this device from
-     * offering a result to the wrong round, and a person should see that the disk fails. */
+    /* The program does not remove it: run and incarnation keep this device from offering a result
+     * to the wrong round, and a person should see that the disk fails. */
     if (status == FEDGE_CORRUPT)
         fedge_error_prefix(err, status, "remove state.json to start again");
     if (!status && state->format > FEDGE_STORE_FORMAT) {
@@ -173,37 +173,37 @@ static fedge_status count_name(void *user, const char *name, fedge_error *err)
 /* --- blobs ----------------------------------------------------------------------------------- */
 
 #define NAME_SIZE 192
-#define PART ((size_t)1 << 16) /* of a blob that is read at once */
+#define CHUNK ((size_t)1 << 16) /* bytes of a blob read at once */
 
 static void blob_name(const char *hash, char name[NAME_SIZE])
 {
     snprintf(name, NAME_SIZE, "blobs/%.64s", hash);
 }
 
-/* Fills out[0, size) with what is [offset] bytes behind the beginning. */
+/* Fills out[0, size) with the bytes from [offset] on. */
 typedef fedge_status (*read_at_fn)(void *user, uint64_t offset, uint8_t *out, size_t size,
                                    fedge_error *err);
 
-/* The SHA-256 of [size] bytes, part by part: a model may take most of a device's memory. */
-static fedge_status hash_parts(read_at_fn read, void *user, uint64_t size,
-                               char text[FEDGE_HASH_TEXT], fedge_error *err)
+/* The SHA-256 of [size] bytes, chunk by chunk: a model may take most of a device's memory. */
+static fedge_status hash_chunks(read_at_fn read, void *user, uint64_t size,
+                                char text[FEDGE_HASH_TEXT], fedge_error *err)
 {
     fedge_sha256_stream *stream = NULL;
     fedge_status status = fedge_sha256_stream_new(size, &stream, err);
-    uint8_t *part = malloc(PART);
-    if (!status && !part)
+    uint8_t *chunk = malloc(CHUNK);
+    if (!status && !chunk)
         status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory to read a blob");
     for (uint64_t at = 0; at < size && !status;) {
-        const size_t n = size - at < PART ? (size_t)(size - at) : PART;
-        status = read(user, at, part, n, err);
+        const size_t n = size - at < CHUNK ? (size_t)(size - at) : CHUNK;
+        status = read(user, at, chunk, n, err);
         if (!status)
-            fedge_sha256_stream_add(stream, part, n);
+            fedge_sha256_stream_add(stream, chunk, n);
         at += n;
     }
     if (!status)
         fedge_sha256_stream_text(stream, text);
     fedge_sha256_stream_free(stream);
-    free(part);
+    free(chunk);
     return status;
 }
 
@@ -225,9 +225,9 @@ fedge_status fedge_store_seed(fedge_store *store, const char *path, fedge_error 
     fedge_status status = fedge_os_file_size(&file, &size, err);
     if (!status)
         status = check_size(store, path, size, err);
-    /* Once, at the start: hashing a model takes seconds on a small board. */
+    /* Hashed once, at the start: a model takes seconds on a small board. */
     if (!status)
-        status = hash_parts(read_file, &file, size, store->seed_hash, err);
+        status = hash_chunks(read_file, &file, size, store->seed_hash, err);
     fedge_os_close(&file);
     FEDGE_TRY(status);
     store->seed_size = size;
@@ -252,15 +252,14 @@ fedge_status fedge_store_blob_held(fedge_store *store, const char *hash, uint64_
     char name[NAME_SIZE];
     blob_name(hash, name);
     *held = size;
-    /* A seed is whole and lies elsewhere; nothing of it is copied before it is needed. */
+    /* A seed blob is whole, in its own file. */
     if (is_seed(store, hash, size))
         return FEDGE_OK;
     *held = 0;
     fedge_status status = store->backend.size(store->backend.user, name, held, err);
     if (status == FEDGE_NOT_FOUND)
         return FEDGE_OK;
-    /* More than the whole blob: the file is not one that this client has written. No more of it is
-     * read, and the check says so where that is another blob. */
+    /* This client did not write a file longer than the blob; fedge_store_blob_check refuses it. */
     *held = *held < size ? *held : size;
     return status;
 }
@@ -301,7 +300,7 @@ fedge_status fedge_store_blob_read(void *blob, uint64_t offset, uint8_t *out, si
     return status;
 }
 
-/* Once a seed is not what it was, it is none any more. */
+/* A seed file that has changed is not used any more. */
 static fedge_status seed_changed(fedge_store *store, fedge_error *err)
 {
     store->seed_hash[0] = '\0';
@@ -318,7 +317,7 @@ fedge_status fedge_store_blob_check(fedge_store *store, const char *hash, uint64
     fedge_status status = check_size(store, name, size, err);
     /* Checked before each use and not once after the download: flash memory fails later, too. */
     if (!status)
-        status = hash_parts(fedge_store_blob_read, &b, size, actual, err);
+        status = hash_chunks(fedge_store_blob_read, &b, size, actual, err);
     if (seed && (status == FEDGE_TRUNCATED || status == FEDGE_NOT_FOUND))
         return seed_changed(store, err);
     if (status || strcmp(actual, hash) == 0)
@@ -369,7 +368,6 @@ typedef struct keep {
 static fedge_status remove_blob(void *user, const char *name, fedge_error *err)
 {
     const keep *k = user;
-    /* The names in the folder are hashes: what is not wanted is not named. */
     char path[NAME_SIZE];
     for (size_t i = 0; i < k->count; i++) {
         if (strcmp(name, k->hashes[i]) == 0)
@@ -412,16 +410,16 @@ done:
     return status;
 }
 
-/* Checks the CRC of the result's bytes, piece by piece. */
-static fedge_status check_bytes(fedge_store *store, const fedge_upload *upload, uint8_t *piece,
-                                size_t piece_size, fedge_error *err)
+/* Checks the CRC of the result's bytes, chunk by chunk. */
+static fedge_status check_bytes(fedge_store *store, const fedge_upload *upload, uint8_t *chunk,
+                                size_t chunk_size, fedge_error *err)
 {
     uint32_t crc = 0;
     for (uint64_t at = 0; at < upload->size;) {
         uint64_t left = upload->size - at;
-        size_t n = left < piece_size ? (size_t)left : piece_size;
-        FEDGE_TRY(fedge_store_result_read(store, at, piece, n, err));
-        crc = fedge_crc32(crc, piece, n);
+        size_t n = left < chunk_size ? (size_t)left : chunk_size;
+        FEDGE_TRY(fedge_store_result_read(store, at, chunk, n, err));
+        crc = fedge_crc32(crc, chunk, n);
         at += n;
     }
     if (crc != upload->crc32)
@@ -443,7 +441,7 @@ static fedge_status find_result(fedge_store *store, uint64_t size, uint8_t *buff
     if (message.type != FEDGE_MESSAGE_UPLOAD)
         return fedge_fail(err, FEDGE_CORRUPT, "its header is not an UPLOAD message");
     FEDGE_TRY(fedge_upload_read(&message, upload, err));
-    /* Both sizes come from the file: they have to agree before bytes are read by them. */
+    /* Both sizes come from the file and must agree. */
     if (upload->size != size - frame) {
         return fedge_fail(err, FEDGE_TRUNCATED, "%llu bytes where its header says %llu",
                           (unsigned long long)(size - frame), (unsigned long long)upload->size);
@@ -463,7 +461,7 @@ fedge_status fedge_store_result_find(fedge_store *store, fedge_upload *upload, f
     free(buffer);
     if (status == FEDGE_OK || status == FEDGE_IO || status == FEDGE_NO_MEMORY)
         return status;
-    /* Nobody could use it, and it would be found again at each start. */
+    /* Removed, or every start would find it again. */
     fedge_error_prefix(err, FEDGE_CORRUPT, "the stored result is damaged and was removed");
     fedge_status removed = store->backend.remove(store->backend.user, RESULT, NULL);
     return removed ? removed : FEDGE_CORRUPT;
@@ -484,7 +482,7 @@ fedge_status fedge_store_result_discard(fedge_store *store, fedge_error *err)
 /* --- the trainer's values -------------------------------------------------------------------- */
 
 #define CRC_SIZE 4
-#define WITH_CRC "+crc32" /* behind a key: in no key is a "+" */
+#define WITH_CRC "+crc32" /* after a key, which has no "+" */
 
 /* The name of a value's file; without [suffix] that of older releases. */
 static fedge_status key_name(const char *run_id, const char *key, const char *suffix,
@@ -527,12 +525,12 @@ fedge_status fedge_store_put(fedge_store *store, const char *run_id, const char 
     fedge_put_u32(crc, fedge_crc32(0, data, size));
     FEDGE_TRY(store->backend.replace(store->backend.user, name, (fedge_bytes_view){data, size},
                                      (fedge_bytes_view){crc, CRC_SIZE}, err));
-    /* The value of an older release, which would come back if this one were lost. */
+    /* Remove the value of an older release, which would come back if this one were lost. */
     name[strlen(name) - strlen(WITH_CRC)] = '\0';
     return store->backend.remove(store->backend.user, name, err);
 }
 
-/* A value that an older release left, without a CRC: it is taken, and has one from then on. */
+/* Reads a value that an older release left without a CRC, and stores it with one. */
 static fedge_status take_old(fedge_store *store, const char *run_id, const char *key,
                              uint8_t **data, size_t *size, fedge_error *err)
 {
@@ -565,7 +563,7 @@ fedge_status fedge_store_get(fedge_store *store, const char *run_id, const char 
 
 fedge_status fedge_store_discard_run(fedge_store *store, fedge_error *err)
 {
-    /* The result first: it is the one of the two that could be offered to a wrong run. */
+    /* The result first: it could be offered to a wrong run. */
     FEDGE_TRY(store->backend.remove(store->backend.user, RESULT, err));
     return store->backend.remove(store->backend.user, "kv", err);
 }

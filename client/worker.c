@@ -39,8 +39,8 @@ struct fedge_worker {
     fedge_plan *plan;
     fedge_client_plan view; /* of [plan], for the callbacks */
     char run_id[FEDGE_RUN_ID_TEXT];
-    /* The model, then what it was trained to, then the changes; allocated with the plan. What it
-     * was at the start is read again, from the store. */
+    /* The model, then the trained model, then the changes; allocated with the plan. The model at
+     * the start is read again from the store. */
     float *values;
     int8_t *bounds;
     fedge_hooks_state hooks; /* when the plan has hooks */
@@ -91,13 +91,12 @@ static void fill_view(fedge_worker *w)
 /* A blob that cannot be used is fetched again; other failures are the assignment's own. */
 static fedge_status of_blob(fedge_worker *w, fedge_status status)
 {
-    /* Truncated or gone counts as damaged: the file is fetched and hashed anew. */
     w->at_work.bad_blob =
         status == FEDGE_CORRUPT || status == FEDGE_NOT_FOUND || status == FEDGE_TRUNCATED;
     return status;
 }
 
-/* Where the parts of a model's file go. */
+/* Receives a model's file, written part by part. */
 typedef struct file_parts {
     fedge_store_blob blob;
     uint64_t at; /* of the next part */
@@ -136,9 +135,8 @@ static fedge_status store_model(fedge_worker *w, const char *hash, uint64_t size
     return fedge_safetensors_put(&w->plan->schema, w->values, store_part, &p, err);
 }
 
-/* A device without any model makes the first one by itself: that saves a download, and what tasks
- * offer from it leads on. It is held like any other; where it cannot be made, or is not what the
- * server has, a task's model is fetched. */
+/* A device without any model makes the initial one itself, which saves a download, and later deltas
+ * apply to it. If it cannot be made, or is not the server's, a task's model is fetched. */
 static void make_initial_model(fedge_worker *w, uint64_t size)
 {
     const char *wanted = w->at_work.assignment.initial_model;
@@ -148,8 +146,7 @@ static void make_initial_model(fedge_worker *w, uint64_t size)
     if (!wanted[0] || fedge_store_blobs_count(w->config.store, &num_blobs, &err) ||
         (num_blobs > 1 && !w->at_work.assignment.new_run) ||
         fedge_store_blob_held(w->config.store, wanted, size, &held, &err) || held > 0) {
-        return; /* the plan is one of the blobs, others are of a run before; it may lie beside them
-                 */
+        return; /* besides the plan, another model of this run is held */
     }
     fedge_plan_initial_values(w->plan, w->values);
     if (store_model(w, wanted, size, &err))
@@ -161,7 +158,7 @@ static fedge_status do_plan(fedge_worker *w, fedge_error *err)
     const fedge_assignment *given = &w->at_work.assignment;
     uint8_t *text;
     size_t model_size;
-    /* The old plan's memory goes first: a device has room for one. */
+    /* First, since a device has memory for one plan. */
     drop_plan(w);
     FEDGE_TRY(of_blob(
         w, fedge_store_blob_load(w->config.store, given->plan_hash, given->plan_size, &text, err)));
@@ -175,10 +172,10 @@ static fedge_status do_plan(fedge_worker *w, fedge_error *err)
     FEDGE_TRY(make_room(w, err));
     memcpy(w->run_id, given->run_id, sizeof(w->run_id));
     fill_view(w);
-    /* A model file may say more in its header than ours does. */
+    /* A model file's header may be larger than ours. */
     w->at_work.max_model_size =
         (model_size + FEDGE_SAFETENSORS_MAX_HEADER) * (1 + fedge_plan_num_told(w->plan));
-    /* Before the trainer takes its memory, which may be all that is left. */
+    /* Before the trainer takes its memory, perhaps the last. */
     make_initial_model(w, model_size);
     if (!w->config.callbacks.plan)
         return FEDGE_OK;
@@ -187,7 +184,8 @@ static fedge_status do_plan(fedge_worker *w, fedge_error *err)
 
 /* --- tasks ----------------------------------------------------------------------------------- */
 
-/* Reads w->values from the model's file in blob [hash], or takes its values from them. */
+/* Reads w->values from the model's file in blob [hash], or subtracts the file's values from them.
+ */
 static fedge_status read_model(fedge_worker *w, const char *hash, bool subtract, fedge_error *err)
 {
     const fedge_task *task = &w->at_work.assignment.task;
@@ -198,7 +196,7 @@ static fedge_status read_model(fedge_worker *w, const char *hash, bool subtract,
                                  &w->plan->schema, subtract, w->values, err);
 }
 
-/* The model of its base and a delta; its file takes its place in the store. */
+/* Makes the model from its base and a delta, and stores its file. */
 static fedge_status apply_delta(fedge_worker *w, const fedge_delta_ref *delta, fedge_error *err)
 {
     const fedge_task *task = &w->at_work.assignment.task;
@@ -212,37 +210,37 @@ static fedge_status apply_delta(fedge_worker *w, const fedge_delta_ref *delta, f
     return store_model(w, task->model, task->model_size, err);
 }
 
-/* The task's model in w->values. */
+/* Puts the task's model into w->values. */
 static fedge_status take_model(fedge_worker *w, fedge_error *err)
 {
     const fedge_task *task = &w->at_work.assignment.task;
-    /* A server must not lead a plan without deltas into one: the whole model is asked for. */
+    /* A plan without deltas takes none, whatever the task says. */
     if (!task->delta || !w->plan->update.down.values)
         return read_model(w, task->model, false, err);
     const fedge_status status = apply_delta(w, &task->deltas[task->delta - 1], err);
-    /* The whole model will do, unless it is for lack of something here. */
+    /* Then the whole model is fetched, unless this device lacks memory or space. */
     w->at_work.bad_blob = status && status != FEDGE_NO_MEMORY && status != FEDGE_NO_SPACE;
     return status;
 }
 
-/* What is told behind the model's file, malloc'ed. */
-static fedge_status read_told(fedge_worker *w, uint8_t **told, fedge_error *err)
+/* Reads the control file, which follows the model's file; malloc'ed. */
+static fedge_status read_control(fedge_worker *w, uint8_t **file, fedge_error *err)
 {
     const fedge_task *task = &w->at_work.assignment.task;
     const size_t size = (size_t)task->control_size;
-    *told = size > 0 ? malloc(size) : NULL;
+    *file = size > 0 ? malloc(size) : NULL;
     if (size == 0)
         return FEDGE_OK;
-    if (!*told)
+    if (!*file)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a control file of %zu bytes", size);
     fedge_store_blob blob = {w->config.store, task->model, task->model_size};
-    return fedge_store_blob_read(&blob, blob.size - size, *told, size, err);
+    return fedge_store_blob_read(&blob, blob.size - size, *file, size, err);
 }
 
 static fedge_status load_model(fedge_worker *w, fedge_error *err)
 {
     const fedge_task *task = &w->at_work.assignment.task;
-    uint8_t *told = NULL;
+    uint8_t *control = NULL;
     if (task->control_size >= task->model_size) {
         return fedge_fail(err, FEDGE_MISMATCH, "a control file of %llu bytes in a blob of %llu",
                           (unsigned long long)task->control_size,
@@ -251,12 +249,12 @@ static fedge_status load_model(fedge_worker *w, fedge_error *err)
     FEDGE_TRY(take_model(w, err));
     const bool train = task->kind == FEDGE_TASK_TRAIN;
     if (train || fedge_plan_is_personal(w->plan) || fedge_plan_chooses(w->plan)) {
-        fedge_status status = read_told(w, &told, err);
+        fedge_status status = read_control(w, &control, err);
         if (!status) {
-            status = fedge_client_state_begin(&w->state, &w->hooks, task, told,
+            status = fedge_client_state_begin(&w->state, &w->hooks, task, control,
                                               (size_t)task->control_size, err);
         }
-        free(told);
+        free(control);
         FEDGE_TRY(status);
     }
     if (train ? fedge_plan_replaces(w->plan) : fedge_plan_is_personal(w->plan))
@@ -272,7 +270,7 @@ static fedge_status set_bounds(fedge_worker *w, fedge_error *err)
         return fedge_fail(err, FEDGE_MISMATCH, "the task has %u bounds for %u tensors",
                           task->num_bounds, n);
     }
-    /* Computed here where the server says nothing: both sides derive them from the same model. */
+    /* Without bounds from the server, both sides derive them from the same model. */
     fedge_sections_bounds(w->plan, w->values, w->bounds);
     if (task->num_bounds != 0)
         memcpy(w->bounds, task->bounds_log2, n);
@@ -288,7 +286,7 @@ static bool reports(const fedge_client_report *report, const char *name)
     return false;
 }
 
-/* What the server would refuse for good is declined here, with the trainer's author in mind. */
+/* Declines what the server would refuse for good, with a message for the trainer's author. */
 static fedge_status check_report(const fedge_client_report *report, fedge_task_kind kind,
                                  fedge_error *err)
 {
@@ -314,7 +312,6 @@ static fedge_status call_trainer(fedge_worker *w, fedge_error *err)
                                     .correction = w->hooks.correction,
                                     .own = fedge_plan_is_personal(w->plan) ? w->hooks.own : NULL,
                                     .others = fedge_plan_chooses(w->plan) ? w->hooks.told : NULL};
-    /* A trainer fills in what it has; all else is 0. */
     memset(&w->report, 0, sizeof(w->report));
     if (given->task.kind == FEDGE_TASK_TRAIN)
         FEDGE_TRY(call->train(call->user, w->config.client, &task, w->values, &w->report, err));
@@ -345,7 +342,7 @@ static void fill_upload(fedge_worker *w, double seconds)
     upload->num_examples = w->report.num_examples;
     if (w->plan->hooks && !w->plan->hooks->alone && given->task.kind == FEDGE_TASK_TRAIN &&
         w->state.lost)
-        add_metric(upload, FEDGE_KEPT_LOST, 1); /* first: a trainer's may be many */
+        add_metric(upload, FEDGE_KEPT_LOST, 1); /* first, before the trainer's fill the list */
     for (uint32_t i = 0; i < w->report.num_metrics && i < FEDGE_CLIENT_MAX_METRICS; i++)
         add_metric(upload, w->report.metrics[i].name, w->report.metrics[i].value);
     add_metric(upload, given->task.kind == FEDGE_TASK_TRAIN ? "seconds-train" : "seconds-evaluate",
@@ -357,21 +354,21 @@ static double seconds_since(uint64_t start_ns)
     return (double)(fedge_os_monotonic_ns() - start_ns) * 1e-9;
 }
 
-/* The disk is full: a result is not thrown away for that at once, but put again. False when it is
- * not wanted any more, or there was no room for too long. */
+/* The disk is full: waits before the next try. False when the result is not wanted any more, or has
+ * waited for too long. */
 static bool wait_for_room(fedge_worker *w, const fedge_error *err)
 {
     fedge_log_failure(w->config.log, FEDGE_LOG_ERROR, "store", err);
     if (w->room_retries++ == ROOM_RETRIES)
         return false;
     for (int i = 0; i < ROOM_RETRY_MS / ROOM_LOOK_MS && !atomic_load(&w->cancelled); i++)
-        fedge_worker_wait(w, ROOM_LOOK_MS); /* busy itself: until the time is over */
+        fedge_worker_wait(w, ROOM_LOOK_MS); /* busy itself, so it sleeps */
     return !atomic_load(&w->cancelled);
 }
 
-/* Of the trained model, what has changed: what it was lies in the store, unless the task was
- * cancelled meanwhile, or is the model that was chosen among those that came with it. */
-static fedge_status take_start(fedge_worker *w, fedge_error *err)
+/* Subtracts the model at the start from the trained one: the store's, or the chosen one of those
+ * that came with it. */
+static fedge_status subtract_start(fedge_worker *w, fedge_error *err)
 {
     if (fedge_plan_chooses(w->plan) && w->report.chosen > 0) {
         const float *start = w->hooks.told + (w->report.chosen - 1) * w->hooks.num_trained;
@@ -387,7 +384,7 @@ static fedge_status take_start(fedge_worker *w, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* What travels of w_end − w_start, encoded. */
+/* Encodes w_end − w_start into *bytes. */
 static fedge_status encode(fedge_worker *w, uint8_t **bytes, fedge_error *err)
 {
     fedge_upload *upload = &w->at_work.upload;
@@ -397,13 +394,13 @@ static fedge_status encode(fedge_worker *w, uint8_t **bytes, fedge_error *err)
                                  .residual =
                                      fedge_plan_makes_residual(w->plan) ? w->hooks.own : NULL,
                                  .round = w->at_work.assignment.task.round};
-    /* Before the changes are taken: these values are the device's own, not differences. */
+    /* Personal values stay on the device as values, not as changes. */
     uint64_t start_ns = fedge_os_monotonic_ns();
     if (fedge_plan_replaces(w->plan))
         fedge_personal_take(w->plan, w->values, w->hooks.own);
     if (fedge_plan_chooses(w->plan))
         add_metric(upload, FEDGE_CLUSTER, w->report.chosen);
-    FEDGE_TRY(take_start(w, err));
+    FEDGE_TRY(subtract_start(w, err));
     if (fedge_plan_measures(w->plan))
         add_metric(upload, FEDGE_SQUARED_NORM, fedge_squared_norm(w->plan, w->values));
     if (w->plan->hooks) {
@@ -473,7 +470,6 @@ static void *run(void *user)
             pthread_cond_wait(&w->changed, &w->mutex);
             continue;
         }
-        /* A copy: the next assignment may come while this one is at work. */
         w->at_work.assignment = w->next;
         w->next.kind = FEDGE_ASSIGNMENT_NONE;
         w->busy = true;
@@ -483,7 +479,6 @@ static void *run(void *user)
         pthread_mutex_lock(&w->mutex);
         w->busy = false;
         w->has_result = true;
-        /* Copied under the lock, as the thread's own one is overwritten by the next one. */
         w->result = w->at_work;
         pthread_cond_broadcast(&w->changed);
         w->config.done(w->config.user);
@@ -530,8 +525,6 @@ void fedge_worker_free(fedge_worker *worker)
 void fedge_worker_start(fedge_worker *worker, const fedge_assignment *assignment)
 {
     pthread_mutex_lock(&worker->mutex);
-    /* A newer assignment replaces one that has not begun: only the latest word of the server
-     * counts. */
     worker->next = *assignment;
     pthread_cond_broadcast(&worker->changed);
     pthread_mutex_unlock(&worker->mutex);
@@ -552,8 +545,8 @@ bool fedge_worker_take(fedge_worker *worker, fedge_worker_result *result)
 void fedge_worker_cancel(fedge_worker *worker)
 {
     pthread_mutex_lock(&worker->mutex);
-    /* The session waits for an answer to each task that it has given. One that has not begun begins
-     * cancelled: it is taken back and reported as such. */
+    /* The session waits for an answer to each task: one that has not begun is reported as
+     * cancelled. */
     if (worker->next.kind == FEDGE_ASSIGNMENT_TASK && !worker->busy && !worker->has_result) {
         worker->result.assignment = worker->next;
         worker->result.status = FEDGE_CANCELLED;
@@ -592,8 +585,6 @@ bool fedge_worker_busy(fedge_worker *worker)
 bool fedge_worker_wait(fedge_worker *worker, uint64_t ms)
 {
     struct timespec until;
-    /* The condition's clock. Should somebody set it meanwhile the wait is shorter or longer, once.
-     */
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += (time_t)(ms / 1000);
     until.tv_nsec += (long)(ms % 1000) * 1000000;
