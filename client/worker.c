@@ -145,9 +145,8 @@ static void make_initial_model(fedge_worker *w, uint64_t size)
     fedge_error err;
     if (!wanted[0] || fedge_store_blobs_count(w->config.store, &num_blobs, &err) ||
         (num_blobs > 1 && !w->at_work.assignment.new_run) ||
-        fedge_store_blob_held(w->config.store, wanted, size, &held, &err) || held > 0) {
+        fedge_store_blob_held(w->config.store, wanted, size, &held, &err) || held > 0)
         return; /* besides the plan, another model of this run is held */
-    }
     fedge_plan_initial_values(w->plan, w->values);
     if (store_model(w, wanted, size, &err))
         fedge_log_failure(w->config.log, FEDGE_LOG_WARN, "initial-model", &err);

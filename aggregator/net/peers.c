@@ -169,7 +169,7 @@ fedge_status fedge_peers_new(const char *identity_dir, const char *trust_dir,
     pthread_mutex_init(&fresh->mutex, NULL);
     fedge_status status = fedge_peers_reload(fresh, err);
     if (status == FEDGE_OK)
-        status = fedge_verdicts_begin(fedge_registry_num_devices(fresh->registry), err);
+        status = fedge_chain_cache_begin(fedge_registry_num_devices(fresh->registry), err);
     if (status != FEDGE_OK) {
         dispose(fresh);
         return status;
@@ -182,7 +182,7 @@ void fedge_peers_free(fedge_peers *peers)
 {
     if (peers) {
         fedge_tls_reset();
-        fedge_verdicts_end();
+        fedge_chain_cache_end();
         dispose(peers);
     }
 }

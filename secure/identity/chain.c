@@ -22,8 +22,7 @@ static _Thread_local void *verified_user;
 static _Thread_local fedge_chain seen;
 static _Thread_local bool begun, whole;
 
-/* Of its name and key, not of the whole certificate: a root that was renewed with its key is the
- * same root to the chains below it. */
+/* Hashes its name and key: a root renewed with its key is the same root to the chains below it. */
 static void root_of(const mbedtls_x509_crt *certificate, uint8_t root[FEDGE_FINGERPRINT_SIZE])
 {
     mbedtls_sha256_context hash;
@@ -33,7 +32,7 @@ static void root_of(const mbedtls_x509_crt *certificate, uint8_t root[FEDGE_FING
             0 ||
         mbedtls_sha256_update(&hash, certificate->pk_raw.p, certificate->pk_raw.len) != 0 ||
         mbedtls_sha256_finish(&hash, root) != 0)
-        memset(root, 0, FEDGE_FINGERPRINT_SIZE); /* of no certificate */
+        memset(root, 0, FEDGE_FINGERPRINT_SIZE); /* no certificate's */
     mbedtls_sha256_free(&hash);
 }
 
@@ -45,7 +44,7 @@ static void see(const mbedtls_x509_crt *certificate, int depth)
         seen.not_after_ms = UINT64_MAX;
         root_of(certificate, seen.root);
         if (depth > 0)
-            return; /* its own time is that of whichever root has this name and key then */
+            return; /* fedge_chain_check looks at the times of the present root */
     }
     uint64_t from_ms = fedge_x509_ms(&certificate->valid_from);
     uint64_t to_ms = fedge_x509_ms(&certificate->valid_to);
@@ -119,48 +118,47 @@ fedge_status fedge_chain_check(const fedge_chain *chain, uint64_t now_ms, fedge_
     return status;
 }
 
-/* --- remembered results -------------------------------------------------------------------------
+/* --- the cache of verified chains ---------------------------------------------------------------
  */
 
-typedef struct verdict {
+typedef struct cached {
     uint8_t certificates[FEDGE_FINGERPRINT_SIZE]; /* SHA-256 of all that the peer has shown */
-    uint64_t roots;                               /* which they were; 0: nothing is here */
+    uint64_t roots;                               /* their version; 0: the entry is empty */
     fedge_chain chain;
-} verdict;
+} cached;
 
 /* The wrapped function gets no context. */
 static struct {
     pthread_mutex_t mutex;
-    verdict *table; /* (mask + 1), each chain has one place in it */
+    cached *table; /* (mask + 1); each chain has one entry */
     size_t mask;
-    _Atomic uint64_t recalled;
+    _Atomic uint64_t hits;
 } memory = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
-fedge_status fedge_verdicts_begin(uint32_t number, fedge_error *err)
+fedge_status fedge_chain_cache_begin(uint32_t number, fedge_error *err)
 {
     size_t size = 64;
-    /* At least two places for each device: two chains in one place push each other out, and are
-     * verified again. */
-    while (size < 2 * (size_t)number && size < FEDGE_VERDICTS_MAX)
+    /* At least two entries for each device: chains that share an entry replace each other. */
+    while (size < 2 * (size_t)number && size < FEDGE_CHAIN_CACHE_MAX)
         size *= 2;
-    fedge_verdicts_end();
+    fedge_chain_cache_end();
     memory.table = calloc(size, sizeof(*memory.table));
     memory.mask = size - 1;
-    memory.recalled = 0;
+    memory.hits = 0;
     return memory.table
                ? FEDGE_OK
-               : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for verdicts on %zu chains", size);
+               : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a cache of %zu chains", size);
 }
 
-void fedge_verdicts_end(void)
+void fedge_chain_cache_end(void)
 {
     free(memory.table);
     memory.table = NULL;
 }
 
-uint64_t fedge_verdicts_recalled(void)
+uint64_t fedge_chain_cache_hits(void)
 {
-    return atomic_load(&memory.recalled);
+    return atomic_load(&memory.hits);
 }
 
 static bool name_of(const mbedtls_x509_crt *shown, uint8_t name[FEDGE_FINGERPRINT_SIZE])
@@ -176,11 +174,10 @@ static bool name_of(const mbedtls_x509_crt *shown, uint8_t name[FEDGE_FINGERPRIN
     return ok;
 }
 
-static verdict *place_of(const uint8_t name[FEDGE_FINGERPRINT_SIZE])
+static cached *entry_of(const uint8_t name[FEDGE_FINGERPRINT_SIZE])
 {
     size_t at = 0;
     memcpy(&at, name, sizeof(at));
-    /* A hash's first bytes are as good as any. */
     return &memory.table[at & memory.mask];
 }
 
@@ -188,16 +185,16 @@ static bool recall(const uint8_t name[FEDGE_FINGERPRINT_SIZE], uint64_t roots, f
 {
     fedge_error err;
     pthread_mutex_lock(&memory.mutex);
-    const verdict *found = place_of(name);
+    const cached *found = entry_of(name);
     const bool known =
         found->roots == roots && memcmp(found->certificates, name, FEDGE_FINGERPRINT_SIZE) == 0;
     if (known)
         *chain = found->chain;
     pthread_mutex_unlock(&memory.mutex);
-    /* This computes hashes of the roots: other threads need not wait for it. */
+    /* Outside the lock, as this computes hashes of the roots. */
     if (!known || fedge_chain_check(chain, fedge_tls_now_ms(), &err) != FEDGE_OK)
         return false;
-    atomic_fetch_add(&memory.recalled, 1);
+    atomic_fetch_add(&memory.hits, 1);
     return true;
 }
 
@@ -205,10 +202,10 @@ static void remember(const uint8_t name[FEDGE_FINGERPRINT_SIZE], uint64_t roots,
                      const fedge_chain *chain)
 {
     pthread_mutex_lock(&memory.mutex);
-    verdict *place = place_of(name);
-    memcpy(place->certificates, name, FEDGE_FINGERPRINT_SIZE);
-    place->roots = roots;
-    place->chain = *chain;
+    cached *entry = entry_of(name);
+    memcpy(entry->certificates, name, FEDGE_FINGERPRINT_SIZE);
+    entry->roots = roots;
+    entry->chain = *chain;
     pthread_mutex_unlock(&memory.mutex);
 }
 
@@ -216,27 +213,15 @@ static void remember(const uint8_t name[FEDGE_FINGERPRINT_SIZE], uint64_t roots,
 
 typedef int judge_fn(void *user, mbedtls_x509_crt *certificate, int depth, uint32_t *flags);
 
-int __real_mbedtls_x509_crt_verify_restartable(mbedtls_x509_crt *shown, mbedtls_x509_crt *roots,
-                                               mbedtls_x509_crl *revoked,
-                                               const mbedtls_x509_crt_profile *profile,
-                                               const char *host, uint32_t *flags, judge_fn *judge,
-                                               void *user, mbedtls_x509_crt_restart_ctx *restart);
-int __wrap_mbedtls_x509_crt_verify_restartable(mbedtls_x509_crt *shown, mbedtls_x509_crt *roots,
-                                               mbedtls_x509_crl *revoked,
-                                               const mbedtls_x509_crt_profile *profile,
-                                               const char *host, uint32_t *flags, judge_fn *judge,
-                                               void *user, mbedtls_x509_crt_restart_ctx *restart);
-
-int __wrap_mbedtls_x509_crt_verify_restartable(mbedtls_x509_crt *shown, mbedtls_x509_crt *roots,
-                                               mbedtls_x509_crl *revoked,
-                                               const mbedtls_x509_crt_profile *profile,
-                                               const char *host, uint32_t *flags, judge_fn *judge,
-                                               void *user, mbedtls_x509_crt_restart_ctx *restart)
+FEDGE_TLS_WRAP(int, mbedtls_x509_crt_verify_restartable, mbedtls_x509_crt *shown,
+               mbedtls_x509_crt *roots, mbedtls_x509_crl *revoked,
+               const mbedtls_x509_crt_profile *profile, const char *host, uint32_t *flags,
+               judge_fn *judge, void *user, mbedtls_x509_crt_restart_ctx *restart)
 {
     uint8_t name[FEDGE_FINGERPRINT_SIZE];
     fedge_chain chain;
     const uint64_t version = fedge_tls_roots_version();
-    /* In handshakes of a server alone does somebody look at what a chain rests on. */
+    /* Only servers have a handler of verified chains. */
     const bool ours =
         memory.table && fedge_chain_is_watched() && judge && !host && name_of(shown, name);
     if (ours && recall(name, version, &chain)) {

@@ -208,8 +208,8 @@ void fedge_tls_resume(const fedge_tls_resumption *hooks)
     resumption = hooks;
 }
 
-void fedge_tls_lend_buffers(bool (*take)(mbedtls_ssl_context *ssl),
-                            void (*give_back)(mbedtls_ssl_context *ssl))
+void fedge_tls_on_read(bool (*take)(mbedtls_ssl_context *ssl),
+                       void (*give_back)(mbedtls_ssl_context *ssl))
 {
     take_buffers = take;
     give_buffers = give_back;
@@ -415,12 +415,6 @@ static int verify(void *user, mbedtls_x509_crt *certificate, int depth, uint32_t
 
 /* --- the wrapped functions -------------------------------------------------------------------- */
 
-/* What the linker makes of each name: __wrap_X is called for X, __real_X is mbedTLS's. */
-#define WRAP(result, function, ...)                                                                \
-    result __real_##function(__VA_ARGS__);                                                         \
-    result __wrap_##function(__VA_ARGS__);                                                         \
-    result __wrap_##function(__VA_ARGS__)
-
 /* A server takes the first of its client's suites that it has: AES-GCM where the client's CPU has
  * instructions for it, which every CPU of a server has. */
 static const int *suites(void)
@@ -464,15 +458,15 @@ static void apply_settings(mbedtls_ssl_config *conf)
     use_certificate_time();
 }
 
-WRAP(void, mbedtls_ssl_conf_ca_chain, mbedtls_ssl_config *conf, mbedtls_x509_crt *roots,
-     mbedtls_x509_crl *revoked)
+FEDGE_TLS_WRAP(void, mbedtls_ssl_conf_ca_chain, mbedtls_ssl_config *conf, mbedtls_x509_crt *roots,
+               mbedtls_x509_crl *revoked)
 {
     credentials *set = atomic_load(&current_roots);
     __real_mbedtls_ssl_conf_ca_chain(conf, set ? &set->certificates : roots, revoked);
 }
 
-WRAP(int, mbedtls_ssl_config_defaults, mbedtls_ssl_config *conf, int endpoint, int transport,
-     int preset)
+FEDGE_TLS_WRAP(int, mbedtls_ssl_config_defaults, mbedtls_ssl_config *conf, int endpoint,
+               int transport, int preset)
 {
     int code = __real_mbedtls_ssl_config_defaults(conf, endpoint, transport, preset);
     /* A wrong cipher would fail in the first record, with a misleading reason. */
@@ -489,12 +483,12 @@ WRAP(int, mbedtls_ssl_config_defaults, mbedtls_ssl_config *conf, int endpoint, i
 }
 
 /* libwebsockets would set 1.2. */
-WRAP(void, mbedtls_ssl_conf_min_version, mbedtls_ssl_config *conf, int major, int minor)
+FEDGE_TLS_WRAP(void, mbedtls_ssl_conf_min_version, mbedtls_ssl_config *conf, int major, int minor)
 {
     (void)conf, (void)major, (void)minor;
 }
 
-WRAP(void, mbedtls_ssl_conf_max_version, mbedtls_ssl_config *conf, int major, int minor)
+FEDGE_TLS_WRAP(void, mbedtls_ssl_conf_max_version, mbedtls_ssl_config *conf, int major, int minor)
 {
     (void)conf, (void)major, (void)minor;
 }
@@ -506,26 +500,26 @@ static int strict_mode(const mbedtls_ssl_config *conf, int mode)
     return is_client || mode == MBEDTLS_SSL_VERIFY_OPTIONAL ? MBEDTLS_SSL_VERIFY_REQUIRED : mode;
 }
 
-WRAP(void, mbedtls_ssl_conf_authmode, mbedtls_ssl_config *conf, int mode)
+FEDGE_TLS_WRAP(void, mbedtls_ssl_conf_authmode, mbedtls_ssl_config *conf, int mode)
 {
     __real_mbedtls_ssl_conf_authmode(conf, strict_mode(conf, mode));
 }
 
 /* The set_hs_ functions are libwebsockets' way when the client names a host. */
-WRAP(void, mbedtls_ssl_set_hs_authmode, mbedtls_ssl_context *ssl, int mode)
+FEDGE_TLS_WRAP(void, mbedtls_ssl_set_hs_authmode, mbedtls_ssl_context *ssl, int mode)
 {
     __real_mbedtls_ssl_set_hs_authmode(ssl, strict_mode(mbedtls_ssl_context_get_config(ssl), mode));
 }
 
-WRAP(void, mbedtls_ssl_set_hs_ca_chain, mbedtls_ssl_context *ssl, mbedtls_x509_crt *roots,
-     mbedtls_x509_crl *revoked)
+FEDGE_TLS_WRAP(void, mbedtls_ssl_set_hs_ca_chain, mbedtls_ssl_context *ssl, mbedtls_x509_crt *roots,
+               mbedtls_x509_crl *revoked)
 {
     credentials *set = atomic_load(&current_roots);
     __real_mbedtls_ssl_set_hs_ca_chain(ssl, set ? &set->certificates : roots, revoked);
 }
 
-WRAP(int, mbedtls_ssl_conf_own_cert, mbedtls_ssl_config *conf, mbedtls_x509_crt *chain,
-     mbedtls_pk_context *key)
+FEDGE_TLS_WRAP(int, mbedtls_ssl_conf_own_cert, mbedtls_ssl_config *conf, mbedtls_x509_crt *chain,
+               mbedtls_pk_context *key)
 {
     /* libwebsockets sets it again before each step of a handshake, and mbedTLS would keep each. */
     if (conf->MBEDTLS_PRIVATE(key_cert))
@@ -537,8 +531,8 @@ WRAP(int, mbedtls_ssl_conf_own_cert, mbedtls_ssl_config *conf, mbedtls_x509_crt 
     return __real_mbedtls_ssl_conf_own_cert(conf, chain, key);
 }
 
-WRAP(int, mbedtls_ssl_set_hs_own_cert, mbedtls_ssl_context *ssl, mbedtls_x509_crt *chain,
-     mbedtls_pk_context *key)
+FEDGE_TLS_WRAP(int, mbedtls_ssl_set_hs_own_cert, mbedtls_ssl_context *ssl, mbedtls_x509_crt *chain,
+               mbedtls_pk_context *key)
 {
     credentials *own = atomic_load(&current_identity);
     if (own)
@@ -547,13 +541,13 @@ WRAP(int, mbedtls_ssl_set_hs_own_cert, mbedtls_ssl_context *ssl, mbedtls_x509_cr
 }
 
 /* A connection's own callback would hide the configuration's, which is verify(). */
-WRAP(void, mbedtls_ssl_set_verify, mbedtls_ssl_context *ssl,
-     int (*callback)(void *, mbedtls_x509_crt *, int, uint32_t *), void *user)
+FEDGE_TLS_WRAP(void, mbedtls_ssl_set_verify, mbedtls_ssl_context *ssl,
+               int (*callback)(void *, mbedtls_x509_crt *, int, uint32_t *), void *user)
 {
     (void)ssl, (void)callback, (void)user;
 }
 
-WRAP(int, mbedtls_ssl_handshake_step, mbedtls_ssl_context *ssl)
+FEDGE_TLS_WRAP(int, mbedtls_ssl_handshake_step, mbedtls_ssl_context *ssl)
 {
     /* The reasons of an earlier connection of this thread must not be reported for this one. */
     seen = (peer_check){.host = ssl->MBEDTLS_PRIVATE(hostname)};
@@ -571,7 +565,7 @@ WRAP(int, mbedtls_ssl_handshake_step, mbedtls_ssl_context *ssl)
 
 /* In TLS 1.3 a server checks the client's certificate after the client's handshake is over, so the
  * client reads a refusal in place of the first data. */
-WRAP(int, mbedtls_ssl_read, mbedtls_ssl_context *ssl, unsigned char *out, size_t size)
+FEDGE_TLS_WRAP(int, mbedtls_ssl_read, mbedtls_ssl_context *ssl, unsigned char *out, size_t size)
 {
     if (take_buffers && !take_buffers(ssl))
         return MBEDTLS_ERR_SSL_ALLOC_FAILED;

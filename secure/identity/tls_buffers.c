@@ -20,7 +20,7 @@
 
 static_assert(sizeof(uint64_t) == COUNTER_SIZE, "what a counter is held in");
 
-/* What this thread has at hand. */
+/* This thread's spare buffers. */
 static _Thread_local struct {
     bool on;
     unsigned char *in, *out;
@@ -43,11 +43,11 @@ static bool out_at_rest(const mbedtls_ssl_context *ssl)
            OF(ssl, out_hdr) == base + COUNTER_SIZE && OF(ssl, out_msg) == base + MESSAGE_AT;
 }
 
-static void put_back(unsigned char **place, unsigned char *buffer)
+static void put_back(unsigned char **spare_buffer, unsigned char *buffer)
 {
     /* One of a kind is enough: a thread is within one connection at a time. */
-    if (!*place)
-        *place = buffer;
+    if (!*spare_buffer)
+        *spare_buffer = buffer;
     else
         mbedtls_free(buffer);
 }
@@ -69,17 +69,17 @@ static void give_back(mbedtls_ssl_context *ssl)
     }
 }
 
-static unsigned char *lend(unsigned char **place, size_t content)
+static unsigned char *take_buffer(unsigned char **spare_buffer, size_t content)
 {
-    unsigned char *buffer = *place ? *place : mbedtls_calloc(1, content + OVERHEAD);
-    *place = NULL;
+    unsigned char *buffer = *spare_buffer ? *spare_buffer : mbedtls_calloc(1, content + OVERHEAD);
+    *spare_buffer = NULL;
     return buffer;
 }
 
 static bool take(mbedtls_ssl_context *ssl)
 {
     if (!OF(ssl, in_buf)) {
-        unsigned char *base = lend(&spare.in, MBEDTLS_SSL_IN_CONTENT_LEN);
+        unsigned char *base = take_buffer(&spare.in, MBEDTLS_SSL_IN_CONTENT_LEN);
         if (!base)
             return false;
         const uint64_t counter = mbedtls_ssl_get_user_data_n(ssl);
@@ -93,7 +93,7 @@ static bool take(mbedtls_ssl_context *ssl)
 #endif
     }
     if (!OF(ssl, out_buf)) {
-        unsigned char *base = lend(&spare.out, MBEDTLS_SSL_OUT_CONTENT_LEN);
+        unsigned char *base = take_buffer(&spare.out, MBEDTLS_SSL_OUT_CONTENT_LEN);
         if (!base)
             return false;
         OF(ssl, out_buf) = OF(ssl, out_ctr) = base;
@@ -111,12 +111,12 @@ void fedge_tls_buffers_begin(void)
 {
     /* The counter needs the whole of mbedTLS's field for users. */
     spare.on = sizeof(uintptr_t) >= COUNTER_SIZE;
-    fedge_tls_lend_buffers(take, give_back);
+    fedge_tls_on_read(take, give_back);
 }
 
 void fedge_tls_buffers_end(void)
 {
-    fedge_tls_lend_buffers(NULL, NULL);
+    fedge_tls_on_read(NULL, NULL);
     mbedtls_free(spare.in);
     mbedtls_free(spare.out);
     spare.in = spare.out = NULL;
@@ -125,12 +125,8 @@ void fedge_tls_buffers_end(void)
 
 /* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names */
 
-int __real_mbedtls_ssl_write(mbedtls_ssl_context *ssl, const unsigned char *data, size_t size);
-int __wrap_mbedtls_ssl_write(mbedtls_ssl_context *ssl, const unsigned char *data, size_t size);
-int __real_mbedtls_ssl_close_notify(mbedtls_ssl_context *ssl);
-int __wrap_mbedtls_ssl_close_notify(mbedtls_ssl_context *ssl);
-
-int __wrap_mbedtls_ssl_write(mbedtls_ssl_context *ssl, const unsigned char *data, size_t size)
+FEDGE_TLS_WRAP(int, mbedtls_ssl_write, mbedtls_ssl_context *ssl, const unsigned char *data,
+               size_t size)
 {
     if (!take(ssl))
         return MBEDTLS_ERR_SSL_ALLOC_FAILED;
@@ -139,7 +135,7 @@ int __wrap_mbedtls_ssl_write(mbedtls_ssl_context *ssl, const unsigned char *data
     return code;
 }
 
-int __wrap_mbedtls_ssl_close_notify(mbedtls_ssl_context *ssl)
+FEDGE_TLS_WRAP(int, mbedtls_ssl_close_notify, mbedtls_ssl_context *ssl)
 {
     if (!take(ssl))
         return MBEDTLS_ERR_SSL_ALLOC_FAILED;

@@ -16,17 +16,17 @@ const mbedtls_x509_crt *fedge_tls_roots(void);
 /* Counts how often they were set, from 1; 0: never. */
 uint64_t fedge_tls_roots_version(void);
 
-/* Whether somebody on this thread wants to know of verified chains. */
+/* Whether this thread has a handler of verified chains. */
 bool fedge_chain_is_watched(void);
-/* Within verification: the chain that has just been verified, if all of it was. */
+/* Within verification: the chain verified so far; true if it is complete. */
 bool fedge_chain_seen(fedge_chain *chain);
-/* Instead of it: this one was verified before. */
+/* Takes [chain], verified before, in place of verifying. */
 void fedge_chain_recall(const fedge_chain *chain);
 
-/* Around each read on this thread's connections: [take] sees to its buffers, false for want of
- * memory; [give_back] may take them away. NULL: no more. */
-void fedge_tls_lend_buffers(bool (*take)(mbedtls_ssl_context *ssl),
-                            void (*give_back)(mbedtls_ssl_context *ssl));
+/* From now on, on this thread, calls [take] before each read of a connection, to provide its
+ * buffers (false: no memory), and [give_back] after it, to release idle ones. NULL: no more. */
+void fedge_tls_on_read(bool (*take)(mbedtls_ssl_context *ssl),
+                       void (*give_back)(mbedtls_ssl_context *ssl));
 
 /* From now on, on this thread, calls [see] for each certificate that verification passes, from the
  * root (highest depth) to the peer's own (0), and [end] after each step of a handshake, with its
@@ -50,5 +50,12 @@ void fedge_tls_resume(const fedge_tls_resumption *hooks);
 #define FEDGE_TICKET_SECRET_SIZE 32
 /* Made from the key of the server's identity; false: none was set. */
 bool fedge_tls_ticket_secret(uint8_t secret[FEDGE_TICKET_SECRET_SIZE]);
+
+/* Begins the definition of a wrapped function of mbedTLS. The linker's --wrap calls __wrap_X in
+ * place of X; __real_X is mbedTLS's. */
+#define FEDGE_TLS_WRAP(result, function, ...)                                                      \
+    result __real_##function(__VA_ARGS__);                                                         \
+    result __wrap_##function(__VA_ARGS__);                                                         \
+    result __wrap_##function(__VA_ARGS__)
 
 #endif

@@ -538,19 +538,19 @@ static void test_chain(void **state)
 }
 
 /* Who comes back is not verified again, unless roots or time have changed meanwhile. */
-static void test_verdicts(void **state)
+static void test_chain_cache(void **state)
 {
     (void)state;
     memset(&verified, 0, sizeof(verified));
     set_roots(DIR "/ca", NULL);
-    assert_int_equal(fedge_verdicts_begin(4, &err), FEDGE_OK);
+    assert_int_equal(fedge_chain_cache_begin(4, &err), FEDGE_OK);
     fedge_chain_on_verified(on_verified, &verified);
     assert_true(accepts(DIR "/device", "localhost"));
     const fedge_chain first = verified.chain;
-    assert_int_equal(fedge_verdicts_recalled(), 0);
+    assert_int_equal(fedge_chain_cache_hits(), 0);
     memset(&verified.chain, 0, sizeof(verified.chain));
     assert_true(accepts(DIR "/device", "localhost"));
-    assert_int_equal(fedge_verdicts_recalled(), 1);
+    assert_int_equal(fedge_chain_cache_hits(), 1);
     assert_int_equal(verified.count, 2);
     assert_memory_equal(&verified.chain, &first, sizeof(first));
 
@@ -559,25 +559,25 @@ static void test_verdicts(void **state)
         assert_false(accepts(DIR "/foreign", "localhost"));
         assert_string_equal(told.reason[0], "not signed by a trusted root");
     }
-    assert_int_equal(fedge_verdicts_recalled(), 1);
+    assert_int_equal(fedge_chain_cache_hits(), 1);
 
     uint64_t now_ms = fedge_os_unix_ms();
     fedge_tls_set_min_time(first.not_after_ms + 2000);
     assert_false(accepts(DIR "/device", "localhost"));
     fedge_tls_set_min_time(1);
     assert_true(fedge_tls_now_ms() >= now_ms);
-    assert_int_equal(fedge_verdicts_recalled(), 1);
+    assert_int_equal(fedge_chain_cache_hits(), 1);
 
     set_roots(DIR "/ca", DIR "/next");
     assert_true(accepts(DIR "/device", "localhost"));
-    assert_int_equal(fedge_verdicts_recalled(), 1);
+    assert_int_equal(fedge_chain_cache_hits(), 1);
     assert_true(accepts(DIR "/device", "localhost"));
-    assert_int_equal(fedge_verdicts_recalled(), 2);
+    assert_int_equal(fedge_chain_cache_hits(), 2);
     set_roots(DIR "/next", NULL);
     assert_false(accepts(DIR "/device", "localhost"));
-    assert_int_equal(fedge_verdicts_recalled(), 2);
+    assert_int_equal(fedge_chain_cache_hits(), 2);
     fedge_chain_on_verified(NULL, NULL);
-    fedge_verdicts_end();
+    fedge_chain_cache_end();
 }
 
 /* Sends [size] bytes and receives them on the other side. */
@@ -782,7 +782,7 @@ int main(void)
         cmocka_unit_test_setup(test_server_identity, set_up),
         cmocka_unit_test_setup(test_time, set_up),
         cmocka_unit_test_setup(test_chain, set_up),
-        cmocka_unit_test_setup(test_verdicts, set_up),
+        cmocka_unit_test_setup(test_chain_cache, set_up),
         cmocka_unit_test_setup(test_buffers, set_up),
         cmocka_unit_test_setup(test_tickets, set_up),
     };
