@@ -13,6 +13,7 @@ PUBLIC = ("client/fedge_client.h", "edge/train/model.h", "aggregator/rounds/stra
           "aggregator/rounds/metric_plugin_api.h")
 OTHERS = ("tests/", "examples/")
 KEPT = {
+    "fedge_chain_cache_hits": "a signature that is not checked again leaves no other trace",
     "fedge_codec_encode": "the whole encoding in one call: vectors, fuzzers and benches; clients encode in pieces",
     "fedge_graph_watch": "tests look at each layer of a step",
     "fedge_job_load": "a job's file alone, without strategies: tests of training and benches",
@@ -24,7 +25,6 @@ KEPT = {
     "fedge_simulation_demand": "what a run will take, before it takes it",
     "fedge_strategy_job_parse": "a job's text with its strategy: tests, fuzzers and benches; programs read files",
     "fedge_sum_kernels_at": "each kind of kernels is tested, on a CPU that has several",
-    "fedge_verdicts_recalled": "a signature that is not checked again leaves no other trace",
 }
 COMMENT = re.compile(r"/\*.*?\*/", re.S)
 DEFINED = re.compile(r"^(?!static|typedef|extern|#)[A-Za-z_][\w \*]*?\b(fedge_\w+)\([^;{]*\)\s*\{", re.M)
