@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "aggregator/rounds/strategy_plugin.h"
 #include "aggregator/simulate/compare/compare.h"
 #include "aggregator/simulate/experiment/experiment.h"
 #include "aggregator/simulate/experiment/options.h"
@@ -35,8 +36,8 @@ static void on_signal(int number)
     atomic_store_explicit(&interrupted, true, memory_order_relaxed);
 }
 
-/* A terminal that is closed and a reader that goes (of the lines of progress) end a run as Ctrl-C
- * does, unless whoever started it has them ignored, as nohup does. */
+/* A closed terminal and a closed pipe of progress lines end a run as Ctrl-C does, unless their
+ * signals were ignored at the start, as by nohup. */
 static void catch_signals(void)
 {
     static const int NUMBERS[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
@@ -139,7 +140,7 @@ static bool leads(const fedge_collective *collective)
     return collective->rank == 0;
 }
 
-/* Exit codes of what failed before, or while, a round ran. */
+/* The exit code of a failure before the first round, or [running]: after it began. */
 static int code_of(fedge_status status, bool running)
 {
     const bool machine = status == FEDGE_NO_MEMORY || status == FEDGE_NO_SPACE ||
@@ -167,14 +168,14 @@ static void write_log(void *user, const char *line, size_t size)
     (void)fwrite(line, 1, size, stderr);
 }
 
-/* On another thread, while one of this process waits for a GPU for ever. */
+/* Called on another thread when a thread of this process has waited too long for a GPU. */
 static void on_stuck(const fedge_error *err)
 {
     fprintf(stderr, "fedge-simulate: %s\n", err->message);
     _exit(EXIT_FAILED);
 }
 
-/* Rank 0 cannot be told, and would wait. */
+/* Ends all ranks, which would wait for this one. */
 static int abandon(fedge_collective *collective, const fedge_error *err)
 {
     fprintf(stderr, "fedge-simulate: rank %" PRIu32 " on %s: %s\n", collective->rank,
@@ -183,13 +184,13 @@ static int abandon(fedge_collective *collective, const fedge_error *err)
     return EXIT_FAILED;
 }
 
-/* On another thread, while this one waits for that rank. */
+/* Called on the heartbeat's thread when a rank is silent. */
 static void on_silence(void *collective, const fedge_error *err)
 {
     (void)abandon(collective, err);
 }
 
-/* On any rank but 0: its share of the work. */
+/* On the ranks after 0: serves rank 0 until the run ends. */
 static int serve(fedge_experiment *self, fedge_collective *collective)
 {
     fedge_error err;
@@ -281,7 +282,7 @@ static int run_sweep(const fedge_simulate_options *options, fedge_collective *co
     }
     if (fedge_sweep_num_done(sweep) > 0) {
         fedge_sweep_print(sweep, stdout);
-        (void)fflush(stdout); /* messages come behind it */
+        (void)fflush(stdout); /* before the messages on stderr */
     }
     fedge_error unwritten;
     const fedge_status left =
@@ -331,13 +332,13 @@ static int run(fedge_simulate_options *options)
     else
         code = run_one(options, &collective, (const char *)text, size);
     free(text);
-    fedge_experiment_free_plugin(plugin);
+    fedge_plugin_free(plugin);
     fedge_heartbeat_end(heartbeat);
     fedge_collective_close(&collective);
     return code;
 }
 
-/* As a word of a shell. */
+/* Prints [word] as a shell reads it, in quotes where it needs them. */
 static void print_word(const char *word)
 {
     const char *const plain =
@@ -395,12 +396,11 @@ static int generate(int argc, char **argv)
     return EXIT_DONE;
 }
 
-/* ---- fedge-simulate model FILE ----------------------------------------------------------------
- */
+/* ---- fedge-simulate model FILE --------------------------------------------------------------- */
 
 typedef struct model_command {
     const char *path; /* argv's */
-    bool json, help;
+    bool json;
 } model_command;
 
 #define OPTION(name, argument, help, type, field)                                                  \
@@ -423,52 +423,28 @@ static const fedge_command_line COMMAND_LINE = {
              "others; 2 usage; 3 no such file, or no model\n",
     .arguments = true};
 
-static const char *model_command_help(char text[FEDGE_HELP_SIZE])
-{
-    return fedge_command_line_help(&COMMAND_LINE, false, text);
-}
-
-static fedge_status model_command_parse(int argc, char **argv, model_command *command,
-                                        fedge_error *err)
-{
-    fedge_words words;
-    *command = (model_command){.path = NULL};
-    const fedge_status status =
-        fedge_command_line_read(&COMMAND_LINE, argc, argv, command, &words, err);
-    command->help = words.asked == FEDGE_ASKED_HELP;
-    if (status != FEDGE_OK || command->help)
-        return status;
-    if (words.num != 1) {
-        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "model needs one file, model.safetensors (see model --help)");
-    }
-    command->path = words.at[0];
-    return FEDGE_OK;
-}
-
-/* What the metadata says that the tensors are; NULL: nothing. */
+/* The hash in the metadata; NULL: none. */
 static const char *named(const fedge_model_report *report)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(report->metadata, "model_sha256");
     return cJSON_IsString(item) ? item->valuestring : NULL;
 }
 
-static void print_lines(const fedge_model_report *report, FILE *out)
+static void print_lines(const fedge_model_report *report)
 {
     const cJSON *item = NULL;
     cJSON_ArrayForEach(item, report->metadata)
     {
         if (strcmp(item->string, "model_sha256") != 0) {
-            fprintf(out, "%s: %.1000s%s\n", item->string, item->valuestring,
-                    strlen(item->valuestring) > 1000 ? " … (--json has all)" : "");
+            printf("%s: %.1000s%s\n", item->string, item->valuestring,
+                   strlen(item->valuestring) > 1000 ? " … (--json has all)" : "");
         }
     }
-    fprintf(out, "tensors: %u\nvalues: %zu\nmodel_sha256: %s\n", (unsigned)report->num_tensors,
-            report->num_values, report->model);
+    printf("tensors: %u\nvalues: %zu\nmodel_sha256: %s\n", (unsigned)report->num_tensors,
+           report->num_values, report->model);
 }
 
-static fedge_status print_json(fedge_model_report *report, const char *path, FILE *out,
-                               fedge_error *err)
+static fedge_status print_json(fedge_model_report *report, const char *path, fedge_error *err)
 {
     cJSON *json = cJSON_CreateObject();
     const bool made =
@@ -482,20 +458,20 @@ static fedge_status print_json(fedge_model_report *report, const char *path, FIL
     cJSON_Delete(json);
     if (!text)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a report");
-    fprintf(out, "%s\n", text);
+    puts(text);
     free(text);
     return FEDGE_OK;
 }
 
-static fedge_status model_command_run(const model_command *command, FILE *out, fedge_error *err)
+static fedge_status read_model(const model_command *command, fedge_error *err)
 {
     fedge_model_report report;
     fedge_status status = FEDGE_OK;
     FEDGE_TRY(fedge_model_file_read(command->path, &report, err));
     if (command->json)
-        status = print_json(&report, command->path, out, err);
+        status = print_json(&report, command->path, err);
     else
-        print_lines(&report, out);
+        print_lines(&report);
     if (status == FEDGE_OK && named(&report) && strcmp(named(&report), report.model) != 0) {
         status = fedge_fail(
             err, FEDGE_MISMATCH,
@@ -508,16 +484,23 @@ static fedge_status model_command_run(const model_command *command, FILE *out, f
 
 static int run_model_command(int argc, char **argv)
 {
-    model_command command;
+    model_command command = {.path = NULL};
+    fedge_words words;
     char help[FEDGE_HELP_SIZE];
     fedge_error err;
-    if (model_command_parse(argc, argv, &command, &err) != FEDGE_OK)
+    if (fedge_command_line_read(&COMMAND_LINE, argc, argv, &command, &words, &err) != FEDGE_OK)
         return fail(&err, EXIT_USAGE);
-    if (command.help) {
-        fputs(model_command_help(help), stdout);
+    if (words.asked == FEDGE_ASKED_HELP) {
+        fputs(fedge_command_line_help(&COMMAND_LINE, false, help), stdout);
         return EXIT_DONE;
     }
-    const fedge_status status = model_command_run(&command, stdout, &err);
+    if (words.num != 1) {
+        (void)fedge_fail(&err, FEDGE_INVALID_ARGUMENT,
+                         "model needs one file, model.safetensors (see model --help)");
+        return fail(&err, EXIT_USAGE);
+    }
+    command.path = words.at[0];
+    const fedge_status status = read_model(&command, &err);
     return status == FEDGE_OK ? EXIT_DONE : fail(&err, code_of(status, status == FEDGE_MISMATCH));
 }
 

@@ -21,6 +21,7 @@ EVERYWHERE = ("",)
 # Rooms in which all of PHRASES that name no folders hold. Add yours once it is clean.
 PLAIN = (
     "README.md", "docs/",
+    "aggregator/simulate/",
     "edge/core/", "edge/json/", "edge/wire/", "edge/plan/", "edge/data/", "edge/site/",
 )
 

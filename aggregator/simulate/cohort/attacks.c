@@ -12,15 +12,15 @@
 
 struct fedge_attack_kind {
     const char *name;
-    double strength; /* unless another is given */
-    double most;     /* of the strength */
-    bool looks;      /* at the others; else at its own alone */
+    double strength; /* default */
+    double most;     /* the highest strength */
+    bool looks;      /* it needs mean and deviation of the honest updates */
     double (*lie)(double strength, double own, double mean, double deviation);
-    /* Instead, of attacks on data: spoils one example. */
+    /* Attacks on data have this instead: it spoils one example. */
     void (*spoil)(fedge_dataset *dataset, uint32_t example, uint32_t num_labels);
 };
 
-/* Its own update, turned around: −factor · Δ_i. */
+/* −factor · Δ_i, the client's own update reversed. */
 static double flip_sign(double strength, double own, double mean, double deviation)
 {
     (void)mean;
@@ -53,7 +53,7 @@ static void flip_label(fedge_dataset *dataset, uint32_t example, uint32_t num_la
     fedge_dataset_set_label(dataset, example, (int32_t)num_labels - 1 - label);
 }
 
-/* A mark in a corner, and a label with it (Gu, Dolan-Gavitt, Garg, "BadNets: identifying
+/* Adds a mark in a corner and sets the label (Gu, Dolan-Gavitt, Garg, "BadNets: identifying
  * vulnerabilities in the machine learning model supply chain", 2017). */
 static void add_backdoor(fedge_dataset *dataset, uint32_t example, uint32_t num_labels)
 {
@@ -102,7 +102,7 @@ fedge_status fedge_attack_parse(const char *text, fedge_attack *attack, fedge_er
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* Of the honest updates' values: Σ v and Σ v², in the order of the slots. */
+/* Σ v and Σ v² of the honest updates' values, in the order of the slots. */
 typedef struct moments {
     double sum[FEDGE_UPDATES_CHUNK], squares[FEDGE_UPDATES_CHUNK];
     int32_t v[FEDGE_UPDATES_CHUNK];
@@ -194,7 +194,7 @@ fedge_status fedge_attack_spoil(const fedge_attack *attack, const fedge_plan *pl
     }
     for (uint32_t c = 0; c < attack->num && c < client_data->num_clients; c++) {
         const fedge_view view = fedge_client_data_train(client_data, c);
-        for (uint32_t i = 0; i < view.count; i++) { /* the share, spread evenly */
+        for (uint32_t i = 0; i < view.count; i++) { /* spread evenly */
             if (floor((i + 1.0) * attack->strength) > floor(i * attack->strength))
                 attack->kind->spoil(client_data->dataset, view.indices[i], num_labels);
         }

@@ -7,7 +7,7 @@
 #include "aggregator/simulate/cohort/memory.h"
 #include "aggregator/simulate/time/availability.h"
 
-/* The lists come on top of the data, of which each example may be small. */
+/* The lists may be as large as the data when examples are small. */
 static fedge_status check_memory(uint32_t count, uint32_t clients, fedge_error *err)
 {
     const uint64_t bytes = ((uint64_t)count + 2 * (uint64_t)clients) * sizeof(uint32_t);
@@ -42,7 +42,7 @@ static fedge_status group(fedge_client_data *client_data, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* Puts the held-out examples of a client behind its others. */
+/* Moves the held-out examples of a client behind its others. */
 static fedge_status hold_out(fedge_client_data *client_data, uint32_t client, double fraction,
                              uint64_t seed, fedge_error *err)
 {

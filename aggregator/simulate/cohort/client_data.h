@@ -18,54 +18,54 @@
 
 /* Read by any number of threads once it is made. */
 typedef struct fedge_client_data {
-    fedge_dataset *dataset; /* of a part: the examples of this rank's clients, then those of the
-                               others for validation */
-    const fedge_placement *placement; /* of the data on the ranks; NULL: all have all */
+    fedge_dataset *dataset; /* of a part: the examples of this rank's clients, then validation
+                               examples of the others */
+    const fedge_placement *placement; /* of the data on the ranks; NULL: all ranks have all */
     uint32_t num_clients;
-    uint32_t num_examples; /* of all clients on all ranks, and those that nobody has */
+    uint32_t num_examples; /* of all clients on all ranks, and those without an owner */
     int32_t *labels;       /* (num_examples), of a part; NULL: the data set has them */
     uint32_t crc32;        /* of a part: fedge_dataset_crc32 of the whole */
-    uint32_t *owner;       /* of each example; FEDGE_PARTITION_UNUSED or _VALIDATION: nobody */
-    uint32_t *examples; /* those of client 0, then those of client 1, …; held-out ones of each last;
-                           behind all of them those for validation. Of a part, UINT32_MAX for those
-                           that other ranks have */
+    uint32_t *owner;       /* of each example; FEDGE_PARTITION_UNUSED or _VALIDATION: none */
+    uint32_t *examples; /* indices: client 0's, then client 1's, …, held-out ones of each last; then
+                           those for validation. Of a part, UINT32_MAX for examples of other ranks
+                         */
     uint32_t *first;    /* (num_clients + 1): client c has examples[first[c], first[c + 1]) */
     uint32_t *held;     /* (num_clients): of those, examples[held[c], first[c + 1]) are held out */
     uint32_t most;      /* examples of the largest training or held-out part */
     uint32_t num_validation;
 } fedge_client_data;
 
-/* Loads the files of [data], sets the share [validation_split] of all examples apart, and divides
- * the others into [num_clients] parts. Each client holds out data->validation_fraction of its own
- * examples. Errors as fedge_dataset_load_divided. */
+/* Loads the files of [data], sets the fraction [validation_split] of all examples apart, and
+ * divides the others into [num_clients] parts. Each client holds out data->validation_fraction of
+ * its own examples. Errors as fedge_dataset_load_divided. */
 FEDGE_MUST_USE fedge_status fedge_client_data_new(const fedge_plan *plan,
                                                   const fedge_site_data *data,
                                                   double validation_split, uint32_t num_clients,
                                                   fedge_client_data **client_data,
                                                   fedge_error *err);
-/* The same where ranks have files of their own, all of them together: [data] is per-file's, and
- * [placement], which outlives it, has holders. On all ranks alike, and also FEDGE_MISMATCH, with
- * both ranks, when a client's file is another on another rank. */
+/* The same where ranks have local files; all ranks call it. The division of [data] is per-file;
+ * [placement] has holders and must outlive the result. Fails on all ranks alike. FEDGE_MISMATCH
+ * also names two ranks where a client's file differs. */
 FEDGE_MUST_USE fedge_status fedge_client_data_new_placed(
     const fedge_plan *plan, const fedge_site_data *data, double validation_split,
     const fedge_placement *placement, const fedge_collective *collective,
     fedge_client_data **client_data, fedge_error *err);
 void fedge_client_data_free(fedge_client_data *client_data); /* NULL is fine */
 
-/* (num_examples): of all. */
+/* (num_examples) */
 const int32_t *fedge_client_data_labels(const fedge_client_data *client_data);
-/* fedge_dataset_crc32 of all, wherever they lie. */
+/* fedge_dataset_crc32 of all examples, on whichever ranks they are. */
 uint32_t fedge_client_data_crc32(const fedge_client_data *client_data);
-/* Whose is examples[at]? FEDGE_PLACEMENT_ANYONE for one that is for validation. */
+/* The owner of examples[at]; FEDGE_PLACEMENT_ANYONE: it is for validation. */
 uint32_t fedge_client_data_client_at(const fedge_client_data *client_data, uint32_t at);
 
-/* Views into the client data: not to be freed. */
+/* Views into the client data; the caller must not free them. */
 fedge_view fedge_client_data_train(const fedge_client_data *client_data, uint32_t client);
 fedge_view fedge_client_data_held_out(const fedge_client_data *client_data, uint32_t client);
 fedge_view fedge_client_data_validation(const fedge_client_data *client_data);
 
-/* For client_data_placed.c: a fresh one's parts, of [owner], which it takes, and with as many
- * examples. Errors as above; the caller frees it. */
+/* For client_data_placed.c: divides the examples of [fresh] by [owner], which it takes. Errors as
+ * above; the caller frees [fresh]. */
 FEDGE_MUST_USE fedge_status fedge_client_data_divide(fedge_client_data *fresh, uint32_t *owner,
                                                      uint32_t num_examples, double held_out,
                                                      uint64_t seed, fedge_error *err);

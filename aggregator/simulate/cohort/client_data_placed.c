@@ -1,6 +1,5 @@
-/* The clients' data where each rank has files of its own. Each loads its files; what all must know
- * of the others' (how many examples, their labels, and the examples for validation) they say to
- * each other. */
+/* The clients' data where each rank has local files. Each rank loads its files; then the ranks
+ * exchange the numbers of examples, all labels, and the examples for validation. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,7 +13,7 @@
 #include "edge/data/formats/csv.h"
 #include "edge/plan/plan.h"
 
-/* Of one client's file, as a rank that has it says. Without gaps: it is compared. */
+/* One client's file, as a rank that has it describes it. No padding, since it is compared. */
 typedef struct file_facts {
     uint32_t count;        /* examples */
     uint32_t crc32_values; /* as they are stored */
@@ -27,9 +26,9 @@ typedef struct loading {
     const fedge_placement *placement;
     const fedge_collective *collective;
     fedge_client_data *fresh;
-    file_facts *local; /* (placement->num_local + 1): the last has the header's names as [count] */
+    file_facts *local; /* (placement->num_local + 1); the last has header_of as its [count] */
     file_facts *files; /* (num_clients) */
-    uint32_t *ends;    /* (num_clients): examples up to and with each file, of all ranks */
+    uint32_t *ends;    /* (num_clients): examples of all files up to and including this one */
 } loading;
 
 static fedge_status no_memory(fedge_error *err)
@@ -44,8 +43,8 @@ static fedge_status agree(const loading *self, fedge_status status, fedge_error 
 
 /* ---- the files of this rank ------------------------------------------------------------------ */
 
-/* What the header of this rank's files of csv names (fedge_csv); 0: they have none. All have the
- * same, as they have been loaded. */
+/* A checksum of the column names in this rank's csv files (fedge_csv.names); 0: none. All its files
+ * have the same, or they had not been loaded. */
 static uint32_t header_of(const loading *self)
 {
     char path[FEDGE_MAX_PATH];
@@ -90,7 +89,7 @@ static fedge_status load_local(loading *self, fedge_error *err)
 
 /* ---- the files of all ------------------------------------------------------------------------ */
 
-/* What [rank] said of its clients' files is what others did. */
+/* FEDGE_MISMATCH where [rank] describes a client's file differently from another rank. */
 static fedge_status compare_files(loading *self, uint32_t rank, const uint8_t *said,
                                   fedge_error *err)
 {
@@ -179,16 +178,16 @@ static fedge_status divide(loading *self, double validation_split, fedge_error *
                                     self->plan->seed, err);
 }
 
-/* ---- what others have ------------------------------------------------------------------------ */
+/* ---- other ranks' data ----------------------------------------------------------------------- */
 
-/* A client's examples, of all and of this rank's data set. */
+/* A client's examples among those of all ranks and in this rank's data set. */
 typedef struct client_range {
     uint32_t first, end; /* among all */
     uint32_t local;      /* the first among this rank's, if it has them */
     bool is_here;
 } client_range;
 
-/* Of [client], after [before], the range of the client before it; all 0 for the first. */
+/* The range of [client]; [before] is that of the client before it, or all 0. */
 static client_range range_of(const loading *self, uint32_t client, const client_range *before)
 {
     return (client_range){
@@ -217,7 +216,7 @@ static void exchange_labels(loading *self)
         fedge_crc32(fresh->crc32, fresh->labels, fresh->num_examples * sizeof(*fresh->labels));
 }
 
-/* The examples for validation that this rank lacks. */
+/* Counts the examples for validation that this rank lacks. */
 static uint32_t count_lacking(const loading *self)
 {
     uint32_t lacking = 0;
@@ -230,8 +229,8 @@ static uint32_t count_lacking(const loading *self)
     return lacking;
 }
 
-/* Every example gets its place in this rank's data set, and those for validation come to all.
- * [values], [labels]: where those that this rank lacks go. */
+/* Sends the examples for validation to all ranks, and sets each example's index in this rank's data
+ * set. [values], [labels]: filled with the examples that this rank lacks. */
 static void exchange_validation(loading *self, uint32_t *indices, uint8_t *values, int32_t *labels,
                                 uint8_t *buffer)
 {
@@ -299,10 +298,10 @@ static fedge_status load(loading *self, double validation_split, fedge_error *er
     fedge_status status =
         self->local && self->files && self->ends ? load_local(self, err) : no_memory(err);
     FEDGE_TRY(agree(self, status, err));
-    assert(self->local && self->files && self->ends); /* or this rank had not agreed */
+    assert(self->local && self->files && self->ends);
     status = fedge_collective_gather(self->collective, self->local,
                                      (placement->num_local + 1) * sizeof(*self->local), &said, err);
-    if (status == FEDGE_OK) { /* the same on all ranks, but for memory */
+    if (status == FEDGE_OK) { /* ranks can differ only in a lack of memory */
         status = compare(self, &said, err);
         if (status == FEDGE_OK)
             status = count(self, err);

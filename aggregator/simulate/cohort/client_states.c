@@ -24,7 +24,7 @@ uint64_t fedge_client_states_size(uint32_t num_clients, uint32_t cohort, uint32_
 {
     const uint64_t most = (uint64_t)cohort * rounds;
     const uint64_t clients = most < num_clients ? most : num_clients;
-    /* In an open round those of the cohort have two places each. */
+    /* In an open round each client of the cohort has a committed and a pending state. */
     const uint64_t values = (clients + cohort) * num_values * sizeof(float);
     return (memory > 0 && memory < values ? memory : values) +
            (uint64_t)num_clients * 2 * sizeof(fedge_client_location);
@@ -78,7 +78,7 @@ static fedge_status fail_file(fedge_status status, fedge_error *err)
                               "--client-state-memory, or name another folder in TMPDIR)");
 }
 
-/* The lock is held. */
+/* The caller holds the lock. */
 static fedge_status open_file(fedge_client_states *states, fedge_error *err)
 {
     char folder[FEDGE_OS_MAX_PATH];
@@ -92,7 +92,7 @@ static fedge_status open_file(fedge_client_states *states, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* A slot of the file, one that is not used any more or a new one. The lock is held. */
+/* Takes an unused slot of the file, or a new one. The caller holds the lock. */
 static fedge_status take_slot(fedge_client_states *states, uint32_t *slot, fedge_error *err)
 {
     FEDGE_TRY(states->has_file ? FEDGE_OK : open_file(states, err));
@@ -100,7 +100,7 @@ static fedge_status take_slot(fedge_client_states *states, uint32_t *slot, fedge
     return FEDGE_OK;
 }
 
-/* In memory while there is room for it, else in the file. */
+/* Takes memory up to the limit, else a slot of the file. */
 static fedge_status take_location(fedge_client_states *states, fedge_client_location *location,
                                   fedge_error *err)
 {
@@ -125,7 +125,7 @@ static fedge_status take_location(fedge_client_states *states, fedge_client_loca
     return status;
 }
 
-/* Nobody else is at work. */
+/* Frees a location while no thread uses the states. */
 static void give_back(fedge_client_states *states, fedge_client_location *location)
 {
     if (location->values)
@@ -135,7 +135,7 @@ static void give_back(fedge_client_states *states, fedge_client_location *locati
         uint32_t *unused =
             realloc(states->unused, ((size_t)states->num_unused + 1) * sizeof(*unused));
         states->unused = unused ? unused : states->unused;
-        if (unused) { /* without memory for it the slot is lost, which costs disk alone */
+        if (unused) /* else the slot is lost, which costs only disk space */ {
             unused[states->num_unused++] = location->slot;
         }
     }
@@ -151,8 +151,7 @@ static fedge_status write_location(const fedge_client_states *states,
         memcpy(location->values, values, size);
         return FEDGE_OK;
     }
-    /* Without the lock: a slot is one client's, which one thread has in hand, and the place in the
-     * file is named with each call. */
+    /* Needs no lock: a slot belongs to one client, and one thread at a time works for a client. */
     const fedge_status status =
         fedge_os_write_at(&states->file, (uint64_t)(location->slot - 1) * size, values, size, err);
     return status == FEDGE_OK ? status : fail_file(status, err);
@@ -203,11 +202,10 @@ fedge_status fedge_client_states_put(fedge_client_states *states, uint32_t clien
     return write_location(states, pending, values, err);
 }
 
-static void take_over(fedge_client_states *states, uint32_t client)
+static void commit(fedge_client_states *states, uint32_t client)
 {
     if (!is_taken(&states->pending[client]))
         return;
-    /* Not before the round has closed: until then it is what an undo goes back to. */
     give_back(states, &states->committed[client]);
     states->committed[client] = states->pending[client];
     states->pending[client] = (fedge_client_location){0};
@@ -217,14 +215,14 @@ fedge_status fedge_client_states_set(fedge_client_states *states, uint32_t clien
                                      const float *values, fedge_error *err)
 {
     FEDGE_TRY(fedge_client_states_put(states, client, values, err));
-    take_over(states, client);
+    commit(states, client);
     return FEDGE_OK;
 }
 
 void fedge_client_states_commit(fedge_client_states *states, uint32_t round)
 {
     for (uint32_t i = 0; i < states->num_clients; i++)
-        take_over(states, i);
+        commit(states, i);
     states->round = round;
 }
 
@@ -247,8 +245,8 @@ static fedge_status no_memory(const fedge_client_states *states, fedge_error *er
                       row_size(states));
 }
 
-/* The rows, then the header in front of them, which has their number and checksum: a file cut short
- * by a crash has no magic. */
+/* Writes the rows, then the header before them with their number and checksum: a file cut short by
+ * a crash has no magic. */
 static fedge_status write_all(const fedge_client_states *states, const fedge_os_file *file,
                               uint8_t *row, float *values, fedge_error *err)
 {

@@ -10,20 +10,21 @@
 
 #define ALIGNMENT 64
 
-/* Of what travels, or was trained, where it does not lie in the model. */
+/* Values of the copy that is trained and then sent, where it is apart from the model. */
 static size_t num_apart(const fedge_plan *plan)
 {
     const size_t model = plan->schema.num_elements, sent = plan->sent.schema.num_elements;
     return model > sent ? model : sent;
 }
 
-/* Hooks may change what travels, and a residual takes no change back: all is looked at before. */
+/* Hooks may change the values to send, and a residual must not be changed by an update that fails,
+ * so all values are checked first. */
 static bool lies_apart(const fedge_plan *plan)
 {
     return plan->hooks || fedge_plan_makes_residual(plan);
 }
 
-/* Is the update wanted in fixed point, for that or for a strategy that collects? */
+/* Is the update needed in fixed point, for states of clients or for a strategy that collects? */
 static bool wants_fixed(const fedge_job *job)
 {
     const fedge_strategy_ops *strategy = NULL;
@@ -41,7 +42,7 @@ uint64_t fedge_client_update_size(const fedge_job *job, bool apart)
     return bytes + (plan->update.deflate ? 2 * (uint64_t)fedge_update_max_size(plan) : 0);
 }
 
-/* What is large begins with a large page, so that only its end is without. */
+/* Aligns large blocks to large pages. */
 static void *take(fedge_client_update *self, size_t size)
 {
     self->total += size;
@@ -113,7 +114,7 @@ fedge_status fedge_client_update_begin(fedge_client_update *update, uint32_t cli
     return FEDGE_OK;
 }
 
-/* What travels of a model whose values do not lie there as they are, or with hooks. */
+/* Replaces the copy of the trained values by the changes to send. */
 static fedge_status make_changes(fedge_client_update *self, fedge_sim_backend_task *task,
                                  double rate, fedge_error *err)
 {
@@ -165,12 +166,11 @@ fedge_status fedge_client_update_add(fedge_client_update *update, fedge_sim_back
                                   : FEDGE_OK;
 }
 
-/* --- encoding and accumulating ------------------------------------------------------------------
- */
+/* ---- encoding and accumulating --------------------------------------------------------------- */
 
-#define WINDOW 1024u /* sums between chosen values that are added at a time */
+#define WINDOW 1024u /* sums between chosen values that are added at once */
 
-/* Differences of finite numbers are no NaN. */
+/* FEDGE_NOT_FINITE for a NaN; differences of finite numbers are never NaN. */
 static fedge_status check_changes(const fedge_update *update, fedge_error *err)
 {
     const fedge_schema *schema = &update->plan->sent.schema;
@@ -187,14 +187,14 @@ static fedge_status check_changes(const fedge_update *update, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* Where the chunks of an update go. */
+/* The destination of an update's chunks. */
 typedef struct destination {
     fedge_accumulator *accumulator;
     uint32_t lane, weight;
     int32_t *v;
 } destination;
 
-/* Chosen values, with zeros between them, window by window of those that have any. */
+/* Adds chosen values with zeros between them, in windows that have at least one. */
 static fedge_status add_chosen(const destination *to, size_t first, const uint32_t *indices,
                                size_t n, const int32_t *v, fedge_error *err)
 {
@@ -236,11 +236,11 @@ fedge_status fedge_accumulate_update(const fedge_update *update, fedge_accumulat
     chunks.give = add;
     chunks.user = &to;
     FEDGE_TRY(check_changes(update, err));
-    if (v) /* values that are not sent are 0 */ {
+    if (v) { /* values that are not sent are 0 */
         memset(v, 0, update->plan->sent.schema.num_elements * sizeof(*v));
     }
     FEDGE_TRY(fedge_accumulator_begin(accumulator, weight, err));
     const fedge_status status = fedge_update_run(&chunks, made, err);
-    assert(status != FEDGE_NOT_FINITE); /* else there are sums that cannot be taken back */
+    assert(status != FEDGE_NOT_FINITE); /* it would leave sums half added */
     return status;
 }

@@ -1,8 +1,5 @@
-/* What becomes of a client's training: its change is added to the sums of the global model, as if
- * it had been encoded, sent and decoded, and the strategy's hooks are run.
- *
- * One is made for each thread, with all the memory that it takes.
- */
+/* Adds a client's update to the sums of the global model, as if it had been encoded, sent and
+ * decoded, and runs the strategy's hooks. Each thread has one, with all its memory. */
 #ifndef FEDGE_AGGREGATOR_SIMULATE_COHORT_CLIENT_UPDATE_H
 #define FEDGE_AGGREGATOR_SIMULATE_COHORT_CLIENT_UPDATE_H
 
@@ -19,51 +16,46 @@
 typedef struct fedge_client_update {
     const fedge_sim_backend_config *config;
     uint32_t lane;      /* of the global model's accumulator */
-    float *values;      /* as trained, then what travels of it; NULL: it is accumulated where the
-                           trained values lie */
-    int32_t *v;         /* where clients keep something, or the strategy collects: the update
-                           in fixed point */
+    float *values;      /* as trained, then the changes to send; NULL: the trained values
+                           themselves are changed and accumulated */
+    int32_t *v;         /* the update in fixed point, where clients have states or the strategy
+                           collects */
     const float *start; /* the model that training began with */
-    fedge_deflater *deflater; /* NULL when updates are not deflated, as what follows */
+    fedge_deflater *deflater; /* NULL, as the two below, when updates are not deflated */
     uint8_t *bytes, *packed;
     fedge_hooks_state hooks; /* when the plan has hooks */
     uint64_t total;          /* bytes of all of it, with the lane's sums */
 } fedge_client_update;
 
-/* Bytes that _init takes, and the sums of its lane. [apart]: the trained values do not lie as
- * floats in one piece of memory of the trainer's; with hooks they are apart in any case. */
+/* Bytes that _init takes, with the sums of its lane. [apart]: the trainer's values are not one
+ * array of floats, so a copy is made; hooks always need it. */
 uint64_t fedge_client_update_size(const fedge_job *job, bool apart);
 
-/* [config] outlives it. FEDGE_NO_MEMORY; _fini is to be called also then. */
+/* [config] must outlive it. FEDGE_NO_MEMORY; call _fini also then. */
 FEDGE_MUST_USE fedge_status fedge_client_update_init(fedge_client_update *update,
                                                      const fedge_sim_backend_config *config,
                                                      uint32_t lane, bool apart, fedge_error *err);
 void fedge_client_update_fini(fedge_client_update *update); /* one that is all 0 is fine */
 
-/* Before [client] trains. *correction: what is added to its gradients, in schema order,
- * until the next call; NULL: nothing is. FEDGE_NO_MEMORY: for what it keeps. */
+/* Called before [client] trains. *correction is added to its gradients, in schema order, and is
+ * valid until the next call; NULL: none. FEDGE_NO_MEMORY: for its state. */
 FEDGE_MUST_USE fedge_status fedge_client_update_begin(fedge_client_update *update, uint32_t client,
                                                       const float **correction, fedge_error *err);
 
-/* Adds what became of the model in this round, and sets facts, bytes_up and clamped of [task],
- * whose result is there.
- * parameters and buffers: the trained values, which are taken back to the global model's as far as
- * they travel; with update->values they are there already. rate: of training. */
+/* Adds the update of a client that has trained, and sets facts, bytes_up and clamped of [task],
+ * whose result is set. parameters and buffers: the trained values, whose sent part becomes the
+ * global model's again; with update->values they are ignored. rate: the learning rate. */
 FEDGE_MUST_USE fedge_status fedge_client_update_add(fedge_client_update *update,
                                                     fedge_sim_backend_task *task, uint32_t round,
                                                     const int8_t *bounds_log2, double rate,
                                                     float *parameters, float *buffers,
                                                     fedge_error *err);
 
-/* Encoding and accumulating: what training made of a client's model is added to the sums of an
- * accumulator, piece by piece as it is encoded (edge/plan/update.h). Encoding an update, decoding
- * it and adding it gives the same sums, bit for bit, and the same size.
- */
-
-/* Adds to a lane of [accumulator]; [update] without its give. v: NULL, or the update in fixed point
- * is left here (plan->sent.schema.num_elements). Nothing is added when it fails with
- * FEDGE_NOT_FINITE, for a change that is no number, with its tensor, or as fedge_accumulator_begin
- * does. What is not given as changes is finite. Takes no memory. */
+/* Adds [update] (without its callback give) to a lane of [accumulator], chunk by chunk as it is
+ * encoded (edge/plan/update.h): the same sums, bit for bit, and the same size as encoding, decoding
+ * and adding it. v: NULL, or filled with the update in fixed point
+ * (plan->sent.schema.num_elements). Adds nothing on a failure: FEDGE_NOT_FINITE names the tensor of
+ * a change that is no number; else as fedge_accumulator_begin. Takes no memory. */
 FEDGE_MUST_USE fedge_status fedge_accumulate_update(const fedge_update *update,
                                                     fedge_accumulator *accumulator, uint32_t lane,
                                                     uint32_t weight, int32_t *v,

@@ -71,10 +71,8 @@ fedge_status fedge_evaluate_sets(fedge_sim_backend *backend, fedge_evaluation_se
     return status;
 }
 
-/* --- how well each class is recognised ----------------------------------------------------------
+/* ---- classes -------------------------- -------------------------------------------------------
  */
-
-/* ---- counting -------------------------------------------------------------------------------- */
 
 void fedge_classify(const fedge_model_spec *spec, const float *outputs, uint32_t batch,
                     int32_t *predicted)
@@ -85,8 +83,6 @@ void fedge_classify(const fedge_model_spec *spec, const float *outputs, uint32_t
         uint32_t best = 0;
         for (uint32_t c = 1; c < num; c++)
             best = row[c] > row[best] ? c : best;
-        /* One output is a logit: above 0 its probability is above 1/2. Of equal outputs the first
-         * counts. */
         predicted[b] = num == 1 ? row[0] > 0.0f : (int32_t)best;
     }
 }
@@ -168,8 +164,6 @@ void fedge_classification_fini(fedge_classification *classification)
     *classification = (fedge_classification){0};
 }
 
-/* ---- writing --------------------------------------------------------------------------------- */
-
 static bool add_counts(cJSON *json, const char *key, const uint64_t *counts, uint32_t num)
 {
     cJSON *list = key ? cJSON_AddArrayToObject(json, key) : cJSON_CreateArray();
@@ -222,8 +216,7 @@ bool fedge_classification_add(cJSON *json, const fedge_classification *classific
            add_classes(json, classification) && add_matrix(json, classification);
 }
 
-/* --- accuracy of each client --------------------------------------------------------------------
- */
+/* ---- accuracy of each client ----------------------------------------------------------------- */
 
 static double mean_of(const double *values, uint32_t count)
 {

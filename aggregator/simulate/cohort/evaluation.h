@@ -1,4 +1,4 @@
-/* The global model on sets of examples, all threads together. */
+/* Evaluates the global model on sets of examples, with all threads. */
 #ifndef FEDGE_AGGREGATOR_SIMULATE_COHORT_EVALUATION_H
 #define FEDGE_AGGREGATOR_SIMULATE_COHORT_EVALUATION_H
 
@@ -13,33 +13,32 @@
 #include "edge/data/dataset.h"
 #include "edge/train/model.h"
 
-#define FEDGE_EVALUATION_PORTION 500u /* examples in one piece of work */
+#define FEDGE_EVALUATION_PORTION 500u /* examples of one task */
 
-/* A set and what came of it. Plain data. */
+/* A set and its result. Plain data. */
 typedef struct fedge_evaluation_set {
     fedge_view view;    /* indices are not NULL; count ≥ 1 */
     int32_t *predicted; /* (view.count): the class of each (fedge_classify); NULL: not wanted */
-    bool personal;      /* by the model that [client] has for itself, where the plan is personal */
+    bool personal;      /* use [client]'s personal model, where the plan is personal */
     uint32_t client;
     uint64_t correct;
     double loss;     /* mean; NaN when the model has diverged */
-    double accuracy; /* share that is right; 0 when the model has diverged; says nothing without
-                      * fedge_has_accuracy */
+    double accuracy; /* 0 when the model has diverged; meaningless without fedge_has_accuracy */
 } fedge_evaluation_set;
 
 /* Evaluates the backend's global model on each of [sets]; the results depend on model and sets
- * alone. With [may_stop] FEDGE_CANCELLED when the backend's cancel says so, and then nothing is
- * known of the sets. FEDGE_NO_MEMORY; what reading examples gives. */
+ * alone. With [may_stop] FEDGE_CANCELLED when the backend's cancel says so; then the results are
+ * unset. FEDGE_NO_MEMORY; errors of reading examples. */
 FEDGE_MUST_USE fedge_status fedge_evaluate_sets(fedge_sim_backend *backend,
                                                 fedge_evaluation_set *sets, uint32_t num_sets,
                                                 bool may_stop, fedge_error *err);
 
-/* Which classes a model tells apart, and which it takes for which.
+/* Results of a classification by class.
  *
- * Of class c, with the examples whose label is c (support) and those that are taken for c
- * (predicted): precision = right / predicted, recall = right / support, F1 = 2 · right / (support +
- * predicted), each 0 where its denominator is 0. The macro means go over the classes that occur as
- * label or prediction, as scikit-learn's f1_score(average="macro", zero_division=0) has it.
+ * Of class c, with the examples whose label is c (support) and those predicted as c (predicted):
+ * precision = right / predicted, recall = right / support, F1 = 2 · right / (support + predicted),
+ * each 0 where its denominator is 0. The macro means go over the classes that occur as label or
+ * prediction, as scikit-learn's f1_score(average="macro", zero_division=0) has it.
  */
 
 #define FEDGE_CONFUSION_MAX_CLASSES 128u /* of more there is no matrix */
@@ -52,7 +51,7 @@ FEDGE_MUST_USE fedge_status fedge_evaluate_sets(fedge_sim_backend *backend,
 void fedge_classify(const fedge_model_spec *spec, const float *outputs, uint32_t batch,
                     int32_t *predicted);
 
-/* Plain data but for the arrays; all 0: nothing is known. */
+/* Owns its arrays; all 0: unknown. */
 typedef struct fedge_classification {
     uint32_t num_classes;
     uint64_t *support, *predicted, *right; /* (num_classes) */
@@ -61,8 +60,8 @@ typedef struct fedge_classification {
     double macro_precision, macro_recall, macro_f1;
 } fedge_classification;
 
-/* Counts over examples: labels[indices[i]] and what it was taken for, predicted[i], i below
- * [count], all below [num_classes]. FEDGE_NO_MEMORY, and then [to] is all 0. */
+/* Compares labels[indices[i]] with predicted[i] for i below [count]; all are below [num_classes].
+ * FEDGE_NO_MEMORY: [to] is all 0. */
 FEDGE_MUST_USE fedge_status fedge_classification_init(fedge_classification *to,
                                                       uint32_t num_classes, const int32_t *labels,
                                                       const uint32_t *indices,
@@ -71,17 +70,17 @@ FEDGE_MUST_USE fedge_status fedge_classification_init(fedge_classification *to,
 void fedge_classification_fini(fedge_classification *classification); /* all 0 is fine */
 
 /* Adds macro_f1, macro_precision, macro_recall, per_class (arrays over classes; null for a class
- * that occurs nowhere) and confusion_matrix. What is not known, or over a limit, is null. False
- * without memory. */
+ * that occurs nowhere) and confusion_matrix. Unknown values, and those over a limit, are
+ * null. False: no memory. */
 bool fedge_classification_add(cJSON *json, const fedge_classification *classification);
 
 /* How evenly a model serves its clients: the distribution of accuracy over them. */
 
-/* Each client counts once, but in the weighted mean. Plain data; all 0: nothing is known. */
+/* Each client counts once, except in the weighted mean. Plain data; all 0: unknown. */
 typedef struct fedge_client_accuracies {
-    uint32_t num_clients;  /* that were evaluated */
-    uint32_t num_eligible; /* that have such examples; more: the others are a random choice */
-    bool held_out; /* on the examples that a client holds out; else on those it trains with */
+    uint32_t num_clients;  /* evaluated */
+    uint32_t num_eligible; /* with such examples; if more, those evaluated are a random sample */
+    bool held_out;         /* on held-out examples; else on the training examples */
     uint64_t num_examples;
     double mean, weighted_mean;     /* weighted by examples: the accuracy over all of them */
     double deviation;               /* over the clients, divided by their number, as the variance
@@ -96,7 +95,7 @@ void fedge_client_accuracies_measure(fedge_client_accuracies *to, const uint64_t
                                      const uint32_t *examples, uint32_t num_clients,
                                      double *scratch);
 
-/* Adds "per_client_accuracy", null when nothing is known. False without memory. */
+/* Adds "per_client_accuracy", null when unknown. False: no memory. */
 bool fedge_client_accuracies_add(cJSON *json, const fedge_client_accuracies *accuracies);
 
 #endif

@@ -16,9 +16,9 @@
 
 #define MB 1000000u
 #define MAX_PARTS 5
-#define MACHINE_CLIENT 16u             /* bytes of the round machine, and for joining, a client */
-#define MACHINE_TASK 128u              /* and a task, which has a place in the virtual clock too */
-#define THREAD_ROOM ((uint64_t)192000) /* what of a thread is nobody's: stack and allocator */
+#define MACHINE_CLIENT 16u              /* bytes of a client: in the round machine, and to join */
+#define MACHINE_TASK 128u               /* bytes of a task: there, and in the virtual clock */
+#define THREAD_BYTES ((uint64_t)192000) /* of a thread: stack and allocator */
 
 /* ---- counting -------------------------------------------------------------------------------- */
 
@@ -28,7 +28,7 @@ uint64_t fedge_memory_left(void)
     return usable == 0 ? UINT64_MAX : usable > present ? usable - present : 1;
 }
 
-/* The updates that are kept, and what a step takes to go through them. */
+/* The collected updates, and the tiles through which a step reads them. */
 static uint64_t robust_bytes(const fedge_memory_demand *demand)
 {
     const fedge_job *job = demand->job;
@@ -41,9 +41,8 @@ static uint64_t robust_bytes(const fedge_memory_demand *demand)
     return (kept < most ? kept : most) + (step < most ? step : most);
 }
 
-/* The values of the global model, what the strategy keeps, and its file:
- * of every round's model, whose hash is taken, or else of the last. A checkpoint has the strategy's
- * state and what one client keeps once more. */
+/* The global model's values, its file (of every round, for its hash, or of the last) and the
+ * strategy's state. A checkpoint takes the state and one client's state a second time. */
 static fedge_status count_model(fedge_memory *memory, const fedge_memory_demand *demand,
                                 fedge_error *err)
 {
@@ -64,7 +63,6 @@ static fedge_status count_model(fedge_memory *memory, const fedge_memory_demand 
                          : 0;
     if (strategy->collects)
         memory->model += robust_bytes(demand);
-    /* Beside the state its bytes in a checkpoint, and what clients keep, one after another. */
     const uint64_t state = (uint64_t)delta->schema.num_elements *
                                fedge_strategy_state_per_value(strategy, demand->job) +
                            fedge_downlink_state_size(plan);
@@ -101,7 +99,7 @@ fedge_status fedge_memory_count(fedge_memory *memory, const fedge_memory_demand 
 {
     *memory =
         (fedge_memory){.present = fedge_os_resident_bytes(), .num_threads = demand->num_threads};
-    memory->threads = (demand->thread_bytes + THREAD_ROOM) * demand->num_threads;
+    memory->threads = (demand->thread_bytes + THREAD_BYTES) * demand->num_threads;
     count_clients(memory, demand);
     return count_model(memory, demand, err);
 }
@@ -111,23 +109,23 @@ static uint64_t sum(uint64_t a, uint64_t b)
     return b > UINT64_MAX - a ? UINT64_MAX : a + b;
 }
 
-/* Half, since pages of the file want memory too. */
+/* Half of what is left, since cached pages of the file take memory too. */
 uint64_t fedge_memory_state_budget(const fedge_memory *memory, uint64_t usable)
 {
-    const uint64_t rest =
+    const uint64_t others =
         sum(sum(memory->present, memory->model), sum(memory->threads, memory->tasks));
-    const uint64_t left = usable > rest ? usable - rest : 0;
+    const uint64_t left = usable > others ? usable - others : 0;
     if (usable == 0 || memory->states <= left)
         return 0;
     return left > 1 ? left / 2 : 1;
 }
 
-/* ---- telling --------------------------------------------------------------------------------- */
+/* ---- checking -------------------------------------------------------------------------------- */
 
 typedef struct part {
     uint64_t bytes;
-    const char *name;   /* behind "12 MB " */
-    const char *advice; /* behind "use " */
+    const char *name;   /* follows "12 MB " */
+    const char *advice; /* follows "use " */
 } part;
 
 static int by_bytes(const void *a, const void *b)
@@ -141,7 +139,7 @@ static uint64_t rounded(uint64_t bytes)
     return bytes / MB + (bytes % MB >= MB / 2);
 }
 
-/* Appends to a text of [room] bytes, as far as it has any. */
+/* Appends to a text in [size] bytes, cut at their end. */
 static void append(char *text, size_t size, const char *more)
 {
     const size_t used = strlen(text);

@@ -10,8 +10,8 @@
 #include "edge/data/formats/file_list.h"
 #include "edge/data/partitions/partition.h"
 
-#define MAX_NAMES ((size_t)1 << 30) /* bytes that a rank says of its files */
-#define MAX_PATHS FEDGE_OS_MAX_PATH /* of a line */
+#define MAX_NAMES ((size_t)1 << 30) /* bytes of a rank's list of files */
+#define MAX_PATHS FEDGE_OS_MAX_PATH /* bytes of a line */
 #define MAX_RANKS_LISTED 4u         /* in a message */
 #define MAX_RANKS_TEXT 320u
 
@@ -23,7 +23,7 @@ static fedge_status no_memory(fedge_error *err)
 /* ---- the files of this rank ------------------------------------------------------------------ */
 
 typedef struct local_files {
-    fedge_buffer said;           /* the host, then of each file: its line, its name; with NULs */
+    fedge_buffer said;           /* the host with its NUL, then each listed_file and its name */
     fedge_buffer values, labels; /* paths, a line each */
 } local_files;
 
@@ -33,7 +33,7 @@ static const char *name_of(const char *path)
     return slash ? slash + 1 : path;
 }
 
-/* The first line; returns where the next begins. */
+/* Copies the first line; returns the start of the next. */
 static const char *line_of(const char *lines, char line[MAX_PATHS])
 {
     const size_t length = strcspn(lines, "\n");
@@ -41,7 +41,7 @@ static const char *line_of(const char *lines, char line[MAX_PATHS])
     return lines + length + (lines[length] == '\n');
 }
 
-/* What one line names; nothing where it is not there. */
+/* The files that a line names; none where it does not exist. */
 static fedge_status list_line(const char *line, fedge_file_list *list, fedge_error *err)
 {
     const fedge_status status = fedge_file_list_open(list, line, err);
@@ -54,10 +54,10 @@ static fedge_status add_path(fedge_buffer *to, const char *path, fedge_error *er
     return fedge_buffer_append(to, "\n", 1, err);
 }
 
-/* Of what a rank says: a file, then its name with its NUL. */
+/* A file in a rank's list; its name follows, with its NUL. */
 typedef struct listed_file {
     uint32_t line;
-    bool alone; /* the line names it, and no folder or pattern */
+    bool alone; /* the line names the file itself, not a folder or pattern */
 } listed_file;
 
 static fedge_status add_file(local_files *local, const listed_file *file, const char *values,
@@ -71,7 +71,7 @@ static fedge_status add_file(local_files *local, const listed_file *file, const 
     return fedge_buffer_append(&local->said, name, strlen(name) + 1, err);
 }
 
-/* A line of values with its line of labels, if there are any. */
+/* Lists the files of a line of values, with its line of labels ("": none). */
 static fedge_status list_pair(local_files *local, uint32_t line, const char *values_line,
                               const char *labels_line, fedge_error *err)
 {
@@ -87,7 +87,7 @@ static fedge_status list_pair(local_files *local, uint32_t line, const char *val
     }
     for (uint32_t i = 0; i < values.count && status == FEDGE_OK; i++) {
         listed_file file;
-        memset(&file, 0, sizeof(file)); /* between its members, too: it is sent */
+        memset(&file, 0, sizeof(file)); /* its padding too, since it is sent */
         file.line = line;
         file.alone = strcmp(values.paths[i], values_line) == 0;
         status =
@@ -131,14 +131,14 @@ static fedge_status list_local(local_files *local, const fedge_collective *colle
     return FEDGE_OK;
 }
 
-/* ---- the files of all ------------------------------------------------------------------------ */
+/* ---- all ranks' files ------------------------------------------------------------------------ */
 
 /* A file that a rank has. */
 typedef struct known_file {
     uint32_t line, rank;
-    uint32_t client;  /* whose file it is */
-    bool alone;       /* as listed_file has it */
-    const char *name; /* in what all said */
+    uint32_t client;  /* the owner */
+    bool alone;       /* listed_file.alone */
+    const char *name; /* in the gathered lists */
 } known_file;
 
 typedef struct known_files {
@@ -189,7 +189,7 @@ static fedge_status read_all(known_files *all, const fedge_collective_said *said
     return FEDGE_OK;
 }
 
-/* "rank 0 on a has 3, rank 1 on b has 4": of the first ranks. */
+/* Writes "rank 0 on a has 3, rank 1 on b has 4" of the first ranks. */
 static void list_ranks(const known_files *all, uint32_t num_ranks, char text[MAX_RANKS_TEXT])
 {
     const uint32_t listed = num_ranks < MAX_RANKS_LISTED ? num_ranks : MAX_RANKS_LISTED;
@@ -206,9 +206,10 @@ static void list_ranks(const known_files *all, uint32_t num_ranks, char text[MAX
     (void)snprintf(text + length, MAX_RANKS_TEXT - length, "%s", listed < num_ranks ? ", …" : "");
 }
 
-/* ---- what is refused ------------------------------------------------------------------------- */
+/* ---- refusals -------------------------------------------------------------------------------- */
 
-/* Every line has a file somewhere, and one that names a file has the same everywhere. */
+/* Each line must have a file on some rank, and a line that names a file must name the same on all.
+ */
 static fedge_status check_lines(const known_files *all, const char *lines, uint32_t num_ranks,
                                 fedge_error *err)
 {
@@ -239,14 +240,14 @@ static fedge_status check_lines(const known_files *all, const char *lines, uint3
     return FEDGE_OK;
 }
 
-/* ---- who has what ---------------------------------------------------------------------------- */
+/* ---- holders --------------------------------------------------------------------------------- */
 
 static size_t stride_of(uint32_t num_ranks)
 {
     return (num_ranks + 7u) / 8u;
 }
 
-/* Clients whom one rank alone has first, so that the others can even out. */
+/* Deals each client a home rank. */
 static fedge_status choose_homes(fedge_placement *self, fedge_error *err)
 {
     fedge_placement_work *work = calloc(self->num_clients, sizeof(*work));
@@ -262,8 +263,8 @@ static fedge_status choose_homes(fedge_placement *self, fedge_error *err)
     return done ? FEDGE_OK : no_memory(err);
 }
 
-static fedge_status place(fedge_placement *self, const known_files *all, uint32_t this_rank,
-                          fedge_error *err)
+static fedge_status set_holders(fedge_placement *self, const known_files *all, uint32_t this_rank,
+                                fedge_error *err)
 {
     const size_t stride = stride_of(self->num_ranks);
     self->holders = calloc((size_t)self->num_clients + 1, stride);
@@ -295,7 +296,7 @@ static fedge_status place_all(fedge_placement *placement, const fedge_collective
     if (all->count == (size_t)fresh.num_clients * fresh.num_ranks)
         return FEDGE_OK;
     *placement = fresh;
-    return place(placement, all, collective->rank, err);
+    return set_holders(placement, all, collective->rank, err);
 }
 
 fedge_status fedge_placement_find(fedge_placement *placement, const fedge_collective *collective,
@@ -401,7 +402,7 @@ static bool can_do(const fedge_placement *self, uint32_t num_ranks, uint32_t ran
            fedge_placement_has(self, rank, work->client);
 }
 
-/* Of those that can, the one with the least; *choice: were there several? */
+/* The least loaded of the ranks that can do [work]; *choice: are there several? */
 static uint32_t choose(const fedge_placement *self, uint32_t num_ranks,
                        const fedge_placement_work *work, const uint64_t *loads, bool *choice)
 {

@@ -9,10 +9,10 @@
 #include "aggregator/simulate/cohort/trainer_cuda_internal.h"
 #include "edge/core/os.h"
 
-/* ---- what it can do -------------------------------------------------------------------------- */
+/* ---- abilities ------------------------------------------------------------------------------- */
 
-/* Has each GPU the job's precision, and room for at least one client? Runs that share GPUs see what
- * the others have left, and are told when they join them. */
+/* Checks that each GPU has the job's precision and memory for a client. Runs that share GPUs learn
+ * it when they join, since memory then depends on the others. */
 static fedge_status check_gpus(const fedge_sim_backend_config *config, fedge_error *err)
 {
     uint32_t num_gpus = 0;
@@ -34,27 +34,17 @@ static fedge_status check(const fedge_sim_backend_config *config, fedge_error *e
     const fedge_cohort_config cohort = fedge_trainer_cuda_cohort_of(config, 1, 1, &has);
     if (fedge_plan_evaluation_options(plan, &evaluated))
         return fedge_fail(err, FEDGE_UNSUPPORTED, "GPUs cannot evaluate in int8: use --engine cpu");
-    if (fedge_plan_measures(plan)) {
-        return fedge_fail(
-            err, FEDGE_UNSUPPORTED,
-            "%s needs the loss before training, which GPUs do not compute: use --engine cpu",
-            config->job->strategy);
-    }
-    if (config->job->rounds.buffer_size > 0) {
-        return fedge_fail(err, FEDGE_UNSUPPORTED,
-                          "%s trains from several models at a time: GPUs do not: take --engine cpu",
-                          config->job->strategy);
-    }
-    if (fedge_plan_chooses(plan)) {
-        return fedge_fail(err, FEDGE_UNSUPPORTED,
-                          "%s has clients choose among models: GPUs do not: take --engine cpu",
-                          config->job->strategy);
-    }
-    if (fedge_plan_is_personal(plan)) {
-        return fedge_fail(
-            err, FEDGE_UNSUPPORTED,
-            "%s keeps a part of the model on clients, which GPUs cannot train: use --engine cpu",
-            config->job->strategy);
+    const char *lacks =
+        fedge_plan_measures(plan) ? "needs the loss before training, which GPUs do not compute: use"
+        : config->job->rounds.buffer_size > 0
+            ? "trains from several models at a time: GPUs do not: take"
+        : fedge_plan_chooses(plan) ? "has clients choose among models: GPUs do not: take"
+        : fedge_plan_is_personal(plan)
+            ? "keeps a part of the model on clients, which GPUs cannot train: use"
+            : NULL;
+    if (lacks) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED, "%s %s --engine cpu", config->job->strategy,
+                          lacks);
     }
     FEDGE_TRY(fedge_cohort_check(&cohort, err));
     return check_gpus(config, err);
@@ -84,7 +74,7 @@ static fedge_status size(const fedge_sim_backend_config *config, uint64_t *bytes
 
 /* ---- rounds ---------------------------------------------------------------------------------- */
 
-/* Fills a task's part of the work; false when it cannot be done. */
+/* Prepares a job; false: its task has failed. */
 static bool begin_task(trainer_cuda *self, trainer_cuda_job *at)
 {
     const fedge_client_data *data = self->config.client_data;
@@ -151,7 +141,7 @@ static void run(void *state, uint32_t round, const int8_t *bounds_log2,
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-static void tell(const trainer_cuda *self, const trainer_cuda_gpu *at)
+static void log_gpu(const trainer_cuda *self, const trainer_cuda_gpu *at)
 {
     const fedge_sim_backend_config *config = &self->config;
     const fedge_cohort_memory *memory = &at->memory;
@@ -172,8 +162,8 @@ static fedge_status no_memory(fedge_error *err)
     return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for GPUs' trainer");
 }
 
-/* What the run has of its own for each GPU. */
-static fedge_status open_own(trainer_cuda *self, uint32_t index, fedge_error *err)
+/* Makes what this run has for itself on each GPU. */
+static fedge_status open_buffers(trainer_cuda *self, uint32_t index, fedge_error *err)
 {
     const fedge_sim_backend_config *config = &self->config;
     fedge_client_update *update = &self->updates[index];
@@ -195,7 +185,7 @@ static fedge_status open_all(trainer_cuda *self, fedge_error *err)
     if (!self->updates || !self->chunks)
         return no_memory(err);
     for (uint32_t i = 0; i < self->team->num_gpus; i++)
-        FEDGE_TRY(open_own(self, i, err));
+        FEDGE_TRY(open_buffers(self, i, err));
     return FEDGE_OK;
 }
 
@@ -217,7 +207,7 @@ static void close_backend(void *state)
     free(self);
 }
 
-/* Do the sums of all GPUs lie where these train? */
+/* Are the accumulator's sums on the GPUs that train? */
 static bool can_accumulate(trainer_cuda *self)
 {
     fedge_error why;
@@ -243,7 +233,7 @@ static fedge_status open_backend(const fedge_sim_backend_config *config, void **
     fresh->accumulates = can_accumulate(fresh);
     fresh->update_bytes = fedge_plan_layout(fresh->plan).size;
     for (uint32_t i = 0; i < fresh->team->num_gpus; i++)
-        tell(fresh, &fresh->team->gpus[i]);
+        log_gpu(fresh, &fresh->team->gpus[i]);
     *state = fresh;
     return FEDGE_OK;
 }
@@ -259,7 +249,7 @@ static void describe(const void *state, char *text, size_t size)
     const trainer_cuda *self = state;
     const fedge_sim_backend_config *config = &self->config;
     const uint32_t asked = fedge_trainer_cuda_clients_asked(config);
-    const uint32_t gpus = self->team->num_gpus, share = (asked + gpus - 1) / gpus;
+    const uint32_t gpus = self->team->num_gpus, each = (asked + gpus - 1) / gpus;
     size_t used = 0;
     for (uint32_t i = 0; i < gpus && used + 1 < size; i++) {
         const trainer_cuda_gpu *at = &self->team->gpus[i];
@@ -269,7 +259,7 @@ static void describe(const void *state, char *text, size_t size)
             "%sGPU %u: %u clients at once, %u waves for %u a round; %zu bytes: %zu each, %zu "
             "shared; updates %s",
             i > 0 ? "\n" : "", (unsigned)fedge_trainer_cuda_number(config, i), (unsigned)slots,
-            (unsigned)((share + slots - 1) / slots), (unsigned)share,
+            (unsigned)((each + slots - 1) / slots), (unsigned)each,
             at->memory.slots + at->memory.shared, at->memory.slot, at->memory.shared,
             self->accumulates ? "stay on the GPU" : "come to the host");
         used += length > 0 ? (size_t)length : 0;

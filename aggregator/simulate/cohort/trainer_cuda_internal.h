@@ -1,7 +1,7 @@
-/* The insides of the backend "cuda"; nobody else includes it.
+/* Internals of the backend "cuda".
  *
- * A team is GPUs with cohorts on them, and the runs whose clients are trained there: one, or those
- * of a sweep that go side by side. Their models are the members of each cohort's work. */
+ * A team is the GPUs with their cohorts and the runs whose clients are trained there: one run, or
+ * the runs of a sweep side by side. Their models are the members of each cohort's work. */
 #ifndef FEDGE_AGGREGATOR_SIMULATE_COHORT_TRAINER_CUDA_INTERNAL_H
 #define FEDGE_AGGREGATOR_SIMULATE_COHORT_TRAINER_CUDA_INTERNAL_H
 
@@ -16,7 +16,7 @@
 typedef struct trainer_cuda trainer_cuda;
 typedef struct trainer_cuda_team trainer_cuda_team;
 
-/* What a cohort's configuration points to. */
+/* Storage to which a cohort's configuration points. */
 typedef struct trainer_cuda_needs {
     fedge_model_options options;
     fedge_augmented augmented;
@@ -28,21 +28,21 @@ typedef struct trainer_cuda_gpu {
     fedge_cohort *cohort;
     fedge_cohort_memory memory;
     uint32_t index;
-    uint64_t last_ns; /* when it was last done with a task */
+    uint64_t last_ns; /* when its last task ended */
     fedge_status status;
     fedge_error error;
 } trainer_cuda_gpu;
 
 /* A task, and its client's work on a GPU. */
 typedef struct trainer_cuda_job {
-    fedge_cohort_task cohort; /* first: what the cohort hands back */
+    fedge_cohort_task cohort; /* must be first: the cohort returns it */
     fedge_sim_backend_task *task;
     trainer_cuda *backend;
     bool done;
 } trainer_cuda_job;
 
 struct trainer_cuda_team {
-    /* Of what the cohorts are made; [plan] is of the first run, as text. */
+    /* What the cohorts are made from; [plan]: the first run's, as text. */
     char *plan;
     uint32_t crc32[FEDGE_COHORT_SETS], counts[FEDGE_COHORT_SETS];
     trainer_cuda_needs has;
@@ -53,29 +53,29 @@ struct trainer_cuda_team {
     pthread_cond_t changed;
     trainer_cuda *joined[FEDGE_COHORT_MAX_MEMBERS];
     uint32_t num_joined, num_waiting;
-    bool at_work; /* for all that wait, by the last of them to come */
-    /* The work in hand. */
+    bool at_work; /* the last run to arrive works for all that wait */
+    /* The present work. */
     trainer_cuda *members[FEDGE_COHORT_MAX_MEMBERS];
     uint32_t num_members, next_member;
     bool training, lost;
 };
 
-/* One run's. */
+/* One run. */
 struct trainer_cuda {
     fedge_sim_backend_config config;
     const fedge_plan *plan;
     trainer_cuda_team *team;
     bool in_shared;               /* the team is config.share's */
     fedge_client_update *updates; /* (num_gpus) */
-    fedge_cohort_chunk **chunks;  /* (num_gpus), (num_chunks): where the sums of changes lie */
+    fedge_cohort_chunk **chunks;  /* (num_gpus), (num_chunks): the sums of changes on each GPU */
     uint64_t host_bytes;
-    bool accumulates;    /* changes are added to sums where they are trained */
+    bool accumulates;    /* GPUs add changes to the sums themselves */
     uint32_t num_chunks; /* then */
-    size_t update_bytes; /* then: of an update, as it would travel */
+    size_t update_bytes; /* then: of an update as it would be sent */
     trainer_cuda_job *jobs;
     uint32_t capacity, num_jobs, next, num_done;
-    bool waiting; /* for the others of the team, or for whoever works for all */
-    bool failed;  /* its work cannot be begun: error says why */
+    bool waiting; /* for the other runs of the team, or for the one that works for all */
+    bool failed;  /* its work cannot begin: [error] says why */
     fedge_error error;
     const int8_t *bounds_log2;
     double rate;
@@ -84,11 +84,11 @@ struct trainer_cuda {
 
 /* ---- trainer_cuda_team.c */
 
-/* Gives [self] a team: the one that is shared, where the run can be a member of it. */
+/* Gives [self] a team: the shared one where it can join, else one for itself. */
 fedge_status fedge_trainer_cuda_join(trainer_cuda *self, fedge_error *err);
 void fedge_trainer_cuda_leave(trainer_cuda *self);
 
-/* Waits until all runs of the team have jobs, which the last to come sees to for all. */
+/* Waits until all runs of the team have jobs; the last to arrive does the work of all. */
 void fedge_trainer_cuda_run_together(trainer_cuda *self);
 
 /* ---- trainer_cuda_work.c */
@@ -109,10 +109,10 @@ uint32_t fedge_trainer_cuda_count_chunks(const fedge_plan *plan);
 /* Clients of the largest cohort. */
 uint32_t fedge_trainer_cuda_clients_asked(const fedge_sim_backend_config *config);
 
-/* Where the sums lie at the bounds of this round, on each GPU. */
+/* Sets self->chunks to the sums on each GPU, with the bounds of this round. */
 fedge_status fedge_trainer_cuda_set_chunks(trainer_cuda *self, fedge_error *err);
 
-/* The jobs of all runs that wait. */
+/* Does the jobs of all waiting runs. */
 void fedge_trainer_cuda_work(trainer_cuda_team *team);
 
 #endif

@@ -1,4 +1,4 @@
-/* Teams: GPUs with their cohorts, and runs that come, work together and go. */
+/* Teams: GPUs with their cohorts, and the runs that join, work together and leave. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,8 +21,8 @@ static void free_team(void *state)
     free(team);
 }
 
-/* What runs have to have in common: the plan but for its name, seed and learning rate. *text is
- * malloc'ed. */
+/* Writes the plan without name, seed and learning rate, in which the runs of a team may differ.
+ * *text is malloc'ed. */
 static fedge_status write_plan(const fedge_plan *plan, char **text, fedge_error *err)
 {
     fedge_plan *common = malloc(sizeof(*common));
@@ -57,7 +57,7 @@ static fedge_status open_gpu(trainer_cuda_team *team, const fedge_sim_backend_co
     at->team = team;
     at->index = index;
     FEDGE_TRY(fedge_cohort_new(&cohort, &at->cohort, err));
-    cohort.most_slots = fedge_cohort_slots(at->cohort); /* what it has taken memory for */
+    cohort.most_slots = fedge_cohort_slots(at->cohort); /* those that it has memory for */
     return fedge_cohort_bytes(&cohort, &at->memory, err);
 }
 
@@ -75,7 +75,7 @@ static fedge_status open_gpus(trainer_cuda_team *team, const fedge_sim_backend_c
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for GPUs' trainer");
     for (uint32_t i = 0; i < team->num_gpus; i++)
         FEDGE_TRY(open_gpu(team, config, i, err));
-    /* Without a thread the other GPUs do its work. */
+    /* Fewer threads will do: the other GPUs do the work of one without a thread. */
     const fedge_worker_pool_config threads = {.name = "GPU's thread",
                                               .thread = "gpu",
                                               .num_workers = team->num_gpus - 1,
@@ -101,9 +101,9 @@ static fedge_status new_team(const fedge_sim_backend_config *config, uint32_t mo
     return status;
 }
 
-/* ---- coming and going ------------------------------------------------------------------------ */
+/* ---- joining and leaving--------------------------------------------------------------------- */
 
-/* Could the run be a member? */
+/* May the run join? */
 static bool is_alike(const trainer_cuda_team *team, const fedge_sim_backend_config *config)
 {
     char *plan = NULL;
@@ -135,7 +135,8 @@ static bool is_lost(trainer_cuda_team *team)
     return lost;
 }
 
-/* The caller holds shared->mutex. *team NULL: the run takes one of its own. */
+/* Finds or makes the shared team; *team NULL: the run needs one for itself. The caller holds
+ * shared->mutex. */
 static fedge_status find_shared(fedge_sim_shared *shared, const fedge_sim_backend_config *config,
                                 trainer_cuda_team **team, fedge_error *err)
 {
@@ -157,7 +158,8 @@ static fedge_status find_shared(fedge_sim_shared *shared, const fedge_sim_backen
         there = NULL;
     }
     *team = there;
-    return status == FEDGE_NO_MEMORY && most > 1 ? FEDGE_OK : status; /* one alone may fit */
+    return status == FEDGE_NO_MEMORY && most > 1 ? FEDGE_OK
+                                                 : status; /* a team of one run may fit */
 }
 
 fedge_status fedge_trainer_cuda_join(trainer_cuda *self, fedge_error *err)
@@ -181,7 +183,7 @@ fedge_status fedge_trainer_cuda_join(trainer_cuda *self, fedge_error *err)
     return status;
 }
 
-/* Who waits may have waited for this run alone. */
+/* Wakes the runs that wait: this one may be the last they waited for. */
 void fedge_trainer_cuda_leave(trainer_cuda *self)
 {
     trainer_cuda_team *team = self->team;
@@ -192,7 +194,7 @@ void fedge_trainer_cuda_leave(trainer_cuda *self)
         free_team(team);
         return;
     }
-    pthread_mutex_lock(&shared->mutex); /* nobody frees it who finds it empty */
+    pthread_mutex_lock(&shared->mutex); /* so that nobody frees the team when it is empty */
     pthread_mutex_lock(&team->mutex);
     uint32_t at = 0;
     while (team->joined[at] != self)

@@ -1,4 +1,4 @@
-/* What runs have their clients do on the GPUs of a team: jobs go out, results come back. */
+/* The work of a team: its cohorts' configuration, its runs' jobs and their results. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "aggregator/simulate/cohort/trainer_cuda_internal.h"
 #include "edge/core/os.h"
 
-#define LEAST_SLOTS 16 /* wanted: a test set comes in pieces, which are evaluated side by side */
+#define LEAST_SLOTS 16 /* chunks of a test set that are evaluated side by side */
 
 /* ---- a cohort's configuration ---------------------------------------------------------------- */
 
@@ -32,8 +32,6 @@ static int codec_of(const fedge_section *section)
                                        : -1;
 }
 
-/* Pieces of what travels; 0: not all of it is in codecs that GPUs know, or it is no plain change.
- */
 uint32_t fedge_trainer_cuda_count_chunks(const fedge_plan *plan)
 {
     uint64_t count = 0;
@@ -65,11 +63,10 @@ fedge_cohort_config fedge_trainer_cuda_cohort_of(const fedge_sim_backend_config 
 {
     const fedge_plan *plan = &config->job->plan;
     const uint32_t asked = fedge_trainer_cuda_clients_asked(config);
-    const uint32_t share = (asked * num_members + num_gpus - 1) / num_gpus;
+    const uint32_t each = (asked * num_members + num_gpus - 1) / num_gpus;
     const fedge_dataset *other =
         config->test_set != config->client_data->dataset ? config->test_set : NULL;
-    const fedge_trainer_config any = {
-        0}; /* of the augmentation, its arguments are all that counts */
+    const fedge_trainer_config any = {0}; /* only the augmentation's arguments are used */
     const fedge_examples none = {0};
     has->options = fedge_plan_model_options(plan);
     (void)fedge_plan_augment(plan, &any, &none, &has->augmented);
@@ -83,7 +80,7 @@ fedge_cohort_config fedge_trainer_cuda_cohort_of(const fedge_sim_backend_config 
         .mean = plan->data.mean,
         .std = plan->data.std,
         .augmentation = plan->data.has_augmentation ? &has->augmented.augmentation : NULL,
-        .most_slots = share > LEAST_SLOTS ? share : LEAST_SLOTS,
+        .most_slots = each > LEAST_SLOTS ? each : LEAST_SLOTS,
         .num_chunks = fedge_trainer_cuda_count_chunks(plan),
         .num_members = num_members};
 }
@@ -109,12 +106,9 @@ uint32_t fedge_trainer_cuda_number(const fedge_sim_backend_config *config, uint3
     return config->num_gpus > 0 ? config->gpus[index] : index;
 }
 
-/* ---- the work of a round ----------------------------------------------------------------------
- */
-
 /* ---- sums ------------------------------------------------------------------------------------ */
 
-/* Where the sums of a section's tensors lie on the GPU, at the bounds of this round. */
+/* Lists the sums of a section's tensors on the GPU, with the bounds of this round. */
 static fedge_status set_section_chunks(const trainer_cuda *backend, uint32_t index,
                                        const fedge_section *section,
                                        fedge_cohort_chunk **next_chunk, fedge_error *err)
@@ -151,8 +145,8 @@ fedge_status fedge_trainer_cuda_set_chunks(trainer_cuda *self, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* What a client keeps is there, and what the strategy has it do comes to pass, as its slot is about
- * to begin. */
+/* Loads the client's state and runs the strategy's hook, just before its slot begins. False: the
+ * task has failed. */
 static bool begin_update(const trainer_cuda_gpu *self, trainer_cuda_job *begun)
 {
     fedge_error err;
@@ -167,7 +161,7 @@ static bool begin_update(const trainer_cuda_gpu *self, trainer_cuda_job *begun)
     return status == FEDGE_OK;
 }
 
-/* The run's next job of the kind that is in hand; NULL: there are no more. */
+/* The run's next job of the present kind; NULL: none is left. */
 static trainer_cuda_job *next_job(const trainer_cuda_gpu *self, trainer_cuda *backend)
 {
     const bool training = self->team->training;
@@ -182,7 +176,7 @@ static trainer_cuda_job *next_job(const trainer_cuda_gpu *self, trainer_cuda *ba
     return begun;
 }
 
-/* Of the runs in turn. */
+/* Takes jobs of the runs in turn. */
 static fedge_cohort_task *next(void *user)
 {
     trainer_cuda_gpu *self = user;
@@ -208,7 +202,7 @@ static fedge_status fail_value(const trainer_cuda *self, size_t value, fedge_err
                       schema->tensors[t].name);
 }
 
-/* The loss of the last step comes before what the step makes of the parameters.
+/* The loss of the last step is computed before its change of the parameters, so these are checked.
  */
 static fedge_status check_finite(const trainer_cuda *self, const float *values, fedge_error *err)
 {
@@ -219,7 +213,7 @@ static fedge_status check_finite(const trainer_cuda *self, const float *values, 
     return FEDGE_OK;
 }
 
-/* What a change that was added on the GPU leaves to do. */
+/* Counts a change that the GPU has added. */
 static fedge_status count_update(const trainer_cuda_job *done, fedge_error *err)
 {
     const trainer_cuda *backend = done->backend;
@@ -267,14 +261,14 @@ static void take_result(void *user, fedge_cohort_task *task, float *values)
     pthread_mutex_lock(&self->team->mutex);
     const uint32_t count = ++backend->num_done;
     pthread_mutex_unlock(&self->team->mutex);
-    /* It is to be called on the run's own thread. */
+    /* on_done is for the run's own thread. */
     if (self->index == 0 && self->team->most_members == 1 && backend->config.on_done)
         backend->config.on_done(backend->config.user, count);
 }
 
-/* ---- all that wait --------------------------------------------------------------------------- */
+/* ---- all runs -------------------------------------------------------------------------------- */
 
-/* What interrupts one run of a sweep interrupts all. */
+/* Interrupting one run of a sweep interrupts all. */
 static bool cancel(void *user)
 {
     const trainer_cuda_gpu *self = user;
@@ -321,7 +315,7 @@ static void work_beside(void *user, uint32_t worker)
     work(&team->gpus[worker + 1]);
 }
 
-/* All jobs of these runs that train, or all others; the first GPU's thread is the caller's. */
+/* Does all training jobs of these runs, or all others. The caller works for the first GPU. */
 static void run_kind(trainer_cuda_team *team, trainer_cuda *const *members, uint32_t count,
                      bool training)
 {
@@ -350,7 +344,7 @@ static bool has_kind(const trainer_cuda *self, bool training)
     return has;
 }
 
-/* What a lost GPU, or memory that is not there, has left undone. */
+/* Fails the jobs that a lost GPU or a lack of memory has left undone. */
 static void fail_unfinished(trainer_cuda *self)
 {
     const trainer_cuda_team *team = self->team;
@@ -375,7 +369,7 @@ void fedge_trainer_cuda_work(trainer_cuda_team *team)
     trainer_cuda *waiting[FEDGE_COHORT_MAX_MEMBERS], *having[FEDGE_COHORT_MAX_MEMBERS];
     const uint32_t count = team->num_members;
     pthread_mutex_lock(&team->mutex);
-    team->lost = false; /* a cohort whose GPU is gone says so again */
+    team->lost = false; /* a cohort whose GPU is lost fails again */
     pthread_mutex_unlock(&team->mutex);
     for (uint32_t i = 0; i < team->num_gpus; i++)
         team->gpus[i].status = FEDGE_OK;

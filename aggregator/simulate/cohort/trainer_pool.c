@@ -16,63 +16,62 @@
 
 #define ALIGNMENT 64 /* of a model's block and the trainer's scratch */
 
-/* How long a thread that waits looks at most whether it must, before it sleeps: about as long as
- * being woken takes. With more threads than CPUs it would keep others from work. */
+/* Spin this long before sleeping: about one wake-up. With more threads than CPUs spinning would
+ * keep others from work. */
 #define SPIN_NS 100000
 
 typedef struct trainer_pool trainer_pool;
 
-/* What one thread works with. */
+/* One thread. */
 typedef struct worker {
     trainer_pool *pool;
     uint32_t lane;                  /* of the global model's accumulator */
-    fedge_model *model, *evaluator; /* the same, but where evaluation has one of its own */
-    fedge_model *tester;            /* as the server's own evaluation has it */
+    fedge_model *model, *evaluator; /* the same, unless evaluation has its own */
+    fedge_model *tester;            /* with the batch size of the server's evaluation */
     void *block, *evaluator_block, *tester_block, *scratch;
     size_t scratch_size;
     fedge_client_update update;
-    uint_fast32_t ready_for; /* the call in which the model is as the global one already */
-    uint64_t total;          /* bytes of all of it */
+    uint_fast32_t ready_for; /* in this call of run the model already equals the global one */
+    uint64_t total;          /* bytes of all */
 } worker;
 
 struct trainer_pool {
     fedge_sim_backend_config config;
     const fedge_plan *plan;
-    /* The work in hand. */
+    /* The present call of run. */
     uint32_t round;
     const int8_t *bounds_log2;
     fedge_sim_backend_task *tasks;
     uint32_t num_tasks;
     atomic_uint_fast32_t next, num_done;
-    uint_fast32_t num_calls;    /* of run */
+    uint_fast32_t num_calls;
     fedge_worker_pool *threads; /* besides the caller's */
     worker workers[];
 };
 
 /* ---- one task -------------------------------------------------------------------------------- */
 
-/* Sums what has become of the model. */
+/* Adds the trained model's update to the sums. */
 static fedge_status add_update(worker *self, fedge_sim_backend_task *task, double rate,
                                fedge_error *err)
 {
     const trainer_pool *pool = self->pool;
     const fedge_plan *plan = pool->plan;
     float *values = self->update.values;
-    if (values && !fedge_plan_is_personal(plan)) { /* whose training has put them there */
+    if (values && !fedge_plan_is_personal(plan)) { /* else training has put them there */
         memcpy(values, self->update.start, plan->schema.num_elements * sizeof(*values));
         fedge_model_get_trained(self->model, values);
     }
     FEDGE_TRY(fedge_client_update_add(&self->update, task, pool->round, pool->bounds_log2, rate,
                                       fedge_model_values(self->model),
                                       fedge_model_buffers(self->model), err));
-    /* Adding leaves the model as the global one where all of it was sent: the next client of this
-     * call need not have it set again. */
+    /* Adding makes the model equal the global one again where all of it was sent. */
     const bool whole = plan->sent.schema.num_elements == plan->schema.num_elements;
     self->ready_for = whole && !values && !task->start ? pool->num_calls : 0;
     return FEDGE_OK;
 }
 
-/* What the client keeps is there, and what the strategy has it do first is done. */
+/* Loads the client's state and runs the strategy's first hook. */
 static fedge_status begin_update(worker *self, uint32_t client, fedge_error *err)
 {
     const float *correction = NULL;
@@ -84,18 +83,17 @@ static fedge_status begin_update(worker *self, uint32_t client, fedge_error *err
     return FEDGE_OK;
 }
 
-/* The model as [start] or the global one, from where training starts. */
+/* Sets the model to [start], or NULL: to the global one. */
 static void prepare(worker *self, const float *start)
 {
     if (start)
         fedge_model_set_state(self->model, start);
     else if (self->ready_for != self->pool->num_calls)
         fedge_model_set_state(self->model, self->pool->config.global->values);
-    /* Training moves it, whatever comes of that. */
     self->ready_for = 0;
 }
 
-/* The loss that training starts from. */
+/* Measures the loss before training. */
 static fedge_status measure(worker *self, fedge_sim_backend_task *task,
                             const fedge_examples *examples, fedge_error *err)
 {
@@ -109,8 +107,8 @@ static fedge_status measure(worker *self, fedge_sim_backend_task *task,
     return FEDGE_OK;
 }
 
-/* As the client's: which of the models fits its examples best. What is told is there. *values: the
- * best's. */
+/* Chooses, as a client does, the model that fits its examples best; the broadcast models are
+ * loaded. *values: the chosen model's. */
 static fedge_status choose(worker *self, uint32_t client, uint32_t *chosen, const float **values,
                            fedge_error *err)
 {
@@ -128,10 +126,10 @@ static fedge_status choose(worker *self, uint32_t client, uint32_t *chosen, cons
         fedge_model_set_state(self->model, at);
         const fedge_status status = fedge_trainer_evaluate(
             self->model, &examples, fedge_model_max_batch(self->model), self->scratch,
-            /* A model that has diverged does not fit; the others may. */
             self->scratch_size, config->cancel, config->user, &result, err);
-        if (status != FEDGE_OK && status != FEDGE_NOT_FINITE)
+        if (status != FEDGE_OK && status != FEDGE_NOT_FINITE) /* one that diverged does not fit */ {
             return status;
+        }
         if (status == FEDGE_OK && result.loss_sum < least) {
             least = result.loss_sum;
             *chosen = i;
@@ -141,7 +139,7 @@ static fedge_status choose(worker *self, uint32_t client, uint32_t *chosen, cons
     return FEDGE_OK;
 }
 
-/* The model that the client begins with is the one that it chooses. */
+/* Starts from the model that the client chooses. */
 static fedge_status begin_chosen(worker *self, fedge_sim_backend_task *task, fedge_error *err)
 {
     FEDGE_TRY(choose(self, task->client, &task->facts.cluster, &self->update.start, err));
@@ -150,10 +148,10 @@ static fedge_status begin_chosen(worker *self, fedge_sim_backend_task *task, fed
     return FEDGE_OK;
 }
 
-/* Of a plan that is personal: what the client keeps is there. */
-static fedge_status train_own(worker *self, fedge_sim_backend_task *task,
-                              const fedge_examples *examples, const fedge_trainer_config *config,
-                              fedge_error *err)
+/* Trains with a personal plan; the client's state is loaded. */
+static fedge_status train_personal(worker *self, fedge_sim_backend_task *task,
+                                   const fedge_examples *examples,
+                                   const fedge_trainer_config *config, fedge_error *err)
 {
     const trainer_pool *pool = self->pool;
     const fedge_local_training with = {.plan = pool->plan,
@@ -185,13 +183,12 @@ static fedge_status train(worker *self, fedge_sim_backend_task *task, fedge_erro
     if (fedge_plan_measures(plan))
         FEDGE_TRY(measure(self, task, &stored, err));
     FEDGE_TRY(begin_update(self, task->client, err));
-    /* What the changes are taken from. */
     if (task->start)
         self->update.start = task->start;
     if (fedge_plan_chooses(plan))
         FEDGE_TRY(begin_chosen(self, task, err));
     if (fedge_plan_is_personal(plan)) {
-        FEDGE_TRY(train_own(self, task, &examples, &config, err));
+        FEDGE_TRY(train_personal(self, task, &examples, &config, err));
     } else {
         FEDGE_TRY(fedge_trainer_run(self->model, &examples, &config, self->scratch,
                                     self->scratch_size, pool->config.cancel, pool->config.user,
@@ -200,8 +197,7 @@ static fedge_status train(worker *self, fedge_sim_backend_task *task, fedge_erro
     return add_update(self, task, rate, err);
 }
 
-/* The model that is evaluated: the global one or, with what the client has for itself or chooses,
- * its own. */
+/* The values to evaluate: the global model's, or the client's personal or chosen model's. */
 static fedge_status find_values(worker *self, const fedge_sim_backend_task *task,
                                 const float **values, fedge_error *err)
 {
@@ -211,8 +207,8 @@ static fedge_status find_values(worker *self, const fedge_sim_backend_task *task
     *values = global;
     if (task->personal && fedge_plan_chooses(plan)) {
         uint32_t chosen = 0;
-        const fedge_status begun = begin_update(self, task->client, err);
-        return begun == FEDGE_OK ? choose(self, task->client, &chosen, values, err) : begun;
+        FEDGE_TRY(begin_update(self, task->client, err));
+        return choose(self, task->client, &chosen, values, err);
     }
     float *own = self->update.hooks.own;
     if (!task->personal || !fedge_client_states_has(config->states, task->client))
@@ -236,13 +232,13 @@ static fedge_status evaluate(worker *self, fedge_sim_backend_task *task, fedge_e
     const float *values = NULL;
     FEDGE_TRY(find_values(self, task, &values, err));
     fedge_model_set_state(self->evaluator, values);
-    /* Not to be cancelled: its round has closed already, and its line would be lost. */
+    /* Without cancel: the round has closed, and its line must be written. */
     return fedge_trainer_evaluate(self->evaluator, &examples,
                                   fedge_model_max_batch(self->evaluator), self->scratch,
                                   self->scratch_size, NULL, NULL, &task->result, err);
 }
 
-/* Batch by batch, since a model keeps its outputs until the next. */
+/* Evaluates batch by batch, to read each batch's outputs from the model. */
 static fedge_status test(worker *self, fedge_sim_backend_task *task, fedge_error *err)
 {
     const trainer_pool *pool = self->pool;
@@ -277,7 +273,7 @@ static void work(worker *self)
 {
     trainer_pool *pool = self->pool;
     uint_fast32_t at;
-    /* One at a time, the largest first (by whoever ordered them): threads end nearly together. */
+    /* One at a time; the caller has put the largest first, so that threads end nearly together. */
     while ((at = atomic_fetch_add(&pool->next, 1)) < pool->num_tasks) {
         fedge_sim_backend_task *task = &pool->tasks[at];
         fedge_error err;
@@ -290,7 +286,7 @@ static void work(worker *self)
             memcpy(task->message, err.message, sizeof(task->message));
         task->seconds = (double)(fedge_os_monotonic_ns() - start_ns) * 1e-9;
         const uint_fast32_t done = atomic_fetch_add(&pool->num_done, 1) + 1;
-        /* On the caller's thread alone, which may draw a bar without a lock. */
+        /* Only on the caller's thread, which may draw a bar without a lock. */
         if (self == pool->workers && pool->config.on_done)
             pool->config.on_done(pool->config.user, (uint32_t)done);
     }
@@ -324,7 +320,7 @@ static void run(void *state, uint32_t round, const int8_t *bounds_log2,
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-/* What is large begins with a large page, so that only its end is without. */
+/* Aligns large blocks to large pages. */
 static void *take(worker *self, size_t size)
 {
     self->total += size;
@@ -366,22 +362,13 @@ static fedge_status make_models(worker *self, fedge_error *err)
     return make_model(self, &options, &self->tester_block, &self->tester, err);
 }
 
-static uint32_t most_examples(const fedge_sim_backend_config *config)
-{
-    return config->client_data->most > config->max_evaluated ? config->client_data->most
-                                                             /* The test set and a client's own
-                                                              * examples go through the same
-                                                              * scratch. */
-                                                             : config->max_evaluated;
-}
-
 static size_t scratch_size(const fedge_sim_backend_config *config)
 {
     const fedge_plan *plan = &config->job->plan;
-    const uint32_t batch = plan->training.batch_size;
-    return fedge_trainer_scratch_size(&plan->model, most_examples(config),
-                                      batch > FEDGE_EVALUATOR_BATCH ? batch
-                                                                    : FEDGE_EVALUATOR_BATCH);
+    const uint32_t batch = plan->training.batch_size, own = config->client_data->most;
+    return fedge_trainer_scratch_size(
+        &plan->model, own > config->max_evaluated ? own : config->max_evaluated,
+        batch > FEDGE_EVALUATOR_BATCH ? batch : FEDGE_EVALUATOR_BATCH);
 }
 
 static fedge_status make_worker(worker *self, fedge_error *err)
@@ -407,7 +394,7 @@ static fedge_status add_model(const fedge_plan *plan, const fedge_model_options 
     return FEDGE_OK;
 }
 
-/* What make_worker takes. */
+/* The bytes that make_worker takes. */
 static fedge_status size(const fedge_sim_backend_config *config, uint64_t *bytes, fedge_error *err)
 {
     const fedge_plan *plan = &config->job->plan;
@@ -422,8 +409,8 @@ static fedge_status size(const fedge_sim_backend_config *config, uint64_t *bytes
     return config->max_evaluated > 0 ? add_model(plan, &tester, bytes, err) : FEDGE_OK;
 }
 
-/* Has a round enough clients on whose examples the model can be trained? One on whose it cannot be,
- * for the last batch of an epoch is too small for a layer, is replaced as others that fail. */
+/* Checks that enough clients for a round can be trained. One whose last batch is too small for a
+ * layer cannot; it is replaced as others that fail. */
 static fedge_status check_clients(const worker *self, fedge_error *err)
 {
     const fedge_plan *plan = self->pool->plan;
@@ -437,7 +424,7 @@ static fedge_status check_clients(const worker *self, fedge_error *err)
     for (; client < client_data->num_clients && able < needed; client++) {
         const fedge_trainer_config config = fedge_plan_trainer_config(plan, 1, client, 0.0);
         const uint32_t count = fedge_client_data_train(client_data, client).count;
-        /* Neighbours of as many examples have the same verdict. */
+        /* The result depends on the number of examples only. */
         if (client == 0 || count != checked)
             last.status = fedge_trainer_check(self->model, count, &config, &last);
         checked = count;
@@ -447,7 +434,7 @@ static fedge_status check_clients(const worker *self, fedge_error *err)
             first.status = fedge_error_prefix(&first, last.status, "client %" PRIu32, client);
         }
     }
-    if (able >= needed || first.status == FEDGE_OK) { /* too few clients are said elsewhere */
+    if (able >= needed || first.status == FEDGE_OK) /* else there are simply too few clients */ {
         return FEDGE_OK;
     }
     return fedge_fail(err, first.status,
@@ -482,8 +469,7 @@ static void close_pool(void *state)
     trainer_pool *pool = state;
     if (!pool)
         return;
-    /* Before their memory. */
-    fedge_worker_pool_free(pool->threads);
+    fedge_worker_pool_free(pool->threads); /* before their memory */
     for (uint32_t i = 0; i < pool->config.num_threads; i++) {
         worker *self = &pool->workers[i];
         free(self->block);

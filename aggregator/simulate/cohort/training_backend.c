@@ -49,7 +49,9 @@ fedge_status fedge_sim_backend_check(const fedge_sim_backend_ops *ops,
     return ops->check ? ops->check(config, err) : FEDGE_OK;
 }
 
-/* Of the table from [at] on; [because]: why those before it are not taken, "": there are none. */
+/* The first backend from [at] on that can do the job; [because]: why those before were not taken,
+ * or
+ * "". */
 static fedge_status first_able(const fedge_sim_backend_ops *const *at, const char *because,
                                const fedge_sim_backend_config *config,
                                const fedge_sim_backend_ops **ops, fedge_error *err)
@@ -77,7 +79,7 @@ fedge_status fedge_sim_backend_choose(const char *name, const fedge_sim_backend_
     FEDGE_TRY(fedge_sim_backend_check_name(name, err));
     if (strcmp(name, FEDGE_SIM_BACKEND_AUTO) != 0) {
         *ops = find(name);
-        assert(*ops); /* it has passed check_name */
+        assert(*ops);
         return fedge_sim_backend_check(*ops, config, err);
     }
     return first_able(fedge_sim_backends, "", config, ops, err);

@@ -1,6 +1,4 @@
 #include "aggregator/simulate/cohort/training_backend.h"
-#ifdef FEDGE_WITH_CUDA
-#endif
 
 const fedge_sim_backend_ops *const fedge_sim_backends[] = {
 #ifdef FEDGE_WITH_CUDA

@@ -23,10 +23,9 @@
 #define MAX_CELL 64
 #define MAX_KEY 64
 
-/* ---- the table --------------------------------------------------------------------------------
- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
-/* What is told of a run, in this order; a column that no run has a number for is left out. */
+/* The columns of the table; one for which no run has a number is left out. */
 static const struct {
     const char *title, *within, *key; /* within an object of the summary, or NULL */
     double scale;
@@ -276,8 +275,7 @@ done:
     return status;
 }
 
-/* ---- the runs ---------------------------------------------------------------------------------
- */
+/* ---- the runs -------------------------------------------------------------------------------- */
 
 /* Of a simulation, or of a server's run. */
 static fedge_status read_summary(const char *dir, cJSON **json, fedge_error *err)

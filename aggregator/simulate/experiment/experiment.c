@@ -20,7 +20,7 @@
 #include "edge/train/kernels/kernels.h"
 #include "secure/crypto/sha256.h"
 
-#define DRAW_MS 100 /* between two pictures of the bar */
+#define DRAW_MS 100 /* between two redraws of the bar */
 #define SAME_FILES "give all machines the same files"
 
 /* ---- loading --------------------------------------------------------------------------------- */
@@ -36,12 +36,7 @@ fedge_status fedge_experiment_load_plugin(fedge_simulate_options *options, fedge
     return status;
 }
 
-void fedge_experiment_free_plugin(fedge_plugin *plugin)
-{
-    fedge_plugin_free(plugin);
-}
-
-/* A sweep's next seed. */
+/* Adds the offset of a sweep's seed. */
 static fedge_status add_offset(const fedge_experiment *self, uint64_t *seed, fedge_error *err)
 {
     *seed += self->config.options->seed_offset;
@@ -63,9 +58,7 @@ static fedge_status load_job(fedge_experiment *self, fedge_error *err)
         fedge_log_failure(self->config.log, FEDGE_LOG_WARN, "plugin-unused", &unused);
     if (options->has_seed)
         self->job->plan.seed = options->seed;
-    fedge_status added = add_offset(self, &self->job->plan.seed, err);
-    if (added != FEDGE_OK)
-        return added;
+    FEDGE_TRY(add_offset(self, &self->job->plan.seed, err));
     if (options->num_rounds > 0) {
         self->job->rounds.num_server_rounds = options->num_rounds;
         const char *key = NULL;
@@ -185,7 +178,7 @@ static bool leads(const fedge_experiment *self)
     return !self->config.collective || self->config.collective->rank == 0;
 }
 
-/* What --resume knows the data by. */
+/* The checksums by which --resume recognises the data. */
 static void sum_data(fedge_experiment *self)
 {
     self->settings.has_data_sum = self->config.out != NULL;
@@ -207,7 +200,7 @@ static fedge_status check_evaluated(const fedge_experiment *self, fedge_error *e
                : FEDGE_OK;
 }
 
-/* Data that is loaded next may take what is left of the program's memory. */
+/* Lets the next data set take all memory that is left. */
 static void limit_data(fedge_experiment *self)
 {
     const uint64_t left = fedge_memory_left();
@@ -215,7 +208,7 @@ static void limit_data(fedge_experiment *self)
         left < FEDGE_DATASET_MAX_BYTES ? left : FEDGE_DATASET_MAX_BYTES;
 }
 
-/* Data that memory does not hold is a setting like others. */
+/* Says what to change where data does not fit in memory. */
 static fedge_status explain_limit(fedge_status status, fedge_error *err)
 {
     const uint64_t usable = fedge_os_usable_bytes(NULL);
@@ -227,7 +220,7 @@ static fedge_status explain_limit(fedge_status status, fedge_error *err)
                : status;
 }
 
-/* Has the first of the files, if it is csv, that column? */
+/* Is the first of the files csv, with a column [name]? */
 static bool has_column(const char *lines, const char *name)
 {
     fedge_file_list list;
@@ -242,8 +235,7 @@ static bool has_column(const char *lines, const char *name)
     return has;
 }
 
-/* A test set may be without the column that says whose an example is. Ranks but 0 may be without a
- * test set. */
+/* A test set may lack the column of owners, and the ranks after 0 may lack the test set. */
 static fedge_status load_test_set(fedge_experiment *self, fedge_error *err)
 {
     limit_data(self);
@@ -291,9 +283,8 @@ static fedge_collective_fact *add_fact(fedge_collective_fact *at, const char *na
     return at + 1;
 }
 
-/* All ranks together, before they say anything else: who has which of the clients' files, where
- * each file is one client's. Ranks of another release, job or division would not understand each
- * other. */
+/* All ranks call this, before any other message: ranks of another release, job or division would
+ * misread it. Where each file is one client's, finds the ranks that have it. */
 static fedge_status find_files(fedge_experiment *self, fedge_status status, fedge_error *err)
 {
     const fedge_collective *all = self->config.collective;
@@ -318,7 +309,7 @@ static fedge_status find_files(fedge_experiment *self, fedge_status status, fedg
                : FEDGE_OK;
 }
 
-/* Likewise: who has the test set? */
+/* All ranks call this. Finds those that have the test set. */
 static fedge_status find_tests(fedge_experiment *self, fedge_status status, fedge_error *err)
 {
     const fedge_collective *all = self->config.collective;
@@ -361,7 +352,7 @@ static fedge_status load(fedge_experiment *self, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* ---- what is seen ---------------------------------------------------------------------------- */
+/* ---- progress ------------------------------------------------------------------------------- */
 
 static bool is_enough(const fedge_experiment *self)
 {
@@ -395,7 +386,7 @@ static const char *left_text(double seconds, char text[24])
     return text;
 }
 
-/* ", 85.2%", what the model was last found to be right in; nothing before. */
+/* The last accuracy, such as ", 85.2%"; empty before the first. */
 static const char *accuracy_text(const fedge_run_summary *run_summary, char text[16])
 {
     const double accuracy = isfinite(run_summary->test.accuracy) ? run_summary->test.accuracy
@@ -474,7 +465,7 @@ static fedge_status make_simulation(fedge_experiment *self, fedge_error *err)
     return fedge_simulation_new(&config, &self->simulation, err);
 }
 
-/* Of the examples, and of whose they are. */
+/* CRC-32 of the examples and their owners. */
 static uint32_t crc_of(const fedge_client_data *data)
 {
     const uint32_t clients = data->num_clients;
@@ -483,7 +474,7 @@ static uint32_t crc_of(const fedge_client_data *data)
     return fedge_crc32(crc, data->owner, data->num_examples * sizeof(*data->owner));
 }
 
-/* Of the test set on this rank; "" where another rank has it. */
+/* CRC-32 of the test set as text; "" on a rank without it. */
 static void test_set_text(const fedge_experiment *self, char text[FEDGE_COLLECTIVE_FACT_TEXT])
 {
     text[0] = '\0';
@@ -500,7 +491,7 @@ static const char *cpu_kernels(const fedge_experiment *self)
     return trains ? fedge_kernels_choose(fedge_os_cpu_features())->name : "";
 }
 
-/* All ranks together: is it the same simulation for everyone? */
+/* All ranks call this. Fails where their simulations differ. */
 static fedge_status agree(const fedge_experiment *self, fedge_status status, fedge_error *err)
 {
     fedge_collective_fact facts[FEDGE_COLLECTIVE_MAX_FACTS], *at = facts;
@@ -535,9 +526,15 @@ static fedge_status open_results(fedge_experiment *self, fedge_error *err)
     const char *backend = fedge_simulation_backend(self->simulation);
     fedge_simulation_lead(self->simulation);
     self->settings.backend = strcmp(backend, "cpu") == 0 ? NULL : backend;
-    FEDGE_TRY(fedge_results_open(&self->results, self->config.out, self->config.resume, self->job,
-                                 self->config.job_text, self->config.job_size, &self->settings,
-                                 options->targets, options->num_targets, err));
+    const fedge_results_config config = {.dir = self->config.out,
+                                         .resume = self->config.resume,
+                                         .job = self->job,
+                                         .job_text = self->config.job_text,
+                                         .job_size = self->config.job_size,
+                                         .settings = &self->settings,
+                                         .targets = options->targets,
+                                         .num_targets = options->num_targets};
+    FEDGE_TRY(fedge_results_open(&self->results, &config, err));
     FEDGE_TRY(fedge_results_partition(&self->results, self->client_data, err));
     return fedge_results_begin(&self->results, self->simulation, err);
 }
@@ -595,7 +592,8 @@ static bool measures_backdoor(const fedge_experiment *self)
            fedge_collective_is_alone(self->config.collective);
 }
 
-/* The last model is looked at closely. An interruption until then leaves it to --resume. */
+/* Evaluates the last model class by class and client by client. --resume does it after an
+ * interruption. */
 static fedge_status evaluate_finally(fedge_experiment *self, fedge_error *err)
 {
     fedge_final_evaluation *evaluation = &self->final_evaluation;
@@ -618,10 +616,11 @@ fedge_status fedge_experiment_run(fedge_experiment *experiment, fedge_error *err
     if (!leads(experiment))
         return fedge_simulation_serve(experiment->simulation, err);
     experiment->started_ms = fedge_os_monotonic_ms();
-    experiment->drawn_ms = 0;                   /* the first picture at once */
-    fedge_status status = is_enough(experiment) /* resumed */
-                              ? FEDGE_OK
-                              : fedge_simulation_run(experiment->simulation, err);
+    experiment->drawn_ms = 0; /* draws at once */
+    fedge_status status = FEDGE_OK;
+    if (!is_enough(experiment)) /* else a resumed run has reached its targets */ {
+        status = fedge_simulation_run(experiment->simulation, err);
+    }
     if (experiment->progress.out)
         fedge_progress_clear(&experiment->progress);
     if (status == FEDGE_OK || (status == FEDGE_CANCELLED && is_enough(experiment)))
@@ -645,9 +644,9 @@ fedge_status fedge_experiment_run(fedge_experiment *experiment, fedge_error *err
     if (written != FEDGE_OK) {
         *err = second;
         experiment->ending = "failed";
-        const fedge_status told = fedge_results_write_summary(
+        const fedge_status ignored = fedge_results_write_summary(
             &experiment->results, &experiment->final_evaluation, experiment->ending, &second);
-        (void)told; /* as far as the disk takes it */
+        (void)ignored; /* the first failure is reported */
         fedge_results_describe(&experiment->results, experiment->kept);
     }
     return written == FEDGE_OK ? status : written;

@@ -105,7 +105,7 @@ static void remove_all(const generator *self)
 {
     for (int i = NUM_FILES - 1; i >= 0; i--) {
         if (fedge_os_exists(self->paths[i]) && fedge_os_remove(self->paths[i], NULL) != FEDGE_OK)
-            return; /* what failed first is what is told */
+            return; /* the first failure is reported */
     }
 }
 
@@ -160,8 +160,7 @@ static fedge_status add_examples(generator *self, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* ---- the job and the client file --------------------------------------------------------------
- */
+/* ---- the job and the client file ------------------------------------------------------------- */
 
 /* How a kind is trained. */
 typedef struct recipe {

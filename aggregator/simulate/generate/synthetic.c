@@ -104,8 +104,7 @@ double fedge_synthetic_example(fedge_synthetic *synthetic, uint32_t client, uint
     return synthetic->ops->example(&synthetic->spec, synthetic->law, &rng, values, label);
 }
 
-/* --- draws --------------------------------------------------------------------------------------
- */
+/* ---- draws ----------------------------------------------------------------------------------- */
 
 #define TAYLOR_TERMS 14               /* of exp on [-1/4, 1/4]: the next one is below 1e-20 */
 #define LEAST_EXPONENT (-700.0)       /* of what is not 0 */

@@ -8,7 +8,7 @@
 typedef struct fedge_synthetic_ops {
     const char *name;  /* before the colon */
     const char *usage; /* with its arguments, for messages */
-    /* [arguments]: what stands behind the colon, or NULL. Sets all of [spec] but the kind. */
+    /* [arguments]: the text after the colon, or NULL. Sets all of [spec] except the kind. */
     fedge_status (*parse)(const char *arguments, fedge_synthetic_spec *spec, fedge_error *err);
     /* Bytes of the law, which is aligned for doubles; may have scratch of [example] in it. */
     size_t (*law_size)(const fedge_synthetic_spec *spec);

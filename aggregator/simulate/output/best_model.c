@@ -42,7 +42,7 @@ static fedge_status path_of(const char *dir, uint32_t round, char path[FEDGE_MAX
     return fedge_path_join(dir, name, path, err);
 }
 
-/* The plain file, malloc'ed. */
+/* The file without metadata, malloc'ed. */
 static fedge_status make_file(const fedge_best_model *best, const fedge_plan *plan, uint8_t **file,
                               size_t *size, fedge_error *err)
 {
@@ -52,12 +52,10 @@ static fedge_status make_file(const fedge_best_model *best, const fedge_plan *pl
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a model file of %zu bytes", *size);
     const fedge_status status =
         fedge_safetensors_write(&plan->schema, best->values, bytes, *size, err);
-    if (status != FEDGE_OK) {
+    *file = status == FEDGE_OK ? bytes : NULL;
+    if (!*file)
         free(bytes);
-        return status;
-    }
-    *file = bytes;
-    return FEDGE_OK;
+    return status;
 }
 
 fedge_status fedge_best_model_save(const fedge_best_model *best, const fedge_plan *plan,

@@ -31,35 +31,26 @@ static fedge_status write_file(const fedge_results *results, const char *name, c
 
 /* ---- the folder ------------------------------------------------------------------------------ */
 
-/* The contents of the folder's [name], malloc'ed, with a NUL behind them. */
-static fedge_status read_file(const fedge_results *results, const char *name,
-                              char path[FEDGE_MAX_PATH], uint8_t **text, size_t *size,
-                              fedge_error *err)
-{
-    FEDGE_TRY(fedge_path_join(results->dir, name, path, err));
-    return fedge_os_read_file(path, FEDGE_JOB_MAX_SIZE, text, size, err);
-}
-
-static fedge_status check_same_job(const fedge_results *results, const char *job_text,
-                                   size_t job_size, fedge_error *err)
+static fedge_status check_same_job(const fedge_results *results, const fedge_results_config *config,
+                                   fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
     uint8_t *found = NULL;
     size_t size = 0;
-    FEDGE_TRY(read_file(results, "job.json", path, &found, &size, err));
-    const bool same = size == job_size && memcmp(found, job_text, size) == 0;
+    FEDGE_TRY(fedge_path_join(results->dir, "job.json", path, err));
+    FEDGE_TRY(fedge_os_read_file(path, FEDGE_JOB_MAX_SIZE, &found, &size, err));
+    const bool same = size == config->job_size && memcmp(found, config->job_text, size) == 0;
     free(found);
     return same ? FEDGE_OK
                 : fedge_fail(err, FEDGE_MISMATCH, "%s differs: --resume needs the same job", path);
 }
 
-static fedge_status check_same_settings(const fedge_results *results, const char *settings,
-                                        fedge_error *err)
+/* [path]: of simulation.json. */
+static fedge_status check_same_settings(const char *path, const char *settings, fedge_error *err)
 {
-    char path[FEDGE_MAX_PATH];
     uint8_t *found = NULL;
     size_t size = 0;
-    FEDGE_TRY(read_file(results, "simulation.json", path, &found, &size, err));
+    FEDGE_TRY(fedge_os_read_file(path, FEDGE_JOB_MAX_SIZE, &found, &size, err));
     const fedge_status status = fedge_settings_check(path, (const char *)found, settings, err);
     free(found);
     return status;
@@ -83,7 +74,7 @@ static fedge_status find_other(const fedge_results *results, const char *name, c
     size_t text_size = 0;
     FEDGE_TRY(fedge_path_join(results->dir, name, path, err));
     *found = fedge_os_exists(path);
-    if (*found && same) { /* what cannot be read is something else */
+    if (*found && same) { /* an unreadable file counts as another */
         *found = fedge_os_read_file(path, FEDGE_JOB_MAX_SIZE, &text, &text_size, err) != FEDGE_OK ||
                  text_size != size || memcmp(text, same, size) != 0;
         free(text);
@@ -96,12 +87,13 @@ static const char *const NAMES[] = {"job.json",          "rounds.jsonl",       "
                                     "model.safetensors", FEDGE_BEST_MODEL_NAME};
 #define NUM_NAMES (sizeof(NAMES) / sizeof(NAMES[0]))
 
-/* Is [name] what fedge_os_write_file leaves of [of] when the program is killed? */
-static bool is_left_of(const char *name, const char *of)
+/* Is [name] a temporary file of fedge_os_write_file for [target], of a program that was killed? */
+static bool is_left_of(const char *name, const char *target)
 {
-    const size_t own = strlen(of), drawn = strlen(".XXXXXX");
-    return strncmp(name, of, own) == 0 && name[own] == '.' && strlen(name) > own + drawn &&
-           strcmp(name + own + drawn, FEDGE_OS_TEMPORARY_SUFFIX) == 0;
+    const size_t length = strlen(target), drawn = strlen(".XXXXXX");
+    return strncmp(name, target, length) == 0 && name[length] == '.' &&
+           strlen(name) > length + drawn &&
+           strcmp(name + length + drawn, FEDGE_OS_TEMPORARY_SUFFIX) == 0;
 }
 
 static fedge_status remove_leftover(void *user, const char *name, fedge_error *err)
@@ -117,8 +109,8 @@ static fedge_status remove_leftover(void *user, const char *name, fedge_error *e
     return fedge_os_remove(path, err);
 }
 
-/* A checkpoint that was being built, or one of these that stepped aside for it: that comes back
- * where the other had not come to its place. */
+/* Removes a half-built checkpoint. The old one that was moved aside for it comes back unless the
+ * new one is complete. */
 static fedge_status tidy_checkpoint(void *user, const char *name, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH], original[FEDGE_MAX_PATH], suffix[16];
@@ -135,7 +127,7 @@ static fedge_status tidy_checkpoint(void *user, const char *name, fedge_error *e
                                              : fedge_os_remove_tree(path, err);
 }
 
-/* What a program that was killed has left half written. */
+/* Removes the half-written files of a program that was killed. */
 static fedge_status remove_leftovers(fedge_results *results, fedge_error *err)
 {
     char checkpoints[FEDGE_MAX_PATH];
@@ -146,14 +138,15 @@ static fedge_status remove_leftovers(fedge_results *results, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* A folder without simulation.json has no simulation: files of these names are a user's, such as
- * the job beside which results were asked for. The same job may be one that was killed here. */
-static fedge_status check_free(const fedge_results *results, const char *job_text, size_t job_size,
+/* Without simulation.json, files of these names are the user's, such as the job itself. The same
+ * job may be left of a run that was killed here. */
+static fedge_status check_free(const fedge_results *results, const fedge_results_config *config,
                                fedge_error *err)
 {
     for (size_t i = 0; i < NUM_NAMES; i++) {
         bool found = false;
-        FEDGE_TRY(find_other(results, NAMES[i], i == 0 ? job_text : NULL, job_size, &found, err));
+        FEDGE_TRY(find_other(results, NAMES[i], i == 0 ? config->job_text : NULL, config->job_size,
+                             &found, err));
         if (found) {
             return fedge_fail(
                 err, FEDGE_EXISTS,
@@ -164,65 +157,60 @@ static fedge_status check_free(const fedge_results *results, const char *job_tex
     return FEDGE_OK;
 }
 
-static fedge_status make_folder(fedge_results *results, const char *job_text, size_t job_size,
+static fedge_status make_folder(fedge_results *results, const fedge_results_config *config,
                                 const char *settings, fedge_error *err)
 {
-    char path[FEDGE_MAX_PATH];
-    FEDGE_TRY(check_free(results, job_text, job_size, err));
-    FEDGE_TRY(fedge_path_join(results->dir, "checkpoints", path, err));
-    FEDGE_TRY(fedge_os_make_dirs(path, err));
-    /* simulation.json comes last: with it the folder is a simulation that --resume continues;
-     * without it nothing here counts as one. */
+    FEDGE_TRY(check_free(results, config, err));
+    FEDGE_TRY(fedge_os_make_dirs(results->checkpoints, err));
     FEDGE_TRY(take_lock(results, err));
-    FEDGE_TRY(write_file(results, "job.json", job_text, job_size, err));
+    FEDGE_TRY(write_file(results, "job.json", config->job_text, config->job_size, err));
+    /* Last: it makes the folder a simulation that --resume continues. */
     return write_file(results, "simulation.json", settings, strlen(settings), err);
 }
 
-static fedge_status open_folder(fedge_results *results, bool resume, const char *job_text,
-                                size_t job_size, const char *settings, fedge_error *err)
+static fedge_status open_folder(fedge_results *results, const fedge_results_config *config,
+                                const char *settings, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
     FEDGE_TRY(fedge_path_join(results->dir, "simulation.json", path, err));
     const bool there = fedge_os_exists(path);
-    if (there && !resume) {
+    if (there && !config->resume) {
         return fedge_fail(
             err, FEDGE_EXISTS,
             "%s has a simulation already: continue it with --resume, or choose another --out",
             results->dir);
     }
     if (!there)
-        return make_folder(results, job_text, job_size, settings, err);
-    /* The lock before everything that is compared or tidied: another program may be writing here.
-     */
+        return make_folder(results, config, settings, err);
     results->resumed = true;
-    FEDGE_TRY(take_lock(results, err));
-    FEDGE_TRY(check_same_job(results, job_text, job_size, err));
-    FEDGE_TRY(check_same_settings(results, settings, err));
+    FEDGE_TRY(take_lock(results, err)); /* first: another program may be writing here */
+    FEDGE_TRY(check_same_job(results, config, err));
+    FEDGE_TRY(check_same_settings(path, settings, err));
     return remove_leftovers(results, err);
 }
 
-fedge_status fedge_results_open(fedge_results *results, const char *dir, bool resume,
-                                const fedge_job *job, const char *job_text, size_t job_size,
-                                const fedge_simulation_settings *settings, const double *targets,
-                                uint32_t num_targets, fedge_error *err)
+fedge_status fedge_results_open(fedge_results *results, const fedge_results_config *config,
+                                fedge_error *err)
 {
-    *results = (fedge_results){.job = job, .settings = *settings, .log = {.file = {.fd = -1}}};
-    fedge_run_summary_init(&results->run_summary, targets, num_targets);
-    FEDGE_TRY(fedge_selection_init(&results->run_summary.selection, job,
-                                   settings->num_validation > 0, err));
-    if (!dir) {
-        return resume ? fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--resume needs --out DIR")
-                      : FEDGE_OK;
+    *results = (fedge_results){
+        .job = config->job, .settings = *config->settings, .log = {.file = {.fd = -1}}};
+    fedge_run_summary_init(&results->run_summary, config->targets, config->num_targets);
+    FEDGE_TRY(fedge_selection_init(&results->run_summary.selection, config->job,
+                                   config->settings->num_validation > 0, err));
+    if (!config->dir) {
+        return config->resume ? fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--resume needs --out DIR")
+                              : FEDGE_OK;
     }
-    int length = snprintf(results->dir, sizeof(results->dir), "%s", dir);
+    int length = snprintf(results->dir, sizeof(results->dir), "%s", config->dir);
     if (length <= 0 || length >= (int)sizeof(results->dir)) {
         results->dir[0] = '\0';
         return fedge_fail(err, FEDGE_TOO_BIG, "--out must have 1 to %zu bytes",
                           sizeof(results->dir) - 1);
     }
+    FEDGE_TRY(fedge_path_join(results->dir, "checkpoints", results->checkpoints, err));
     char *text = NULL;
-    FEDGE_TRY(fedge_settings_text(settings, &text, err));
-    const fedge_status status = open_folder(results, resume, job_text, job_size, text, err);
+    FEDGE_TRY(fedge_settings_text(config->settings, &text, err));
+    const fedge_status status = open_folder(results, config, text, err);
     free(text);
     return status;
 }
@@ -240,7 +228,7 @@ void fedge_results_close(fedge_results *results)
     }
 }
 
-/* ---- going on -------------------------------------------------------------------------------- */
+/* ---- resuming -------------------------------------------------------------------------------- */
 
 static fedge_status add_line(void *user, const fedge_round_summary *summary, fedge_error *err)
 {
@@ -249,13 +237,13 @@ static fedge_status add_line(void *user, const fedge_round_summary *summary, fed
     return FEDGE_OK;
 }
 
-/* [data] stays all 0 without one: killed before the first. */
+/* [data] stays all 0 where the run was killed before its first checkpoint. */
 static fedge_status load_checkpoint(const fedge_results *results, fedge_checkpoint_data *data,
                                     fedge_error *err)
 {
-    char dir[FEDGE_MAX_PATH], note[256];
-    FEDGE_TRY(fedge_path_join(results->dir, "checkpoints", dir, err));
-    const fedge_status status = fedge_checkpoint_load_newest(dir, data, note, sizeof(note), err);
+    char note[256];
+    const fedge_status status =
+        fedge_checkpoint_load_newest(results->checkpoints, data, note, sizeof(note), err);
     return status == FEDGE_NOT_FOUND ? FEDGE_OK : status;
 }
 
@@ -267,7 +255,7 @@ static fedge_status states_path(const fedge_results *results, uint32_t round,
     return fedge_path_join(results->dir, name, path, err);
 }
 
-/* Is there something kept by clients that the rounds after [round] begin with? */
+/* Do the rounds after [round] begin with states of clients? */
 static bool needs_states(const fedge_results *results, const fedge_simulation *simulation,
                          uint32_t round)
 {
@@ -284,7 +272,7 @@ static fedge_status load_states(const fedge_results *results, fedge_simulation *
     return fedge_simulation_load_states(simulation, path, err);
 }
 
-/* The best model so far is the checkpoint's, or was saved with it. */
+/* Loads the best model so far, which is the checkpoint's or was saved with it. */
 static fedge_status find_best(fedge_results *results, const fedge_simulation *simulation,
                               fedge_error *err)
 {
@@ -298,8 +286,8 @@ static fedge_status find_best(fedge_results *results, const fedge_simulation *si
                                        err);
 }
 
-static fedge_status go_on(fedge_results *results, fedge_simulation *simulation,
-                          const fedge_checkpoint_data *data, fedge_error *err)
+static fedge_status restore(fedge_results *results, fedge_simulation *simulation,
+                            const fedge_checkpoint_data *data, fedge_error *err)
 {
     const fedge_simulation_state state = {
         .rounds_closed = data->checkpoint.round,
@@ -325,12 +313,11 @@ static fedge_status go_on(fedge_results *results, fedge_simulation *simulation,
     return status == FEDGE_OK ? status : fedge_error_prefix(err, status, "%s", results->dir);
 }
 
-/* What a program that was killed between a checkpoint and the removal of the one before has left.
- */
+/* Removes a checkpoint older than the last: the program was killed before it did so. */
 static fedge_status remove_older(void *user, const char *name, fedge_error *err)
 {
     const fedge_results *results = user;
-    char path[FEDGE_MAX_PATH], dir[FEDGE_MAX_PATH];
+    char path[FEDGE_MAX_PATH];
     unsigned round;
     int end = 0;
     const bool variates = sscanf(name, "variates-%6u.bin%n", &round, &end) == 1 && end > 0;
@@ -340,8 +327,7 @@ static fedge_status remove_older(void *user, const char *name, fedge_error *err)
         name[end] == '\0' && (checkpoint || (variates && round != results->checkpoint));
     if (!other && !fedge_best_model_is_left(name, results->best.saved))
         return FEDGE_OK;
-    FEDGE_TRY(fedge_path_join(results->dir, "checkpoints", dir, err));
-    FEDGE_TRY(fedge_path_join(dir, name, path, err));
+    FEDGE_TRY(fedge_path_join(results->checkpoints, name, path, err));
     return fedge_os_remove_tree(path, err);
 }
 
@@ -369,17 +355,16 @@ fedge_status fedge_results_begin(fedge_results *results, fedge_simulation *simul
                        path, results->run_summary.rounds, results->checkpoint);
         goto done;
     }
-    FEDGE_TRY_OR(go_on(results, simulation, &data, err), done);
-    FEDGE_TRY_OR(fedge_path_join(results->dir, "checkpoints", path, err), done);
-    status = fedge_os_list_dir(path, remove_older, results, err);
+    FEDGE_TRY_OR(restore(results, simulation, &data, err), done);
+    status = fedge_os_list_dir(results->checkpoints, remove_older, results, err);
 done:
     fedge_checkpoint_data_fini(&data);
     return status;
 }
 
-/* ---- as it runs ------------------------------------------------------------------------------ */
+/* ---- while it runs --------------------------------------------------------------------------- */
 
-/* Before the checkpoint that needs them. */
+/* Called before the checkpoint, which needs them. */
 static fedge_status save_states(const fedge_results *results, fedge_simulation *simulation,
                                 uint32_t round, fedge_error *err)
 {
@@ -391,8 +376,7 @@ static fedge_status save_states(const fedge_results *results, fedge_simulation *
     return fedge_client_states_save(fedge_simulation_states(simulation), path, err);
 }
 
-/* What a checkpoint that failed has left: a full disk has room again for what is told of the run.
- */
+/* Removes the parts of a failed checkpoint, so that a full disk has space for the summary. */
 static void remove_half_built(fedge_results *results, uint32_t round)
 {
     char names[4][48], path[FEDGE_MAX_PATH];
@@ -400,7 +384,7 @@ static void remove_half_built(fedge_results *results, uint32_t round)
     (void)snprintf(names[1], sizeof(names[1]), "checkpoints/variates-%06" PRIu32 ".bin.new", round);
     (void)snprintf(names[2], sizeof(names[2]), "checkpoints/variates-%06" PRIu32 ".bin", round);
     (void)snprintf(names[3], sizeof(names[3]), "checkpoints/round-%06" PRIu32, round);
-    /* A checkpoint in its place, whatever failed behind it, needs what clients keep. */
+    /* A checkpoint that is complete, whatever failed after it, needs the states of clients. */
     const bool placed =
         fedge_path_join(results->dir, names[3], path, NULL) != FEDGE_OK || fedge_os_exists(path);
     const uint32_t count = placed ? 2 : 3;
@@ -408,37 +392,28 @@ static void remove_half_built(fedge_results *results, uint32_t round)
         fedge_status status = fedge_path_join(results->dir, names[i], path, NULL);
         if (status == FEDGE_OK)
             status = fedge_os_remove_tree(path, NULL);
-        (void)status; /* what failed first is what is told */
+        (void)status; /* the first failure is reported */
     }
     const fedge_status tidied = fedge_best_model_keep(&results->best, results->dir, placed, NULL);
     (void)tidied;
 }
 
-/* [last]: what the last checkpoint was; [round] is the new one's. */
+/* Removes the checkpoint of round [last] after that of [round]. */
 static fedge_status remove_last(const fedge_results *results, uint32_t last, uint32_t round,
                                 fedge_error *err)
 {
-    char dir[FEDGE_MAX_PATH], path[FEDGE_MAX_PATH];
+    char path[FEDGE_MAX_PATH];
     if (last == round)
         return FEDGE_OK;
-    FEDGE_TRY(fedge_path_join(results->dir, "checkpoints", dir, err));
-    FEDGE_TRY(fedge_checkpoint_remove(dir, last, err)); /* of round 0 too, if there is one */
+    FEDGE_TRY(fedge_checkpoint_remove(results->checkpoints, last, err));
     FEDGE_TRY(states_path(results, last, path, err));
     return fedge_os_remove_tree(path, err);
-}
-
-static fedge_status save_parts(fedge_results *results, fedge_simulation *simulation, uint32_t round,
-                               fedge_error *err)
-{
-    FEDGE_TRY(save_states(results, simulation, round, err));
-    return fedge_best_model_save(&results->best, &results->job->plan, results->dir, err);
 }
 
 static fedge_status save(fedge_results *results, fedge_simulation *simulation, const uint8_t *model,
                          size_t size, fedge_error *err)
 {
     const uint64_t start_ms = fedge_os_monotonic_ms();
-    char dir[FEDGE_MAX_PATH];
     const fedge_global_model *global = fedge_simulation_model(simulation);
     const fedge_simulation_state state = fedge_simulation_get_state(simulation);
     fedge_checkpoint checkpoint = {.round = state.rounds_closed,
@@ -455,17 +430,18 @@ static fedge_status save(fedge_results *results, fedge_simulation *simulation, c
     fedge_buffer strategy;
     fedge_buffer_init(&strategy, FEDGE_STRATEGY_MAX_STATE);
     fedge_status status;
-    FEDGE_TRY_OR(fedge_path_join(results->dir, "checkpoints", dir, err), tried);
     FEDGE_TRY_OR(fedge_global_model_save(global, &strategy, err), tried);
     results->unsynced = true;
     FEDGE_TRY_OR(fedge_os_sync(&results->log.file, err), tried);
     results->unsynced = false;
-    FEDGE_TRY_OR(save_parts(results, simulation, state.rounds_closed, err), tried);
+    FEDGE_TRY_OR(save_states(results, simulation, state.rounds_closed, err), tried);
+    FEDGE_TRY_OR(fedge_best_model_save(&results->best, &results->job->plan, results->dir, err),
+                 tried);
     const fedge_checkpoint_files files = {.model = model,
                                           .model_size = size,
                                           .strategy_state = strategy.data,
                                           .strategy_state_size = strategy.size};
-    status = fedge_checkpoint_save(dir, &checkpoint, &files, err);
+    status = fedge_checkpoint_save(results->checkpoints, &checkpoint, &files, err);
 tried:
     fedge_buffer_fini(&strategy);
     if (status == FEDGE_OK) {
@@ -484,8 +460,8 @@ tried:
     return status;
 }
 
-/* The last model, the plain file of which is file[0, size), and of [others] bytes behind it those
- * that clients choose among besides. */
+/* Writes the last model, whose file without metadata is file[0, size), and the other models among
+ * which clients choose, of [others] bytes after it. */
 static fedge_status export_model(const fedge_results *results, const fedge_simulation *simulation,
                                  const uint8_t *file, size_t size, size_t others, fedge_error *err)
 {
@@ -508,7 +484,7 @@ static fedge_status export_model(const fedge_results *results, const fedge_simul
                                    &run_summary->selection.state.best, err);
 }
 
-/* With [export] the model file is left beside the checkpoint too. */
+/* [export]: also writes the model file beside the checkpoint. */
 static fedge_status save_model(fedge_results *results, fedge_simulation *simulation, bool export,
                                fedge_error *err)
 {
@@ -530,13 +506,13 @@ static fedge_status save_model(fedge_results *results, fedge_simulation *simulat
     return status;
 }
 
-/* What an earlier end has told is not so any more once a phase follows, whatever ends these. */
+/* Removes the summary of an earlier end, which is outdated once a phase follows. */
 static fedge_status remove_summary(fedge_results *results, fedge_error *err)
 {
-    static const char *const told[] = {"summary.json", "rounds.svg"};
-    for (size_t i = 0; i < sizeof(told) / sizeof(told[0]); i++) {
+    static const char *const names[] = {"summary.json", "rounds.svg"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         char path[FEDGE_MAX_PATH];
-        FEDGE_TRY(fedge_path_join(results->dir, told[i], path, err));
+        FEDGE_TRY(fedge_path_join(results->dir, names[i], path, err));
         if (fedge_os_exists(path))
             FEDGE_TRY(fedge_os_remove(path, err));
     }
@@ -544,7 +520,7 @@ static fedge_status remove_summary(fedge_results *results, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* What has a line counts. */
+/* Counts a phase whose line is written. */
 static fedge_status add_phase(fedge_results *results, fedge_simulation *simulation,
                               const fedge_round_summary *summary, fedge_error *err)
 {
@@ -614,7 +590,7 @@ fedge_status fedge_results_finish(fedge_results *results, fedge_simulation *simu
 
 /* ---- after a failure ------------------------------------------------------------------------- */
 
-/* Checkpoint and model of the last line's round, if that is the model's round too. */
+/* Saves checkpoint and model, if the model is that of the last line's round. */
 static fedge_status save_last(fedge_results *results, fedge_simulation *simulation,
                               fedge_error *err)
 {
@@ -634,7 +610,7 @@ static fedge_status save_last(fedge_results *results, fedge_simulation *simulati
     }
     const fedge_status status =
         results->checkpoint != round ? save(results, simulation, file, size, err) : FEDGE_OK;
-    const fedge_status written = /* where a checkpoint has no room, a model may have */
+    const fedge_status written = /* a disk too full for a checkpoint may still hold a model */
         export_model(results, simulation, file, size, control_size, err);
     free(file);
     return status == FEDGE_OK ? written : status;
@@ -660,19 +636,18 @@ void fedge_results_fail(fedge_results *results, fedge_simulation *simulation,
                         const fedge_final_evaluation *final_evaluation,
                         char kept[FEDGE_RESULTS_KEPT])
 {
-    fedge_error second; /* what failed first is what is told */
+    fedge_error second; /* unused: the first failure is reported */
     if (results->dir[0]) {
         const fedge_status saved = save_last(results, simulation, &second);
-        const fedge_status told =
+        const fedge_status written =
             fedge_results_write_summary(results, final_evaluation, "failed", &second);
         (void)saved;
-        (void)told;
+        (void)written;
     }
     fedge_results_describe(results, kept);
 }
 
-/* --- examples of each client --------------------------------------------------------------------
- */
+/* ---- examples of each client ----------------------------------------------------------------- */
 
 /* Is the division the one in [path]? */
 static fedge_status check_division(const char *path, const fedge_partition_data *data,

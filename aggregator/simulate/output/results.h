@@ -1,4 +1,4 @@
-/* What a simulation leaves in its folder:
+/* The folder of a simulation:
  *
  *     OUT/simulation.json     the settings; --resume demands the same
  *     OUT/job.json            the job's bytes, likewise
@@ -9,12 +9,13 @@
  *     OUT/summary.json        the run in numbers, complete or not (run_summary.h)
  *     OUT/model.safetensors   the last model
  *     OUT/model-best.safetensors   with keep-best: the best round's
- *     OUT/checkpoints/        where --resume goes on; where clients keep something also
- * variates-RRRRRR.bin there OUT/lock                held by the program that writes here
+ *     OUT/checkpoints/        where --resume continues; also variates-RRRRRR.bin, the states of
+ *                             clients, where the strategy has them
+ *     OUT/lock                held by the program that writes here
  *
  * Lines are written as rounds end and synced with a checkpoint, every FEDGE_RESULTS_CHECKPOINT_MS
- * (or 20 times what writing one took, if that is longer) and at the end: a crash costs at most that
- * much.
+ * (or 20 times what writing one took, if that is longer) and at the end. A crash loses at most the
+ * rounds since then.
  */
 #ifndef FEDGE_AGGREGATOR_SIMULATE_OUTPUT_RESULTS_H
 #define FEDGE_AGGREGATOR_SIMULATE_OUTPUT_RESULTS_H
@@ -31,10 +32,11 @@
 #include "edge/core/status.h"
 
 #define FEDGE_RESULTS_CHECKPOINT_MS 30000
-#define FEDGE_RESULTS_KEPT (FEDGE_MAX_PATH + 128) /* bytes of what is told of a failed run */
+#define FEDGE_RESULTS_KEPT (FEDGE_MAX_PATH + 128) /* bytes of fedge_results_describe's text */
 
 typedef struct fedge_results {
-    char dir[FEDGE_MAX_PATH]; /* "": nothing is written */
+    char dir[FEDGE_MAX_PATH];         /* "": nothing is written */
+    char checkpoints[FEDGE_MAX_PATH]; /* DIR/checkpoints */
     bool resumed, locked;
     int lock; /* on DIR/lock */
     const fedge_job *job;
@@ -42,64 +44,70 @@ typedef struct fedge_results {
     fedge_run_summary run_summary;
     fedge_best_model best; /* with keep-best */
     fedge_round_log log;
-    bool unsynced;          /* lines may not be on the disk: no checkpoint any more */
-    bool goes_on;           /* a phase has followed: what an earlier end told is removed */
+    bool unsynced;          /* lines may not be on the disk: no further checkpoint */
+    bool goes_on;           /* a phase has followed: the summary of an earlier end is removed */
     uint32_t checkpoint;    /* the newest one's round; 0: none */
     uint64_t checkpoint_ms; /* of the last one, monotonic */
     uint64_t interval_ms;   /* until the next one */
 } fedge_results;
 
-/* Makes the folder, or with [resume] opens one that was begun with the same job and settings, if it
- * is there: results->resumed says so, and what a killed program left half written is removed.
- * FEDGE_BUSY while another program writes there, FEDGE_EXISTS when there is a simulation already,
- * or somebody's files, FEDGE_MISMATCH says what differs. [dir] NULL: nothing is written. job
- * outlives the results. */
-FEDGE_MUST_USE fedge_status fedge_results_open(fedge_results *results, const char *dir, bool resume,
-                                               const fedge_job *job, const char *job_text,
-                                               size_t job_size,
-                                               const fedge_simulation_settings *settings,
-                                               const double *targets, uint32_t num_targets,
+typedef struct fedge_results_config {
+    const char *dir; /* NULL: nothing is written */
+    bool resume;
+    const fedge_job *job; /* outlives the results */
+    const char *job_text;
+    size_t job_size;
+    const fedge_simulation_settings *settings;
+    const double *targets; /* (num_targets), accuracies */
+    uint32_t num_targets;
+} fedge_results_config;
+
+/* Makes the folder, or with config->resume opens one that was begun with the same job and settings,
+ * if there is one: then results->resumed is true, and half-written files are removed. FEDGE_BUSY:
+ * another program writes there. FEDGE_EXISTS: the folder has a simulation already, or files of
+ * somebody else. FEDGE_MISMATCH says what differs. */
+FEDGE_MUST_USE fedge_status fedge_results_open(fedge_results *results,
+                                               const fedge_results_config *config,
                                                fedge_error *err);
 void fedge_results_close(fedge_results *results); /* also after a failed open */
 
-/* Writes partition.csv and partition.svg; when it goes on, FEDGE_MISMATCH if the division was
- * another one. */
+/* Writes partition.csv and partition.svg. FEDGE_MISMATCH: a resumed run had another division. */
 FEDGE_MUST_USE fedge_status fedge_results_partition(const fedge_results *results,
                                                     const fedge_client_data *client_data,
                                                     fedge_error *err);
 
-/* Brings [simulation] to where the folder's newest checkpoint stands, and the run summary with it.
- * Cuts rounds.jsonl there, FEDGE_MISMATCH when it does not reach so far; needed without --resume
- * too. */
+/* Restores [simulation] and the run summary from the newest checkpoint, if there is one, and cuts
+ * rounds.jsonl after its round. FEDGE_MISMATCH: rounds.jsonl ends before that round. Needed without
+ * --resume too. */
 FEDGE_MUST_USE fedge_status fedge_results_begin(fedge_results *results,
                                                 fedge_simulation *simulation, fedge_error *err);
 
-/* A phase has ended. Checkpoints when the last one is old. With early-stopping it may be that no
- * round follows: [simulation] is told. */
+/* Writes the line of a phase that has ended, and a checkpoint when the last one is old. Ends
+ * [simulation] where early-stopping says so. */
 FEDGE_MUST_USE fedge_status fedge_results_round(fedge_results *results,
                                                 fedge_simulation *simulation,
                                                 const fedge_round_summary *summary,
                                                 fedge_error *err);
 
-/* Picture and summary of the rounds so far; the model may be between two of them. */
+/* Writes picture and summary of the rounds so far, whatever the state of the model. */
 FEDGE_MUST_USE fedge_status fedge_results_write_summary(
     const fedge_results *results, const fedge_final_evaluation *final_evaluation,
     const char *ending, fedge_error *err);
 
-/* The run is over, or was interrupted: checkpoint, model, picture, summary. Where a checkpoint has
- * no room nothing is left of it, and the model is written if that has. */
+/* After a run's end or interruption: writes checkpoint, model, picture and summary. A checkpoint
+ * for which the disk is too full is removed, and the model is written if it fits. */
 FEDGE_MUST_USE fedge_status fedge_results_finish(fedge_results *results,
                                                  fedge_simulation *simulation,
                                                  const fedge_final_evaluation *final_evaluation,
                                                  const char *ending, fedge_error *err);
 
-/* The run has failed: checkpoint and model of the last closed round, if the model, the run summary
- * and the last line are all of that round and the disk takes it, or else the checkpoint there was;
- * picture, summary. [kept]: fedge_results_describe. */
+/* After a failed run: writes checkpoint and model of the last closed round if model, run summary
+ * and the last line are of that round and the disk has space, else leaves the last checkpoint.
+ * Writes picture and summary. [kept]: fedge_results_describe. */
 void fedge_results_fail(fedge_results *results, fedge_simulation *simulation,
                         const fedge_final_evaluation *final_evaluation,
                         char kept[FEDGE_RESULTS_KEPT]);
-/* How many rounds the folder has, and where --resume would go on, for people; "" without one. */
+/* Says how many rounds the folder has and where --resume would continue; "" without a folder. */
 void fedge_results_describe(const fedge_results *results, char kept[FEDGE_RESULTS_KEPT]);
 
 #endif

@@ -7,8 +7,8 @@
 
 #include "aggregator/store/json_file.h"
 
-/* What is read back from rounds.jsonl has nine digits, and two accuracies on the same examples, of
- * which there are at most 2^28, differ by more than this or not at all. */
+/* rounds.jsonl has nine digits, and two accuracies on at most 2^28 examples are equal or differ by
+ * more than this. */
 #define SAME 1e-9
 
 void fedge_run_summary_init(fedge_run_summary *run_summary, const double *targets,
@@ -27,8 +27,8 @@ void fedge_run_summary_init(fedge_run_summary *run_summary, const double *target
     }
 }
 
-/* Where the line from the highest accuracy so far to a higher one crosses the target. Nothing is
- * known before the first. */
+/* A target is reached where the line from the highest accuracy so far to a higher one crosses it.
+ */
 static void reach_targets(fedge_run_summary *run_summary, uint32_t round, double best,
                           double accuracy)
 {
@@ -42,7 +42,7 @@ static void reach_targets(fedge_run_summary *run_summary, uint32_t round, double
     }
 }
 
-/* Is its accuracy the best so far? */
+/* True where the accuracy is the best so far. */
 static bool add_to_curve(fedge_run_summary_curve *curve, uint32_t round, double loss,
                          double accuracy)
 {
@@ -170,7 +170,7 @@ static bool add_inclusion(cJSON *json, const fedge_run_summary *run_summary)
     return made;
 }
 
-/* Nothing, where no examples are for validation. */
+/* Adds nothing where no examples are for validation. */
 static bool add_validation(cJSON *json, const fedge_run_summary *run_summary,
                            const fedge_classification *classes,
                            const fedge_simulation_settings *settings)
@@ -191,17 +191,15 @@ static bool add_validation(cJSON *json, const fedge_run_summary *run_summary,
            fedge_classification_add(to, classes);
 }
 
-/* Nothing without keep-best. */
+/* Adds nothing without keep-best. */
 static bool add_best(cJSON *json, const fedge_selection *selection)
 {
     const fedge_selected *best = &selection->state.best;
     const bool any = best->round > 0;
-    const fedge_json_number_field numbers[] = {{"best_value", selection->state.keep.best},
-                                               {"best_accuracy", best->accuracy},
-                                               {"best_loss", best->loss}};
-    fedge_json_number_field values[3];
-    for (size_t i = 0; i < 3; i++)
-        values[i] = (fedge_json_number_field){numbers[i].key, any ? numbers[i].value : NAN};
+    const fedge_json_number_field values[] = {
+        {"best_value", any ? selection->state.keep.best : NAN},
+        {"best_accuracy", any ? best->accuracy : NAN},
+        {"best_loss", any ? best->loss : NAN}};
     return !selection->keep.present ||
            (cJSON_AddNumberToObject(json, "best_round", any ? (double)best->round : (double)NAN) &&
             cJSON_AddStringToObject(json, "best_metric",

@@ -30,8 +30,8 @@ static fedge_status sum_file(const char *path, uint32_t *crc, fedge_error *err)
     return failed ? fedge_fail(err, FEDGE_IO, "%.200s cannot be read", path) : FEDGE_OK;
 }
 
-/* A setting that is a text, and the file [path] that it names, if it does. What is not given (NULL)
- * is not there. */
+/* Adds a text, and the CRC-32 of the file [path] that it names (NULL: none); nothing where [value]
+ * is NULL. */
 static fedge_status add_text(cJSON *json, const char *key, const char *value, const char *path,
                              fedge_error *err)
 {
@@ -107,7 +107,7 @@ fedge_status fedge_settings_text(const fedge_simulation_settings *settings, char
 
 /* ---- comparing ------------------------------------------------------------------------------- */
 
-/* Is the path of a file all in which the two may differ? */
+/* May the two differ, since both are paths of a file whose CRC-32 is compared? */
 static bool names_file(const cJSON *a, const cJSON *b)
 {
     return strcmp(a->string, "trace") == 0 ||
@@ -121,7 +121,7 @@ static bool is_crc(const char *key)
     return size > end && strcmp(key + size - end, CRC) == 0;
 }
 
-/* Of a sum: which file is another, or which data. */
+/* Says which file, or which data, has another checksum. */
 static fedge_status fail_replaced(const char *path, const char *key, fedge_error *err)
 {
     if (strcmp(key, DATA CRC) == 0 || strcmp(key, TEST CRC) == 0) {
@@ -153,8 +153,8 @@ static fedge_status fail_differs(const char *path, const char *key, const cJSON 
     return status;
 }
 
-/* Is each setting of [a] in [b]? [swapped]: [b] is what was found, which may be of a program that
- * neither summed files nor noted how often it evaluated. */
+/* Is each setting of [a] in [b]? [swapped]: [b] is the stored one, perhaps of an older program,
+ * which had neither checksums nor evaluate_every. */
 static fedge_status check_each(const char *path, const cJSON *a, const cJSON *b, bool swapped,
                                fedge_error *err)
 {

@@ -11,7 +11,7 @@
 
 #define NUM_WHOLE 2u /* sets before the clients': test, validation */
 
-/* What is evaluated: [sets] are those of the server, then the clients'. */
+/* What is evaluated: the server's sets, then the clients'. */
 typedef struct workload {
     fedge_evaluation_set *sets;
     uint32_t num_sets, num_clients;
@@ -25,18 +25,18 @@ static void workload_fini(workload *work)
     free(work->sets);
 }
 
-static fedge_view own_examples(const fedge_client_data *client_data, uint32_t client, bool held_out)
+static fedge_view examples_of(const fedge_client_data *client_data, uint32_t client, bool held_out)
 {
     return held_out ? fedge_client_data_held_out(client_data, client)
                     : fedge_client_data_train(client_data, client);
 }
 
-/* Lists the clients that have such examples in [clients]; returns how many. */
+/* Lists the clients that have such examples; returns their number. */
 static uint32_t list_clients(const fedge_client_data *client_data, bool held_out, uint32_t *clients)
 {
     uint32_t count = 0;
     for (uint32_t c = 0; c < client_data->num_clients; c++) {
-        if (own_examples(client_data, c, held_out).count > 0)
+        if (examples_of(client_data, c, held_out).count > 0)
             clients[count++] = c;
     }
     return count;
@@ -67,7 +67,7 @@ static fedge_status plan_work(workload *work, fedge_final_evaluation *to, const 
     if (!to->clients.held_out)
         to->clients.num_eligible = list_clients(client_data, false, clients);
     count = to->clients.num_eligible;
-    if (count > max_clients) { /* cohorts are drawn for rounds from 1 on: this stream is free */
+    if (count > max_clients) { /* cohorts use the streams of rounds from 1 on, not this one */
         fedge_rng rng = fedge_rng_stream(plan->seed, FEDGE_PURPOSE_SAMPLE, 0, 0, 0);
         fedge_rng_shuffle(&rng, clients, count);
         count = max_clients;
@@ -84,7 +84,7 @@ static fedge_status plan_work(workload *work, fedge_final_evaluation *to, const 
     FEDGE_TRY_OR(add_whole(work, &validation, &work->validation, err), done);
     for (uint32_t i = 0; i < count; i++) {
         work->sets[work->num_sets++] = (fedge_evaluation_set){
-            .view = own_examples(client_data, clients[i], to->clients.held_out),
+            .view = examples_of(client_data, clients[i], to->clients.held_out),
             .personal = fedge_plan_is_personal(plan) || fedge_plan_chooses(plan),
             .client = clients[i]};
         work->num_clients++;
@@ -162,8 +162,7 @@ void fedge_final_evaluation_fini(fedge_final_evaluation *final_evaluation)
     *final_evaluation = (fedge_final_evaluation){.clients = {0}};
 }
 
-/* --- backdoors ----------------------------------------------------------------------------------
- */
+/* ---- backdoors ------------------------------------------------------------------------------- */
 
 fedge_status fedge_backdoor_measure(fedge_simulation *simulation, fedge_dataset *test_set,
                                     double *fraction, fedge_error *err)
@@ -172,7 +171,7 @@ fedge_status fedge_backdoor_measure(fedge_simulation *simulation, fedge_dataset 
     const int32_t *labels = fedge_dataset_labels(test_set);
     fedge_evaluation_set set = {.view = fedge_simulation_test_set(simulation),
                                 .predicted = malloc(count * sizeof(int32_t))};
-    uint32_t others = 0, taken_in = 0;
+    uint32_t others = 0, fooled = 0;
     if (!set.predicted)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %" PRIu32 " predictions", count);
     for (uint32_t i = 0; i < count; i++)
@@ -180,9 +179,9 @@ fedge_status fedge_backdoor_measure(fedge_simulation *simulation, fedge_dataset 
     fedge_status status = fedge_simulation_evaluate(simulation, &set, 1, true, err);
     for (uint32_t i = 0; i < count && status == FEDGE_OK && !isnan(set.loss); i++) {
         others += labels[i] != FEDGE_BACKDOOR_LABEL;
-        taken_in += labels[i] != FEDGE_BACKDOOR_LABEL && set.predicted[i] == FEDGE_BACKDOOR_LABEL;
+        fooled += labels[i] != FEDGE_BACKDOOR_LABEL && set.predicted[i] == FEDGE_BACKDOOR_LABEL;
     }
-    *fraction = others > 0 ? (double)taken_in / others : NAN;
+    *fraction = others > 0 ? (double)fooled / others : NAN;
     free(set.predicted);
     return status == FEDGE_CANCELLED ? FEDGE_OK : status;
 }

@@ -12,23 +12,23 @@
 
 static const uint8_t ALIVE = 1, LAST = 2;
 
-/* What is on its way to another rank; NULL: nothing. */
+/* Messages being sent to another rank; NULL: none. */
 typedef struct peer {
     void *alive, *last;
-    bool said_end; /* the last word */
+    bool said_end; /* [last] was begun */
 } peer;
 
 struct fedge_heartbeat {
     fedge_collective own;
     fedge_ranks_watch watch;
     pthread_t thread;
-    pthread_mutex_t mutex; /* of: */
+    pthread_mutex_t mutex; /* of the two below */
     pthread_cond_t changed;
     bool ends;
 
-    /* Of the thread. */
+    /* Used by the thread only. */
     peer *peers;   /* (num_ranks): rank 0 has all others, and these have rank 0 */
-    void *reading; /* a word into: */
+    void *reading; /* into word; NULL: nothing */
     uint8_t word;
     uint32_t from;
     uint32_t num_ended;
@@ -54,13 +54,13 @@ static void beat(fedge_heartbeat *self, uint64_t now_ms)
     self->next_ms = now_ms + FEDGE_HEARTBEAT_EVERY_MS;
     for (uint32_t rank = 0; rank < self->own.num_ranks; rank++) {
         peer *to = &self->peers[rank];
-        /* Without memory for one the next one is in time. */
+        /* If one cannot be sent for lack of memory, the next is in time. */
         if (is_peer(self, rank) && is_sent(self, &to->alive))
             to->alive = fedge_collective_begin_send(&self->own, &ALIVE, sizeof(ALIVE), rank);
     }
 }
 
-/* Whether all have it. Nothing follows it. */
+/* Sends the last message; true once all peers have it. */
 static bool say_last(fedge_heartbeat *self)
 {
     bool said = true;
@@ -78,7 +78,7 @@ static bool say_last(fedge_heartbeat *self)
     return said;
 }
 
-static bool hear(fedge_heartbeat *self)
+static bool receive(fedge_heartbeat *self)
 {
     size_t size = 0;
     if (!self->reading && fedge_collective_probe(&self->own, &self->from, &size)) {
@@ -116,7 +116,7 @@ static void *run(void *arg)
     for (;;) {
         if (!ending)
             beat(self, fedge_os_monotonic_ms());
-        while (hear(self)) {
+        while (receive(self)) {
         }
         if (ending && say_last(self) && self->num_ended == others)
             return NULL;

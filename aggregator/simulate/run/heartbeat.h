@@ -1,10 +1,9 @@
-/* Beats: by which the ranks of a simulation learn that one of them hangs.
+/* Heartbeat: lets the ranks of a simulation notice that one of them hangs.
  *
- * A rank computes for as long as its share takes and says nothing meanwhile, and the others wait
- * for it in calls without a limit. So a thread of each rank says a word each second, over a
- * collective of its own: rank 0 to all others, and these to rank 0. Whoever has said nothing for
- * too long (workers/ranks_watch.h) hangs or is not reached. A share that takes long keeps no beat
- * back.
+ * A rank is silent while it works, and the others wait for it in calls without a time limit. So a
+ * thread of each rank sends a message each second over its own collective: rank 0 to all others,
+ * and these to rank 0. A rank that is silent for too long (threads/ranks_watch.h) hangs or cannot
+ * be reached. Long work delays no message.
  */
 #ifndef FEDGE_AGGREGATOR_SIMULATE_RUN_HEARTBEAT_H
 #define FEDGE_AGGREGATOR_SIMULATE_RUN_HEARTBEAT_H
@@ -23,8 +22,8 @@ typedef struct fedge_heartbeat fedge_heartbeat;
 FEDGE_MUST_USE fedge_status fedge_heartbeat_new(const fedge_collective *collective,
                                                 fedge_ranks_stuck_fn stuck, void *user,
                                                 fedge_heartbeat **heartbeat, fedge_error *err);
-/* This rank has nothing more to do; returns when rank 0, or on rank 0 all others, have nothing more
- * either. NULL is fine. */
+/* This rank has no more work. Returns when rank 0 has none either, on rank 0 when no rank has. NULL
+ * is fine. */
 void fedge_heartbeat_end(fedge_heartbeat *heartbeat);
 
 #endif

@@ -1,4 +1,4 @@
-/* Rank 0's part, and what all have in common. */
+/* Rank 0's side, and what all ranks use. */
 #include "aggregator/simulate/run/ranks.h"
 
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "edge/core/bytes.h"
 #include "edge/plan/client_hooks.h"
 
-/* ---- whose work ------------------------------------------------------------------------------ */
+/* ---- dealing --------------------------------------------------------------------------------- */
 
 size_t fedge_ranks_task_bytes(const fedge_collective *collective)
 {
@@ -33,7 +33,7 @@ fedge_status ranks_deal(const fedge_sim_ranks *self, const ranks_task *tasks, ui
     return FEDGE_OK;
 }
 
-/* Where a task's examples are, and what it needs. */
+/* Describes where a task's examples are and what it needs. */
 static void describe_test(const fedge_sim_ranks *self, const fedge_sim_backend_task *task,
                           ranks_task *sent)
 {
@@ -70,7 +70,7 @@ static void describe_task(const fedge_sim_ranks *self, const fedge_sim_backend_t
 
 /* ---- work ------------------------------------------------------------------------------------ */
 
-/* What one run of tasks takes besides them. */
+/* The buffers of one call of run. */
 typedef struct shared_run {
     ranks_task *sent;                /* (num_tasks) */
     fedge_sim_backend_task *results; /* (num_tasks): of one rank */
@@ -117,8 +117,6 @@ static void send_run(fedge_sim_ranks *self, shared_run *run, uint32_t round,
                              .round = round,
                              .num_tasks = num_tasks,
                              .state_size = run->state.size,
-                             /* Only if it has moved since the others had it: a round trains and
-                              * evaluates on one model. */
                              .has_model = !self->has_sent_model,
                              .has_bounds = bounds_log2 != NULL};
     if (bounds_log2)
@@ -134,7 +132,7 @@ static void send_run(fedge_sim_ranks *self, shared_run *run, uint32_t round,
     self->has_sent_model = true;
 }
 
-/* What came of a task, but for where it lies. */
+/* Copies a result, except for the pointers. */
 static void take_result(fedge_sim_backend_task *task, const fedge_sim_backend_task *result)
 {
     const fedge_view view = task->view;
@@ -162,7 +160,7 @@ static void receive(const fedge_sim_ranks *self, uint32_t rank, shared_run *run,
     }
 }
 
-/* As the backend's run; the state is the ranks. */
+/* fedge_sim_backend_ops.run; the state is the ranks. */
 static void run_shared(void *state, uint32_t round, const int8_t *bounds_log2,
                        fedge_sim_backend_task *tasks, uint32_t num_tasks)
 {
@@ -170,7 +168,7 @@ static void run_shared(void *state, uint32_t round, const int8_t *bounds_log2,
     shared_run run;
     fedge_error err;
     if (make_run(self, tasks, num_tasks, &run, &err) != FEDGE_OK) {
-        /* Nothing is told yet, so the other ranks wait for the next command as before. */
+        /* No command is sent yet, so the other ranks still wait for one. */
         for (uint32_t i = 0; i < num_tasks; i++) {
             tasks[i].status = err.status;
             memcpy(tasks[i].message, err.message, sizeof(tasks[i].message));
@@ -184,7 +182,7 @@ static void run_shared(void *state, uint32_t round, const int8_t *bounds_log2,
         if (run.rank_of[i] == 0)
             run.results[count++] = tasks[i];
     }
-    /* Before the others are heard, which are at work meanwhile. */
+    /* The other ranks work at the same time. */
     fedge_sim_backend_run(&self->local, round, bounds_log2, run.results, count);
     for (uint32_t i = 0; i < num_tasks; i++) {
         if (run.rank_of[i] == 0)
@@ -242,9 +240,9 @@ void fedge_sim_ranks_drop(fedge_sim_ranks *ranks)
         send_command(ranks, &(ranks_command){.kind = RANKS_DROP});
 }
 
-/* ---- what clients keep ----------------------------------------------------------------------- */
+/* ---- clients' states ------------------------------------------------------------------------- */
 
-/* False: one could not be read there, or kept here, and is lost. */
+/* False: a state could not be read there or stored here, and is lost. */
 static bool collect_from(const fedge_sim_ranks *self, uint32_t rank, float *values)
 {
     fedge_client_states *states = self->config.states;
@@ -268,8 +266,7 @@ fedge_status fedge_sim_ranks_collect(fedge_sim_ranks *ranks, fedge_error *err)
     if (!ranks->collective || !ranks->has_states)
         return FEDGE_OK;
     float *values = malloc(ranks->config.states->num_values * sizeof(*values));
-    /* What was lost once is nowhere any more: a rank sends only what has moved since it last sent,
-     * so there is no second try. */
+    /* A lost state stays lost, since a rank sends only states that changed since it last sent. */
     if (values && !ranks->lost_states) {
         send_command(ranks, &(ranks_command){.kind = RANKS_COLLECT});
         for (uint32_t rank = 1; rank < ranks->collective->num_ranks; rank++)
@@ -300,8 +297,8 @@ fedge_status fedge_sim_ranks_spread(fedge_sim_ranks *ranks, fedge_error *err)
     fedge_status status = FEDGE_OK;
     for (uint32_t i = 0; i < states->num_clients; i++) {
         if (fedge_client_states_has(states, i)) {
-            /* After a failure it goes on with whatever lies there: the others count on this many,
-             * and hear of the failure below. */
+            /* After a failure the values are arbitrary: the others expect this many messages, and
+             * learn of the failure below. */
             if (status == FEDGE_OK)
                 status = fedge_client_states_get(states, i, values, err);
             fedge_collective_broadcast(ranks->collective, &i, sizeof(i), 0);

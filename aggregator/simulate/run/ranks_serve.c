@@ -1,4 +1,4 @@
-/* The part of all ranks but 0. */
+/* The side of the ranks after 0. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,17 +34,17 @@ static fedge_status receive_model(const fedge_sim_ranks *self, const ranks_comma
     return status;
 }
 
-/* What a run of tasks takes on this rank. */
-typedef struct own_run {
-    ranks_task *sent;              /* (num_tasks): of all */
+/* The buffers of one run of tasks on this rank. */
+typedef struct local_run {
+    ranks_task *sent;              /* (num_tasks), of all ranks */
     uint32_t *rank_of;             /* (num_tasks) */
     fedge_sim_backend_task *tasks; /* (count) */
-    uint32_t *indices;             /* (num_indices): of those that test */
+    uint32_t *indices;             /* (num_indices), of tests */
     int32_t *classes;              /* (num_indices) */
     uint32_t count;
-} own_run;
+} local_run;
 
-static void free_run(own_run *run)
+static void free_run(local_run *run)
 {
     free(run->sent);
     free(run->rank_of);
@@ -53,7 +53,7 @@ static void free_run(own_run *run)
     free(run->classes);
 }
 
-/* The examples of a task that tests, in [indices]. */
+/* The examples of a test, listed in [indices]. */
 static fedge_view view_of(const fedge_sim_ranks *self, const ranks_task *sent, uint32_t *indices)
 {
     const fedge_client_data *data = self->config.client_data;
@@ -63,8 +63,8 @@ static fedge_view view_of(const fedge_sim_ranks *self, const ranks_task *sent, u
     return (fedge_view){sent->work.tests ? self->config.test_set : data->dataset, indices, count};
 }
 
-/* The tasks of this rank, as its backend takes them. */
-static fedge_status unpack(const fedge_sim_ranks *self, uint32_t num_tasks, own_run *run,
+/* Makes this rank's tasks for its backend. */
+static fedge_status unpack(const fedge_sim_ranks *self, uint32_t num_tasks, local_run *run,
                            fedge_error *err)
 {
     size_t num_indices = 0, at = 0;
@@ -105,7 +105,7 @@ static void answer(const fedge_sim_ranks *self, const fedge_sim_backend_task *ta
     }
 }
 
-static void work(fedge_sim_ranks *self, const ranks_command *command, const own_run *run)
+static void work(fedge_sim_ranks *self, const ranks_command *command, const local_run *run)
 {
     if (self->failed.status == FEDGE_OK) {
         fedge_sim_backend_run(&self->local, command->round,
@@ -113,7 +113,7 @@ static void work(fedge_sim_ranks *self, const ranks_command *command, const own_
                               run->count);
         return;
     }
-    /* It answers also after a failure, for each task: rank 0 waits for all of them. */
+    /* Rank 0 waits for each task, also after a failure. */
     for (uint32_t i = 0; i < run->count; i++) {
         run->tasks[i].status = self->failed.status;
         memcpy(run->tasks[i].message, self->failed.message, sizeof(run->tasks[i].message));
@@ -123,8 +123,8 @@ static void work(fedge_sim_ranks *self, const ranks_command *command, const own_
 static fedge_status run(fedge_sim_ranks *self, const ranks_command *command, fedge_error *err)
 {
     const uint32_t num_tasks = command->num_tasks;
-    own_run run = {.sent = calloc((size_t)num_tasks + 1, sizeof(*run.sent)),
-                   .rank_of = calloc((size_t)num_tasks + 1, sizeof(*run.rank_of))};
+    local_run run = {.sent = calloc((size_t)num_tasks + 1, sizeof(*run.sent)),
+                     .rank_of = calloc((size_t)num_tasks + 1, sizeof(*run.rank_of))};
     fedge_status status;
     FEDGE_TRY_OR(run.sent && run.rank_of ? FEDGE_OK : no_memory(err), done);
     if (command->has_model)
@@ -138,7 +138,7 @@ done:
     return status;
 }
 
-/* Rank 0 fails in what this one fails in. */
+/* A failure here becomes rank 0's too. */
 static void join(fedge_sim_ranks *self)
 {
     fedge_error err = self->failed;
@@ -147,31 +147,31 @@ static void join(fedge_sim_ranks *self)
     (void)known;
 }
 
-/* ---- what clients keep ----------------------------------------------------------------------- */
+/* ---- clients' states ------------------------------------------------------------------------- */
 
-/* All sums are 0. What fails here rank 0 learns with the next work. */
-static void empty(fedge_sim_ranks *self)
+/* Clears all sums. Rank 0 learns of a failure with the next tasks. */
+static void clear_sums(fedge_sim_ranks *self)
 {
     fedge_error err;
     if (fedge_global_model_reset(self->config.global, &err) != FEDGE_OK)
         self->failed = err;
 }
 
-static void keep(fedge_sim_ranks *self, uint32_t round)
+static void commit(fedge_sim_ranks *self, uint32_t round)
 {
     fedge_client_states *states = self->config.states;
     for (uint32_t i = 0; self->has_states && i < states->num_clients; i++)
         self->unsent[i] = self->unsent[i] || fedge_client_states_has_moved(states, i);
     if (self->has_states)
         fedge_client_states_commit(states, round);
-    empty(self);
+    clear_sums(self);
 }
 
 static void drop(fedge_sim_ranks *self)
 {
     if (self->has_states)
         fedge_client_states_roll_back(self->config.states);
-    empty(self);
+    clear_sums(self);
 }
 
 static void send_states(fedge_sim_ranks *self)
@@ -186,7 +186,7 @@ static void send_states(fedge_sim_ranks *self)
     fedge_collective_send(self->collective, &count, sizeof(count), 0);
     for (uint32_t i = 0; values && i < states->num_clients; i++) {
         if (self->unsent[i]) {
-            /* One that cannot be read is sent all the same, as it is in [count]; [whole] tells. */
+            /* One that cannot be read is sent too, since it is in [count]; [whole] says so. */
             whole = fedge_client_states_get(states, i, values, &err) == FEDGE_OK && whole;
             fedge_collective_send(self->collective, &i, sizeof(i), 0);
             fedge_collective_send(self->collective, values, size, 0);
@@ -197,7 +197,7 @@ static void send_states(fedge_sim_ranks *self)
     free(values);
 }
 
-/* Of all clients, of whom this rank takes its own. */
+/* Receives the states of all clients and stores those of this rank's. */
 static fedge_status receive_states(fedge_sim_ranks *self, const ranks_command *command,
                                    fedge_error *err)
 {
@@ -217,11 +217,11 @@ static fedge_status receive_states(fedge_sim_ranks *self, const ranks_command *c
     }
     states->round = command->round;
     free(values);
-    if (values) { /* what is agreed on is known to rank 0, which ends the run */
+    if (values) { /* rank 0 learns the result too, and ends the run */
         const fedge_status known = fedge_collective_agree(self->collective, status, NULL, 0, err);
         (void)known;
     }
-    /* Without memory what is broadcast cannot be heard: this rank ends, and with it the job. */
+    /* Without memory the broadcasts cannot be received: this rank ends, and with it the job. */
     return values ? FEDGE_OK : status;
 }
 
@@ -240,7 +240,7 @@ fedge_status fedge_sim_ranks_serve(fedge_sim_ranks *ranks, fedge_error *err)
             join(ranks);
             break;
         case RANKS_COMMIT:
-            keep(ranks, command.round);
+            commit(ranks, command.round);
             break;
         case RANKS_DROP:
             drop(ranks);

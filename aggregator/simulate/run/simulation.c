@@ -17,22 +17,14 @@ static fedge_status end_phase(fedge_simulation *self, fedge_error *err)
     return FEDGE_OK;
 }
 
-static fedge_status close_phase(fedge_simulation *self, const fedge_rounds_action *action,
-                                fedge_error *err)
-{
-    FEDGE_TRY(fedge_simulation_conclude(self, action, err));
-    return end_phase(self, err);
-}
-
 static fedge_status drop_phase(fedge_simulation *self, const fedge_rounds_action *action,
                                fedge_error *err)
 {
     const bool train = action->kind == FEDGE_TASK_TRAIN; /* an evaluation is not tried again */
     const fedge_virtual_phase phase = fedge_simulation_virtual_phase(self);
     memcpy(self->asked_failed, phase.asked, train ? sizeof(phase.asked) : 0);
-    /* As on devices: what is kept moves only with an update that the server has counted. */
-    fedge_client_states_roll_back(
-        &self->states); /* what does not count moves nothing that is kept */
+    /* As on devices, a state changes only with an update that the server has counted. */
+    fedge_client_states_roll_back(&self->states);
     fedge_sim_ranks_drop(&self->ranks);
     FEDGE_TRY(fedge_global_model_reset(&self->global, err));
     self->failures += train;
@@ -50,7 +42,7 @@ static fedge_status drop_phase(fedge_simulation *self, const fedge_rounds_action
 static void open_phase(fedge_simulation *self)
 {
     self->num_sent = self->num_done = self->num_reported = 0;
-    /* Of a round that is tried again, too: who has the model from before fetches nothing now. */
+    /* A retry adds to those of the attempts before, whose clients have the model already. */
     self->bytes_down = self->failures == 0 ? 0 : self->bytes_down;
     fedge_simulation_begin_round(self);
     self->global.draw = fedge_rounds_draw(self->rounds);
@@ -61,8 +53,8 @@ static void open_phase(fedge_simulation *self)
     fedge_rounds_opened(self->rounds, fedge_simulation_now_ms(self));
 }
 
-/* Whose result comes first of those that are there at the same time, or of all without virtual
- * time: the same for every client, or over-selection would choose among them. */
+/* The order of results that arrive at the same time, or of all without virtual time. It is random,
+ * or over-selection would favour some clients. */
 static uint32_t draw_tie_break(const fedge_simulation *self, const fedge_rounds_action *action)
 {
     fedge_rng rng =
@@ -71,16 +63,16 @@ static uint32_t draw_tie_break(const fedge_simulation *self, const fedge_rounds_
     return fedge_rng_u32(&rng);
 }
 
-/* What a client fetches for a task: the model, or what makes it of the one that it has. */
+/* Counts what a client fetches for a task: the model, or a delta to the one it has. */
 static void download(fedge_simulation *self, uint32_t client)
 {
-    const uint32_t held = self->held[client];
-    const uint32_t age = held > 0 ? self->rounds_closed + 1 - held : UINT32_MAX;
+    const uint32_t had = self->model_rounds[client];
+    const uint32_t age = had > 0 ? self->rounds_closed + 1 - had : UINT32_MAX;
     const uint64_t delta = fedge_downlink_size(&self->global.downlink, age);
     self->download = age == 0                                 ? 0
                      : delta > 0 && delta < self->model_bytes ? delta
                                                               : self->model_bytes;
-    self->held[client] = self->rounds_closed + 1;
+    self->model_rounds[client] = self->rounds_closed + 1;
     self->bytes_down += self->download;
 }
 
@@ -90,15 +82,14 @@ static fedge_status send_task(fedge_simulation *self, const fedge_rounds_action 
     download(self, action->client_index);
     const bool again =
         self->config.profiles && self->config.profiles->availability && !action->fresh;
-    /* Its work is kept: it goes on with the same draw. */
-    for (uint32_t i = 0; again && i < self->num_sent; i++) { /* it had gone and is back */
+    /* A client that left and is back continues the same task. */
+    for (uint32_t i = 0; again && i < self->num_sent; i++) {
         if (self->sent[i].task_id == action->task_id)
             return fedge_simulation_begin_task(self, action, i, err);
     }
-    if (self->num_sent == self->capacity) { /* more than a cohort: slots that changed hands */
+    if (self->num_sent == self->capacity) { /* more than a cohort: replaced clients */
         const uint32_t more = self->capacity * 2 + 64;
-        /* Each on its own: after a failure in between the arrays that have moved are known by their
-         * new place. */
+        /* Each pointer is stored at once, since a later realloc may fail. */
         sent_task *sent = realloc(self->sent, more * sizeof(*sent));
         self->sent = sent ? sent : self->sent;
         fedge_sim_backend_task *wave = realloc(self->wave, more * sizeof(*wave));
@@ -130,23 +121,21 @@ static int by_tie_break(const void *a, const void *b)
                                         : (x->slot > y->slot) - (x->slot < y->slot);
 }
 
-/* Without client profiles: does the work of tasks that were sent, as many as the phase still wants,
- * and reports it. The work of clients that would come too late is not done. */
+/* Without client profiles: does the work of as many sent tasks as the phase still needs, and
+ * reports it. With over-selection the others would come too late, so their work is not done. */
 static fedge_status work(fedge_simulation *self, fedge_error *err)
 {
-    /* What a deployment would throw away is not even computed: with over-selection the phase ends
-     * with the first [wanted]. */
     const uint32_t wanted = fedge_rounds_wanted(self->rounds) - self->num_reported;
     const uint32_t left = self->num_sent - self->num_done;
     const uint32_t count = left < wanted ? left : wanted;
-    if (count == 0) { /* nobody is left to ask: time passes until the deadline */
+    if (count == 0) { /* no task is left: time passes until the deadline */
         self->now_ms = fedge_rounds_deadline_ms(self->rounds);
         fedge_rounds_tick(self->rounds, self->now_ms);
         return FEDGE_OK;
     }
-    /* All are taken: their order is of no account. */
-    if (count < left)
+    if (count < left) /* else all are taken, in any order */ {
         qsort(self->sent + self->num_done, left, sizeof(*self->sent), by_tie_break);
+    }
     for (uint32_t i = 0; i < count; i++)
         fedge_simulation_plan_work(self, i, self->num_done + i);
     self->num_done += count;
@@ -170,7 +159,8 @@ static fedge_status carry_out(fedge_simulation *self, const fedge_rounds_action 
             action->task_id >= self->next_task_id ? action->task_id + 1 : self->next_task_id;
         return send_task(self, action, err);
     case FEDGE_ROUNDS_CLOSE:
-        return close_phase(self, action, err);
+        FEDGE_TRY(fedge_simulation_conclude(self, action, err));
+        return end_phase(self, err);
     case FEDGE_ROUNDS_FAIL:
         return drop_phase(self, action, err);
     case FEDGE_ROUNDS_FINISH:
@@ -202,17 +192,12 @@ fedge_status fedge_simulation_run(fedge_simulation *self, fedge_error *err)
             status = fedge_fail(err, FEDGE_INTERNAL, "the simulation cannot go on: %s", text);
         }
     }
-    if (status != FEDGE_OK) { /* what has closed is kept already */
-        /* What the open round has changed of what clients keep is as it was when the last one
-         * closed. */
+    if (status != FEDGE_OK) {
         fedge_client_states_roll_back(&self->states);
         fedge_sim_ranks_drop(&self->ranks);
     }
-    if (status == FEDGE_NO_MEMORY ||
-        status == FEDGE_GPU_LOST) { /* room to write down what has closed */
-        /* Threads' models are most of the memory, and a lost GPU gives none of its own back: the
-         * checkpoint of what has closed needs room. */
+    /* Frees most of the memory, which the checkpoint of the closed rounds needs. */
+    if (status == FEDGE_NO_MEMORY || status == FEDGE_GPU_LOST)
         fedge_sim_backend_close(&self->backend);
-    }
     return status;
 }

@@ -2,10 +2,9 @@
  *
  * Rounds, cohorts, training, codec, sums and strategy are those of deployment, so a simulated run
  * gives the model that a deployed one with the same job, seed and cohorts gives, bit for bit on the
- * same CPU kernels. Without client profiles nobody waits for a network: whoever is asked has
- * reported at once. With client profiles time is virtual: the machine sees each client's report,
- * failure or absence at the time at which it would see it, and only work that is sure to be
- * reported is done.
+ * same CPU kernels. Without client profiles clients report at once. With client profiles time is
+ * virtual: the round machine sees each client's report, failure or absence at its virtual time, and
+ * only work that is sure to be reported is done.
  */
 #ifndef FEDGE_AGGREGATOR_SIMULATE_RUN_SIMULATION_H
 #define FEDGE_AGGREGATOR_SIMULATE_RUN_SIMULATION_H
@@ -27,7 +26,7 @@
 #include "edge/plan/plan.h"
 
 #define FEDGE_SIMULATE_MAX_WAIT_US ((uint64_t)30 * 86400 * 1000000) /* for enough clients */
-#define FEDGE_SIMULATE_MAX_FAILURES 10 /* attempts of one round that fail before the run does */
+#define FEDGE_SIMULATE_MAX_FAILURES 10 /* failed attempts of a round that fail the run */
 
 typedef struct fedge_simulation fedge_simulation;
 
@@ -39,123 +38,118 @@ typedef struct fedge_simulation_config {
     const fedge_metric_plugin *metrics; /* counted on the test set, too; NULL: none */
     const fedge_client_profiles
         *profiles; /* of the client data's clients; NULL: time is not virtual */
-    const fedge_collective *collective; /* of the ranks that share the work; NULL: alone */
+    const fedge_collective *collective; /* of ranks that share the work; NULL: alone */
     uint32_t num_threads;
-    const char *backend;           /* what trains, or "auto" (training_backend.h); NULL: "cpu" */
-    fedge_sim_shared *shared;      /* with simulations beside it; NULL: none */
-    const fedge_log *log;          /* is told what trains, and why; may be NULL */
-    const char *accumulator;       /* what sums; NULL: what trains, where it can, else "cpu" */
-    fedge_accumulator_config sums; /* its gpus, which are the backend's too, and shard */
-    fedge_attack attack;           /* all 0: nobody lies; the data are spoilt already */
-    const struct fedge_replay *replay; /* of an asynchronous job: its order; NULL: as the
-                                          seed and the profiles have it */
+    const char *backend;               /* name of the training backend, or "auto"; NULL: "cpu" */
+    fedge_sim_shared *shared;          /* with the simulations beside it; NULL: none */
+    const fedge_log *log;              /* says which backend trains, and why; may be NULL */
+    const char *accumulator;           /* NULL: that of the backend, if it has one, else "cpu" */
+    fedge_accumulator_config sums;     /* its GPUs are the backend's too */
+    fedge_attack attack;               /* all 0: none; the data are spoilt already */
+    const struct fedge_replay *replay; /* of an asynchronous job; NULL: the order follows from
+                                          seed and profiles */
     uint32_t evaluate_every; /* ≥ 1: rounds between evaluations of the model; the last one always */
-    /* fedge_simulation_evaluate will not be called: without examples to test or validate with, no
-     * memory is taken for evaluation. */
+    /* fedge_simulation_evaluate will not be called: no memory for evaluation is taken, unless there
+     * are examples to test or validate with. */
     bool rounds_only;
-    /* Summaries are without the hash of their model, which takes longer than a step of a small one.
-     */
+    /* Summaries have no hash of the model, which takes longer than the step of a small one. */
     bool no_hashes;
-    fedge_client_states_limit states; /* of what clients keep */
+    fedge_client_states_limit states; /* of clients' states */
     fedge_cancel_fn cancel;           /* asked between steps of training; may be NULL */
-    /* After each phase; the simulation's model is that of the round's end. May be NULL. A failure
-     * ends the run. */
+    /* Called after each phase, with the model of the round's end. May be NULL. A failure ends the
+     * run. */
     fedge_status (*on_round)(void *user, const fedge_round_summary *summary, fedge_error *err);
-    /* Before clients begin to work, and now and then while they do: [done] of [asked] of the phase.
-     * May be NULL. */
+    /* Called before clients begin, and now and then while they work, with [done] of [asked] tasks
+     * of the phase. May be NULL. */
     void (*on_progress)(void *user, uint32_t round, uint32_t done, uint32_t asked);
-    void *user; /* of all three */
+    void *user; /* of the callbacks */
 } fedge_simulation_config;
 
-/* What a run has to know to go on. Plain data. */
+/* What a resumed run needs to know. Plain data. */
 typedef struct fedge_simulation_state {
     uint32_t rounds_closed;
     uint64_t next_task_id; /* ≥ 1 */
     uint64_t clock_us;     /* virtual, of the last phase that has ended */
-    bool evaluation_due;   /* on clients: that of the last closed round has not been */
+    bool evaluation_due;   /* the last closed round's evaluation on clients is missing */
 } fedge_simulation_state;
 
-/* Are there as many clients as the job's rounds need? FEDGE_INVALID_ARGUMENT says what to change.
- */
+/* FEDGE_INVALID_ARGUMENT when there are fewer clients than the job's rounds need. */
 FEDGE_MUST_USE fedge_status fedge_simulation_check_clients(const fedge_rounds_spec *spec,
                                                            uint32_t num_clients, fedge_error *err);
 
-/* Can ranks share the job's rounds? FEDGE_UNSUPPORTED says why not. */
+/* FEDGE_UNSUPPORTED says why ranks cannot share the job's rounds. */
 FEDGE_MUST_USE fedge_status fedge_simulation_check_shared(const fedge_job *job, fedge_error *err);
 
-/* What decides how much memory the run will take (memory.h). */
+/* What determines the run's memory (memory.h). */
 FEDGE_MUST_USE fedge_status fedge_simulation_demand(const fedge_simulation_config *config,
                                                     fedge_memory_demand *demand, fedge_error *err);
 
 /* Checks the job against the client data and takes all memory. FEDGE_UNSUPPORTED: an external
- * model, or a job that the backend cannot train. FEDGE_INVALID_ARGUMENT: the job wants more clients
- * than there are, or clients to evaluate, of whom none holds out examples. FEDGE_TOO_BIG: more than
- * memory holds, in all (memory.h). */
+ * model, or a job that the backend cannot train. FEDGE_INVALID_ARGUMENT: the job needs more clients
+ * than there are, or clients shall evaluate and none holds out examples. FEDGE_TOO_BIG: the run
+ * needs more memory than there is (memory.h). */
 FEDGE_MUST_USE fedge_status fedge_simulation_new(const fedge_simulation_config *config,
                                                  fedge_simulation **simulation, fedge_error *err);
 void fedge_simulation_free(fedge_simulation *simulation); /* NULL is fine */
 
-/* Where clients keep something for the strategy, before fedge_simulation_restore: what
- * fedge_client_states_save wrote. */
+/* Loads what fedge_client_states_save wrote; before fedge_simulation_restore. */
 FEDGE_MUST_USE fedge_status fedge_simulation_load_states(fedge_simulation *simulation,
                                                          const char *path, fedge_error *err);
-/* Goes on from [state] with the model in [file] and the strategy's saved state; before
- * fedge_simulation_run. What clients keep is loaded first, unless no round was
- * closed or none is left: FEDGE_MISMATCH when they are of another round. */
+/* Resumes from [state] with the model in [file] and the strategy's saved state; before
+ * fedge_simulation_run. Clients' states must be loaded first, unless no round was closed or none is
+ * left. FEDGE_MISMATCH: they are of another round. */
 FEDGE_MUST_USE fedge_status fedge_simulation_restore(fedge_simulation *simulation,
                                                      const fedge_simulation_state *state,
                                                      const uint8_t *file, size_t file_size,
                                                      const uint8_t *strategy, size_t strategy_size,
                                                      fedge_error *err);
 
-/* Runs all rounds that are left. FEDGE_CANCELLED when [cancel] said so; the open round is dropped
- * and the model is that of the last closed one, which was evaluated and given to [on_round]: what
- * evaluates is not interrupted. After any other failure it is that of the last closed round too,
- * which [on_round] may not have seen, if fedge_simulation_is_whole. FEDGE_NO_MEMORY: also when a
- * client's work lacked it; then the threads are gone, and nothing is run or evaluated any more. */
+/* Runs all remaining rounds. FEDGE_CANCELLED: [cancel] said so; the open round is dropped, and the
+ * model is that of the last closed one, which was evaluated and passed to [on_round], since
+ * evaluation is not interrupted. After another failure, if fedge_simulation_is_whole, the model is
+ * that of the last closed round too, but perhaps not passed to [on_round]. After FEDGE_NO_MEMORY,
+ * also of a client's work, the backend is closed, and nothing can be run or evaluated. */
 FEDGE_MUST_USE fedge_status fedge_simulation_run(fedge_simulation *simulation, fedge_error *err);
 
-/* On several ranks, when all have made theirs: rank 0 leads from here on until it frees its
- * simulation, and the others serve until then, of all that follows only this. Any status but
- * FEDGE_OK is one that rank 0 cannot be told (fedge_sim_ranks_serve). */
+/* On several ranks, once all have made theirs: rank 0 leads until it frees its simulation; the
+ * others only serve until then. A failure is one that rank 0 cannot learn (fedge_sim_ranks_serve).
+ */
 void fedge_simulation_lead(fedge_simulation *simulation);
 FEDGE_MUST_USE fedge_status fedge_simulation_serve(fedge_simulation *simulation, fedge_error *err);
 
-/* No round follows [round]: from on_round the one that has ended, or before
- * fedge_simulation_restore the one to go on from. Its evaluation on clients does, if the job has
- * one. */
+/* Makes [round] the last: in on_round the one that has ended, or before fedge_simulation_restore
+ * the one to resume from. Its evaluation on clients still follows, if the job has one. */
 void fedge_simulation_end_after(fedge_simulation *simulation, uint32_t round);
 
 /* The SHA-256 of the present model's file. FEDGE_NO_MEMORY. */
 FEDGE_MUST_USE fedge_status fedge_simulation_hash(const fedge_simulation *simulation,
                                                   char text[FEDGE_HASH_TEXT], fedge_error *err);
 
-/* Where it stands. */
 fedge_simulation_state fedge_simulation_get_state(const fedge_simulation *simulation);
-/* Are model, strategy and what clients keep those of the last closed round? False only after a
+/* Are model, strategy and clients' states those of the last closed round? False only after a
  * failure. */
 bool fedge_simulation_is_whole(const fedge_simulation *simulation);
 const fedge_global_model *fedge_simulation_model(const fedge_simulation *simulation);
-/* What clients keep for the strategy, of the last closed round once fedge_simulation_run has ended
- * or in on_round; NULL where they keep nothing. */
+/* Clients' states of the last closed round, in on_round or after fedge_simulation_run; NULL: none.
+ */
 const fedge_client_states *fedge_simulation_states(const fedge_simulation *simulation);
-/* Before they are saved: brings together what clients of other ranks keep. FEDGE_NO_MEMORY. */
+/* Collects the states of other ranks' clients, before they are saved. FEDGE_NO_MEMORY. */
 FEDGE_MUST_USE fedge_status fedge_simulation_collect_states(fedge_simulation *simulation,
                                                             fedge_error *err);
-/* What sums, by name; of this rank. */
+/* The name of this rank's accumulator. */
 const char *fedge_simulation_accumulator(const fedge_simulation *simulation);
 const char *fedge_simulation_backend(const fedge_simulation *simulation); /* "cpu" */
-/* For people, a line for each place: who trains how many clients at once, and what sums, with the
- * memory that they have taken. */
+/* For people: a line for each CPU or GPU with its clients at once, and the accumulator, with their
+ * memory. */
 void fedge_simulation_plan(const fedge_simulation *simulation, char *text, size_t size);
 uint64_t fedge_simulation_bytes_per_thread(const fedge_simulation *simulation);
-/* All that it may come to take, besides the data. */
+/* All memory that it may take, besides the data. */
 uint64_t fedge_simulation_promised_bytes(const fedge_simulation *simulation);
 
-/* All of the test set, by index; count 0: none. Not to be freed. */
+/* The whole test set; count 0: none. The caller must not free it. */
 fedge_view fedge_simulation_test_set(const fedge_simulation *simulation);
 
-/* The present model on any examples, while no round is open: fedge_evaluate_sets. */
+/* fedge_evaluate_sets with the present model, while no round is open. */
 FEDGE_MUST_USE fedge_status fedge_simulation_evaluate(fedge_simulation *simulation,
                                                       fedge_evaluation_set *sets, uint32_t num_sets,
                                                       bool may_stop, fedge_error *err);

@@ -1,11 +1,10 @@
-/* Runs of asynchronous strategies: clients are at work on older models while rounds close.
+/* Runs of asynchronous strategies: clients train from older models while rounds close.
  *
- * As many clients as a cohort has are at work at any time. When one has finished, another begins
- * with the newest model, in virtual time or, without client profiles, all taking the same time. A
- * round closes when its buffer is full. A client begins once with each model. Who begins and
- * finishes when follows from the seed and the profiles alone, so a run that goes on does it all
- * again up to where it stands, without training. With an order to replay rounds have the
- * updates that it names, and time does not pass.
+ * As many clients as a cohort has are busy at any time. When one finishes, another begins with the
+ * newest model; tasks take virtual time, or without client profiles all take the same time. A round
+ * closes when its buffer is full. A client begins once with each model. The order of tasks follows
+ * from seed and profiles alone, so a resumed run repeats it up to its round without training. With
+ * a replay each round has the updates that it lists, and no time passes.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -19,14 +18,14 @@
 #define TASK_US ((uint64_t)1000000) /* without client profiles */
 #define STREAM 3                    /* of rounds.c's names */
 
-/* Where the federation stands. */
+/* The state of the federation. */
 typedef struct federation {
     fedge_simulation *of;
-    uint32_t at_work, wanted; /* at a time; in a buffer */
-    fedge_event_queue due;    /* one event for each client at work; its task is the version */
-    uint32_t *idle;           /* clients that are not at work, num_idle of them */
+    uint32_t at_work, wanted; /* busy clients at a time; updates in a buffer */
+    fedge_event_queue due;    /* one event for each busy client; its task is the version */
+    uint32_t *idle;           /* (num_idle) clients that are not busy */
     uint32_t num_idle;
-    uint32_t *begun; /* by client: the version that it began last, and 1; 0: none */
+    uint32_t *begun; /* by client: 1 + the version that it began last; 0: none */
     fedge_rng rng;   /* of the present round */
     uint32_t too_stale;
 } federation;
@@ -56,13 +55,13 @@ static fedge_status init(federation *self, fedge_simulation *of, fedge_error *er
     return FEDGE_OK;
 }
 
-/* What a client fetches to begin with [version]. */
+/* Bytes that a client fetches to begin with [version]. */
 static uint64_t download_of(const fedge_simulation *of, uint32_t version)
 {
     return version == 0 && of->from_seed ? 0 : of->model_bytes;
 }
 
-/* How long a task of the client takes, and whether it fails. */
+/* The end of a client's task, and whether it fails. */
 static fedge_event plan_task(const federation *self, uint32_t client, uint32_t version)
 {
     const fedge_simulation *of = self->of;
@@ -87,7 +86,7 @@ static fedge_event plan_task(const federation *self, uint32_t client, uint32_t v
     return event;
 }
 
-/* Sets idle clients to work on [version] until enough are. */
+/* Starts idle clients on [version] until enough are busy. */
 static fedge_status fill(federation *self, uint32_t version, fedge_error *err)
 {
     while (self->due.count < self->at_work && self->num_idle > 0) {
@@ -95,7 +94,7 @@ static fedge_status fill(federation *self, uint32_t version, fedge_error *err)
         for (; looked < self->num_idle && self->begun[self->idle[at]] == version + 1; looked++)
             at = (at + 1) % self->num_idle;
         if (looked == self->num_idle)
-            return FEDGE_OK; /* all have begun with this model: they wait for the next */
+            return FEDGE_OK; /* all have had this model and wait for the next */
         const uint32_t client = self->idle[at];
         fedge_event event = plan_task(self, client, version);
         event.tie_break = fedge_rng_u32(&self->rng);
@@ -107,7 +106,7 @@ static fedge_status fill(federation *self, uint32_t version, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* What the client brings in [round]. */
+/* The task of which the update arrives in [round]. */
 static sent_task task_of(const federation *self, const fedge_event *event, uint32_t round)
 {
     fedge_simulation *of = self->of;
@@ -125,7 +124,7 @@ static sent_task task_of(const federation *self, const fedge_event *event, uint3
                                 .facts.staleness = staleness}};
 }
 
-/* The updates that the order names. */
+/* Lists the updates that the replay has for [round]. */
 static fedge_status replay(federation *self, uint32_t round, fedge_error *err)
 {
     fedge_simulation *of = self->of;
@@ -151,8 +150,8 @@ static fedge_status replay(federation *self, uint32_t round, fedge_error *err)
     return status;
 }
 
-/* Until the buffer of [round] is full: of->sent has what is in it. FEDGE_UNSUPPORTED: it never will
- * be. */
+/* Passes time until the buffer of [round] is full, whose updates are then of->sent.
+ * FEDGE_UNSUPPORTED: it never will be. */
 static fedge_status gather(federation *self, uint32_t round, fedge_error *err)
 {
     fedge_simulation *of = self->of;
@@ -230,7 +229,7 @@ static fedge_status reserve(fedge_simulation *of, uint32_t count, fedge_error *e
 fedge_status fedge_simulation_run_async(fedge_simulation *of, fedge_error *err)
 {
     federation self;
-    const uint64_t stood_at_us = of->virtual_clock.now_us;
+    const uint64_t saved_us = of->virtual_clock.now_us;
     fedge_status status = init(&self, of, err);
     if (status == FEDGE_OK)
         status = reserve(of, of->config.replay ? of->config.replay->most : self.wanted, err);
@@ -240,11 +239,11 @@ fedge_status fedge_simulation_run_async(fedge_simulation *of, fedge_error *err)
         status = gather(&self, round, err);
     of->next_task_id = next_task_id;
     if (status == FEDGE_OK && of->rounds_closed > 0 && of->config.profiles &&
-        of->virtual_clock.now_us != stood_at_us) {
+        of->virtual_clock.now_us != saved_us) {
         status = fedge_fail(err, FEDGE_MISMATCH,
                             "the run stood at %.6f virtual seconds, and with these profiles it "
                             "would at %.6f: give the options that it was begun with",
-                            (double)stood_at_us * 1e-6, (double)of->virtual_clock.now_us * 1e-6);
+                            (double)saved_us * 1e-6, (double)of->virtual_clock.now_us * 1e-6);
     }
     while (status == FEDGE_OK && of->rounds_closed < of->last_round)
         status = run_round(&self, of->rounds_closed + 1, err);
@@ -252,8 +251,7 @@ fedge_status fedge_simulation_run_async(fedge_simulation *of, fedge_error *err)
     return status;
 }
 
-/* ---- the order of an earlier run ---------------------------------------------------------------
- */
+/* ---- the order of an earlier run ------------------------------------------------------------- */
 
 void fedge_replay_fini(fedge_replay *replay)
 {

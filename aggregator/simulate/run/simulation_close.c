@@ -39,7 +39,7 @@ fedge_status fedge_simulation_hash(const fedge_simulation *self, char text[FEDGE
     return FEDGE_OK;
 }
 
-/* Of what was reported, in slot order as the server has them; [sent] is sorted. */
+/* The facts of the reported updates, in slot order as on the server; [sent] is sorted. */
 static fedge_update_facts *list_facts(const fedge_simulation *self)
 {
     fedge_update_facts *facts = calloc((size_t)self->num_sent + 1, sizeof(*facts));
@@ -54,7 +54,7 @@ static fedge_update_facts *list_facts(const fedge_simulation *self)
     return facts;
 }
 
-/* The updates themselves, in the same order. */
+/* The updates, in the same order. */
 static fedge_status list_updates(fedge_simulation *self, fedge_updates *updates, fedge_error *err)
 {
     uint32_t *indices = calloc((size_t)self->num_sent + 1, sizeof(*indices)), num = 0;
@@ -70,7 +70,7 @@ static fedge_status list_updates(fedge_simulation *self, fedge_updates *updates,
     return status;
 }
 
-/* Whose of the updates, in the same order, are malicious. */
+/* Which of the updates, in the same order, are malicious clients'. */
 static bool *list_liars(const fedge_simulation *self)
 {
     bool *lies = calloc((size_t)self->num_sent + 1, sizeof(*lies));
@@ -81,7 +81,7 @@ static bool *list_liars(const fedge_simulation *self)
     return lies;
 }
 
-/* As a server reads it in its journal. */
+/* Notes the clients that missed the round, as a server reads them from its journal. */
 static fedge_status note_missed(fedge_simulation *self, fedge_error *err)
 {
     uint32_t num_tasks = 0;
@@ -131,7 +131,7 @@ done:
     free(facts);
     free(lies);
     FEDGE_TRY(status);
-    self->mid_step = false; /* at once: whatever fails below, the model is this round's */
+    self->mid_step = false; /* whatever fails below, the model is this round's */
     self->rounds_closed = summary->round;
     fedge_client_states_commit(&self->states, summary->round);
     fedge_sim_ranks_commit(&self->ranks, summary->round);
@@ -142,10 +142,9 @@ done:
     return FEDGE_OK;
 }
 
-/* ---- the numbers of a phase --------------------------------------------------------------------
- */
+/* ---- the numbers of a phase ------------------------------------------------------------------ */
 
-/* The weighted means of those that were reported, in slot order as the server takes them. */
+/* The weighted means of the reported results, in slot order as on the server. */
 static fedge_round_summary summarise(fedge_simulation *self, const fedge_rounds_action *action)
 {
     fedge_round_summary summary = {.round = action->round,
@@ -197,7 +196,7 @@ static fedge_round_summary summarise(fedge_simulation *self, const fedge_rounds_
     return summary;
 }
 
-/* The global model on the server's test set and on the examples for validation. */
+/* Evaluates the global model on the test set and on the examples for validation. */
 static fedge_status test_model(fedge_simulation *self, fedge_round_summary *summary,
                                fedge_error *err)
 {
@@ -230,7 +229,7 @@ static fedge_status test_model(fedge_simulation *self, fedge_round_summary *summ
     return FEDGE_OK;
 }
 
-/* What has been summed has been reported. */
+/* Checks that each summed update was reported. */
 static fedge_status check_sums(const fedge_simulation *self, fedge_error *err)
 {
     for (uint32_t i = 0; i < self->num_sent; i++) {
@@ -244,7 +243,7 @@ static fedge_status check_sums(const fedge_simulation *self, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* Which updates a buffer had, for the line. */
+/* Lists the updates of a buffer for the round's line. */
 static fedge_status name_updates(const fedge_simulation *self, fedge_round_summary *summary,
                                  fedge_error *err)
 {

@@ -1,4 +1,4 @@
-/* What refuses a job, and what makes, restores and frees a simulation. */
+/* Checks a job; makes, restores and frees a simulation. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,8 +11,7 @@
 #include "edge/core/os.h"
 #include "edge/plan/client_hooks.h"
 
-/* ---- which jobs are simulated -----------------------------------------------------------------
- */
+/* ---- checks ---------------------------------------------------------------------------------- */
 
 static bool holds_out(const fedge_client_data *client_data)
 {
@@ -46,19 +45,15 @@ static fedge_status check_evaluation(const fedge_simulation_config *config, fedg
             "set 'validation-fraction' in the clients' file, high enough for one "
             "example of a client, or fraction-evaluate to 0");
     }
-    if (fedge_plan_replaces(&config->job->plan) &&
-        fedge_client_data_validation(config->client_data).count > 0) {
+    const char *why = fedge_plan_replaces(&config->job->plan)
+                          ? "some of its layers belong to the clients"
+                      : fedge_plan_chooses(&config->job->plan) ? "there are several"
+                                                               : NULL;
+    if (why && fedge_client_data_validation(config->client_data).count > 0) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "--validation-split evaluates the server's model, and with %s some of "
-                          "its layers belong to the clients: use rounds.fraction-evaluate",
-                          config->job->strategy);
-    }
-    if (fedge_plan_chooses(&config->job->plan) &&
-        fedge_client_data_validation(config->client_data).count > 0) {
-        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "--validation-split evaluates the server's model, and with %s there are "
-                          "several: use rounds.fraction-evaluate",
-                          config->job->strategy);
+                          "--validation-split evaluates the server's model, and with %s %s: use "
+                          "rounds.fraction-evaluate",
+                          config->job->strategy, why);
     }
     return FEDGE_OK;
 }
@@ -132,16 +127,16 @@ static bool cancel(void *user)
     return fedge_simulation_is_cancelled(user);
 }
 
-/* Before its first task a client has the initial model, where the plan's seed makes all of it. */
+/* Before its first task a client has the initial model only if the plan's seed makes all of it. */
 static fedge_status make_model_rounds(fedge_simulation *self, bool from_seed, fedge_error *err)
 {
     self->from_seed = from_seed;
     const uint32_t num_clients = self->config.client_data->num_clients;
-    self->held = calloc(num_clients, sizeof(*self->held));
-    if (!self->held)
+    self->model_rounds = calloc(num_clients, sizeof(*self->model_rounds));
+    if (!self->model_rounds)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the models of clients");
     for (uint32_t i = 0; from_seed && i < num_clients; i++)
-        self->held[i] = 1;
+        self->model_rounds[i] = 1;
     return FEDGE_OK;
 }
 
@@ -169,7 +164,7 @@ static uint32_t max_evaluated(const fedge_simulation_config *config)
     return config->rounds_only && !tested && !validated ? 0 : FEDGE_EVALUATION_PORTION;
 }
 
-/* Without global model and what clients keep. */
+/* The configuration without global model and states. */
 static fedge_sim_backend_config backend_config(const fedge_simulation_config *config)
 {
     return (fedge_sim_backend_config){
@@ -218,7 +213,7 @@ fedge_status fedge_simulation_demand(const fedge_simulation_config *config,
     return demand_of(config, backend, demand, err);
 }
 
-/* Before any memory is filled. */
+/* Called before any memory is filled. */
 static fedge_status check_memory(fedge_simulation *self, const fedge_sim_backend_ops *backend,
                                  fedge_error *err)
 {
@@ -237,7 +232,7 @@ static fedge_status check_memory(fedge_simulation *self, const fedge_sim_backend
     return fedge_memory_check(&memory, usable, err);
 }
 
-/* Once, when the first client's values have no room in memory. */
+/* Called once, when the first state does not fit in memory. */
 static void log_spill(void *user, const char *folder)
 {
     const fedge_simulation *self = user;
@@ -251,23 +246,23 @@ static void log_spill(void *user, const char *folder)
     }
 }
 
-/* Unless the caller names it, sums are made where clients are trained: on GPUs, where no update
- * then goes to the host. */
+/* Unless the caller names an accumulator, sums are where clients are trained, so that GPUs send no
+ * update to the host. */
 static fedge_status open_global(fedge_simulation *self, const fedge_sim_backend_ops *backend,
                                 fedge_error *err)
 {
     const fedge_simulation_config *config = &self->config;
     const fedge_sim_backend_config wanted = backend_config(config);
     fedge_accumulator_config sums = config->sums;
-    /* A lane for each thread, so that none waits for another while adding. */
-    sums.num_lanes = config->num_threads;
+    sums.num_lanes = config->num_threads; /* none waits for another while adding */
     sums.joined = config->collective && !fedge_collective_is_alone(config->collective);
     sums.in_place = backend->adds_in_place && backend->adds_in_place(&wanted);
     const char *kind = config->accumulator ? config->accumulator : sums.in_place ? "auto" : "cpu";
     return fedge_global_model_init(&self->global, config->job, kind, &sums, err);
 }
 
-/* With "auto" of another than [backend], where what was made meanwhile leaves it no memory. */
+/* With "auto", opens another backend where memory taken since the choice is missing for [backend].
+ */
 static fedge_status open_backend(fedge_simulation *self, const fedge_sim_backend_ops *backend,
                                  const fedge_sim_backend_config *wanted, fedge_error *err)
 {
@@ -293,12 +288,11 @@ static fedge_status set_up(fedge_simulation *self, fedge_error *err)
     const fedge_sim_backend_ops *backend = NULL;
     fedge_sim_backend_config wanted = backend_config(config);
     FEDGE_TRY(fedge_sim_backend_choose(backend_name(config), &wanted, &backend, err));
-    /* Before anything large is taken. */
-    FEDGE_TRY(check_memory(self, backend, err));
+    FEDGE_TRY(check_memory(self, backend, err)); /* before anything large is taken */
     FEDGE_TRY(list_test_set(self, err));
     FEDGE_TRY(open_global(self, backend, err));
     FEDGE_TRY(fedge_global_model_begin(&self->global, err));
-    /* Written for its size alone, which is what each client downloads. */
+    /* Written only for its size, which is what each client downloads. */
     FEDGE_TRY(fedge_global_model_write(&self->global, &file, &self->model_bytes, &told, err));
     self->model_bytes += told;
     free(file);
@@ -319,7 +313,7 @@ static fedge_status set_up(fedge_simulation *self, fedge_error *err)
     sums.log = config->log;
     FEDGE_TRY(fedge_sim_ranks_init(&self->ranks, config->collective, &wanted, &sums, &self->backend,
                                    err));
-    /* Everybody is there before the first round opens. */
+    /* Without availability all clients join before the first round opens. */
     fedge_rounds_spec spec = config->job->rounds;
     if (!config->profiles || !config->profiles->availability)
         spec.min_available_nodes = config->client_data->num_clients;
@@ -354,7 +348,7 @@ void fedge_simulation_free(fedge_simulation *simulation)
 {
     if (!simulation)
         return;
-    /* The other ranks are told before what they share is freed. */
+    /* Ends the other ranks before anything they need is freed. */
     fedge_sim_ranks_end(&simulation->ranks);
     fedge_sim_backend_close(&simulation->backend);
     fedge_sim_ranks_fini(&simulation->ranks);
@@ -363,7 +357,7 @@ void fedge_simulation_free(fedge_simulation *simulation)
     fedge_client_states_fini(&simulation->states);
     fedge_view_fini(&simulation->test_set);
     fedge_evaluator_free(simulation->evaluator);
-    free(simulation->held);
+    free(simulation->model_rounds);
     free(simulation->sent);
     free(simulation->wave);
     free(simulation->order);
@@ -394,7 +388,6 @@ fedge_status fedge_simulation_restore(fedge_simulation *simulation,
         FEDGE_TRY(fedge_rounds_restore(simulation->rounds, state->rounds_closed, 0,
                                        state->next_task_id, 0, NULL, 0, simulation->now_ms, err));
     }
-    /* They have the model of before. */
     fedge_sim_ranks_moved(&simulation->ranks);
     simulation->rounds_closed = state->rounds_closed;
     simulation->next_task_id = state->next_task_id;
@@ -455,8 +448,7 @@ fedge_status fedge_simulation_serve(fedge_simulation *simulation, fedge_error *e
 
 const char *fedge_simulation_accumulator(const fedge_simulation *simulation)
 {
-    const fedge_accumulator *accumulator = &simulation->global.accumulator;
-    return accumulator->ops->name;
+    return simulation->global.accumulator.ops->name;
 }
 
 uint64_t fedge_simulation_promised_bytes(const fedge_simulation *simulation)

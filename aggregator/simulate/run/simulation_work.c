@@ -7,8 +7,7 @@
 #include "edge/core/os.h"
 #include "edge/plan/update.h"
 
-/* ---- the work of tasks ------------------------------------------------------------------------
- */
+/* ---- the work of tasks ----------------------------------------------------------------------- */
 
 bool fedge_simulation_is_async(const fedge_simulation *self)
 {
@@ -45,7 +44,7 @@ fedge_status fedge_simulation_check_cancelled(const fedge_simulation *self, fedg
                : FEDGE_OK;
 }
 
-/* Those with the most work come first, so that no thread begins a long one at the end. */
+/* The largest first, so that no thread begins a long task at the end. */
 static int by_size(const void *a, const void *b)
 {
     const wave_task *x = a, *y = b;
@@ -63,8 +62,8 @@ void fedge_simulation_report_progress(void *user, uint32_t num_done)
     }
 }
 
-/* A machine without memory or disk, or that has lost a GPU, is no client that declines: whoever was
- * asked next would lack it too. Nor is a rank that was told to end. */
+/* Fails for a reason of the machine (memory, disk, GPU, interruption), which the next client would
+ * meet too, so that it does not count as a client's failure. */
 static fedge_status check_machine(const fedge_simulation *self, uint32_t count, fedge_error *err)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -78,7 +77,7 @@ static fedge_status check_machine(const fedge_simulation *self, uint32_t count, 
     return FEDGE_OK;
 }
 
-/* Places for the updates, where the strategy wants them one by one. */
+/* Reserves memory for updates where the strategy collects them. */
 static fedge_status reserve(fedge_simulation *self, uint32_t count, fedge_error *err)
 {
     uint32_t first = 0;
@@ -105,7 +104,7 @@ fedge_status fedge_simulation_do_work(fedge_simulation *self, uint32_t count, fe
     FEDGE_TRY(reserve(self, count, err));
     fedge_simulation_report_progress(self, 0);
     fedge_sim_backend_run(&self->backend, round_of(self), self->bounds_log2, self->wave, count);
-    /* What evaluates is not interrupted: its round has closed. */
+    /* Evaluation is not interrupted, since its round has closed. */
     const bool train = count > 0 && self->wave[0].work == FEDGE_SIM_BACKEND_TRAIN;
     if (train)
         FEDGE_TRY(fedge_simulation_check_cancelled(self, err));
@@ -161,9 +160,9 @@ fedge_virtual_phase fedge_simulation_virtual_phase(const fedge_simulation *self)
     return phase;
 }
 
-/* ---- who is there ---------------------------------------------------------------------------- */
+/* ---- availability --------------------------------------------------------------------------- */
 
-/* Notes when the client will come or go. */
+/* Schedules the client's next arrival or departure. */
 static fedge_status watch(fedge_simulation *self, uint32_t client, bool *online, fedge_error *err)
 {
     uint64_t until_us = 0;
@@ -186,7 +185,6 @@ static fedge_status change(fedge_simulation *self, const fedge_event *event, fed
     return watch(self, event->client, &online, err);
 }
 
-/* All that are there at the beginning. */
 fedge_status fedge_simulation_join_all(fedge_simulation *self, fedge_error *err)
 {
     const uint32_t clients = self->config.client_data->num_clients;
@@ -225,7 +223,7 @@ fedge_status fedge_simulation_end_time(fedge_simulation *self, fedge_error *err)
 
 /* ---- tasks ----------------------------------------------------------------------------------- */
 
-/* What a client has to move and to work through for a task. */
+/* The bytes and examples of a task. */
 static fedge_client_profiles_work work_of(const fedge_simulation *self,
                                           const fedge_rounds_action *action)
 {
@@ -239,7 +237,6 @@ static fedge_client_profiles_work work_of(const fedge_simulation *self,
                                             &self->plan->training, action->kind, view.count)};
 }
 
-/* With client profiles it is known when the task ends, and how. */
 fedge_status fedge_simulation_begin_task(fedge_simulation *self, const fedge_rounds_action *action,
                                          uint32_t task, fedge_error *err)
 {
@@ -281,7 +278,7 @@ static bool has_empty_slot(const fedge_simulation *self)
     return false;
 }
 
-/* Does the work that will surely be reported, and has not been done. */
+/* Does the work that will surely be reported and is not done yet. */
 static fedge_status work_ahead(fedge_simulation *self, fedge_error *err)
 {
     const fedge_event *sure = NULL;
@@ -305,7 +302,7 @@ static fedge_status fail_task(fedge_simulation *self, sent_task *task, fedge_err
     return fedge_rounds_lose(self->rounds, task->task_id, err);
 }
 
-/* Is nobody at work, since whoever is missing gave up? Then no deadline is to blame. */
+/* Is no client busy, because the missing ones gave up? Then the deadline is not the cause. */
 static bool is_given_up(const fedge_simulation *self)
 {
     uint32_t count = 0;
@@ -317,7 +314,7 @@ static bool is_given_up(const fedge_simulation *self)
     return has_empty_slot(self);
 }
 
-/* The deadline has come, or nobody is left who could do anything before it. */
+/* Called at the deadline, or when nothing can happen before it. */
 static fedge_status reach_deadline(fedge_simulation *self, fedge_error *err)
 {
     char text[128];
@@ -338,7 +335,7 @@ static fedge_status reach_deadline(fedge_simulation *self, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* A client goes with its task half done, which it will begin again if it comes back. */
+/* A client leaves during its task, and begins it again when it is back. */
 static fedge_status leave_task(fedge_simulation *self, const fedge_event *event, fedge_error *err)
 {
     const uint64_t now_us = self->virtual_clock.now_us;

@@ -107,8 +107,7 @@ static fedge_status check_profiles(fedge_sweep *sweep, const fedge_simulate_opti
     return status;
 }
 
-/* ---- backends ---------------------------------------------------------------------------------
- */
+/* ---- backends -------------------------------------------------------------------------------- */
 
 /* With "auto" a sweep has the backend that all its combinations would choose, so that its runs can
  * go side by side as that backend has them. */

@@ -389,8 +389,7 @@ uint32_t fedge_sweep_num_unable(const fedge_sweep *sweep)
     return unable;
 }
 
-/* --- runs on ranks ------------------------------------------------------------------------------
- */
+/* ---- runs on ranks --------------------------------------------------------------------------- */
 
 uint32_t fedge_sweep_num_shared(uint32_t num_runs, uint32_t num_ranks)
 {
@@ -420,8 +419,8 @@ static fedge_status take_group_outcome(const fedge_sweep *sweep, const sweep_run
     return FEDGE_OK;
 }
 
-/* Any rank of a group but the first: a failure within the rounds is one that the first would wait
- * for in vain. */
+/* The ranks of a group after the first serve it. After a failure within the rounds the first would
+ * wait for this rank, so it ends all. */
 static void help(const fedge_sweep *sweep, const sweep_run *run, const sweep_watch *watch)
 {
     sweep_outcome of;

@@ -1,13 +1,12 @@
-/* Who is online when, drawn or read from a file; both are functions of (client, time) that remember
- * nothing.
+/* When clients are online, drawn or read from a file; both are functions of (client, time) without
+ * state.
  *
- * Drawn: a client is on and off in turns that are exponentially distributed. Time is cut into
- * stretches of 64 average turns. Each has a random stream of its own and begins on with the
- * probability that is the share of time online, which is the chain's stationary state. So a
- * client's state at any time costs one walk through a stretch, however far the run has gone, and
- * does not depend on what was asked before.
+ * Drawn: a client's periods on and off are exponentially distributed. Time is cut into segments of
+ * 64 average periods. Each has its own random stream and begins online with the probability that is
+ * the fraction of time online, the chain's stationary state. So a client's state at any time costs
+ * one walk through a segment, and does not depend on earlier queries.
  *
- * Read: rows of one period, which ends with the last row and begins again for ever. */
+ * Read: rows of one period, which ends with the last row and repeats for ever. */
 #include "aggregator/simulate/time/availability.h"
 
 #include <inttypes.h>
@@ -297,7 +296,7 @@ bool fedge_availability_at(const fedge_availability *self, uint32_t client, uint
         self->intervals ? read_at : drawn_at;
     const bool online = at(self, client, time_us, until_us);
     uint64_t next_us;
-    /* Rows and stretches may meet. Who is online in every row of a period always is. */
+    /* Rows and segments may touch. A client that is online in all of a period is always online. */
     while (at(self, client, *until_us, &next_us) == online) {
         *until_us = next_us;
         if (self->intervals && next_us > time_us + 2 * self->period * 1000000) {

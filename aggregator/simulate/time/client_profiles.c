@@ -233,8 +233,7 @@ bool fedge_client_profiles_fails(const fedge_client_profiles *profiles, uint32_t
     return fails;
 }
 
-/* --- distributions ------------------------------------------------------------------------------
- */
+/* ---- distributions --------------------------------------------------------------------------- */
 
 static const struct {
     const char *name;
@@ -323,8 +322,7 @@ double fedge_distribution_draw(const fedge_distribution *distribution, fedge_rng
     return fmin(fmax(value, FEDGE_DISTRIBUTION_MIN), FEDGE_DISTRIBUTION_MAX);
 }
 
-/* --- traces -------------------------------------------------------------------------------------
- */
+/* ---- traces ---------------------------------------------------------------------------------- */
 
 enum { CLIENT, COMPUTE, DOWN, UP, FAILURE, NUM_COLUMNS };
 

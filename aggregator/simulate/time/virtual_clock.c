@@ -20,7 +20,7 @@ static uint64_t later(uint64_t time_us, uint64_t by_us)
 void fedge_virtual_clock_open(fedge_virtual_clock *virtual_clock, uint64_t deadline_ms)
 {
     const bool endless = deadline_ms == 0 || deadline_ms > FEDGE_TIME_NEVER / 1000;
-    /* Who comes and goes is no task's business: [changes] outlives phases, [due] does not. */
+    /* Arrivals and departures are of no task: [changes] outlives phases, [due] does not. */
     virtual_clock->opened_us = virtual_clock->now_us;
     virtual_clock->deadline_us =
         endless ? FEDGE_TIME_NEVER : later(virtual_clock->now_us, deadline_ms * 1000);
@@ -112,8 +112,7 @@ fedge_status fedge_virtual_clock_sure(fedge_virtual_clock *virtual_clock, uint32
     return FEDGE_OK;
 }
 
-/* --- events -------------------------------------------------------------------------------------
- */
+/* ---- events ---------------------------------------------------------------------------------- */
 
 #define FIRST_CAPACITY 64u
 

@@ -107,8 +107,13 @@ static fedge_status play(const trial *of, bool resume, moment when, uint32_t fai
                                             .on_round = on_round,
                                             .user = self};
     must(fedge_simulation_new(&config, &self->simulation, &err), &err);
-    must(fedge_results_open(&self->results, OUT, resume, job, "{}", 2, &settings, NULL, 0, &err),
-         &err);
+    const fedge_results_config results = {.dir = OUT,
+                                          .resume = resume,
+                                          .job = job,
+                                          .job_text = "{}",
+                                          .job_size = 2,
+                                          .settings = &settings};
+    must(fedge_results_open(&self->results, &results, &err), &err);
     const bool ended = fedge_os_exists(OUT "/summary.json");
     must(fedge_results_begin(&self->results, self->simulation, &err), &err);
     assert_int_equal(fedge_os_exists(OUT "/summary.json"), ended); /* until a phase follows */
