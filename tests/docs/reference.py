@@ -181,7 +181,7 @@ def allowed(schema):
     elif schema.get("type") in ("integer", "number"):
         least, most = (f"{schema[end]:,}" if isinstance(schema[end], int) else f"{schema[end]:g}"
                        for end in ("minimum", "maximum"))
-        said = f"{schema['type']}, {least} … {most}"
+        said = f"{'integer, ' if schema['type'] == 'integer' else ''}{least} … {most}"
     else:
         said = schema.get("type", "")
     default = schema.get("default", "")
