@@ -139,20 +139,19 @@ fedge_status fedge_blob_move_to_file(fedge_blob *blob, const char *path, fedge_e
 {
     fedge_os_file file;
     uint64_t size = 0;
-    fedge_status status = fedge_os_open(&file, path, FEDGE_OS_READ, err);
-    if (status != FEDGE_OK)
-        return status;
-    status = fedge_os_file_size(&file, &size, err);
-    if (status == FEDGE_OK && size != blob->size) {
+    uint32_t *sums = NULL;
+    fedge_status status;
+    FEDGE_TRY(fedge_os_open(&file, path, FEDGE_OS_READ, err));
+    FEDGE_TRY_OR(fedge_os_file_size(&file, &size, err), done);
+    if (size != blob->size) {
         status = fedge_fail(err, FEDGE_MISMATCH, "%s has %llu bytes, its blob %zu", path,
                             (unsigned long long)size, blob->size);
+        goto done;
     }
-    uint32_t *sums = NULL;
-    if (status == FEDGE_OK)
-        status = sum_chunks(blob, &sums, err);
+    FEDGE_TRY_OR(sum_chunks(blob, &sums, err), done);
     pthread_mutex_lock(&blob->lock);
-    /* Once: of two who have written the same file the second changes nothing. */
-    if (status == FEDGE_OK && blob->bytes && blob->file.fd < 0) {
+    /* Once: of two that wrote the same file the second changes nothing. */
+    if (blob->bytes && blob->file.fd < 0) {
         blob->left = blob->bytes;
         blob->bytes = NULL;
         blob->file = file;
@@ -165,6 +164,7 @@ fedge_status fedge_blob_move_to_file(fedge_blob *blob, const char *path, fedge_e
         }
     }
     pthread_mutex_unlock(&blob->lock);
+done:
     free(sums);
     if (file.fd >= 0)
         fedge_os_close(&file);

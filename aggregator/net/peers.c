@@ -93,9 +93,8 @@ static fedge_status reload_registry(fedge_peers *peers, fedge_error *err)
 static fedge_status reload_roots(fedge_peers *peers, fedge_error *err)
 {
     char *roots = NULL;
-    fedge_status status = fedge_trust_load(peers->trust_dir, &roots, err);
-    if (status == FEDGE_OK)
-        status = fedge_tls_set_roots(roots, err);
+    FEDGE_TRY(fedge_trust_load(peers->trust_dir, &roots, err));
+    const fedge_status status = fedge_tls_set_roots(roots, err);
     free(roots);
     return status;
 }
@@ -103,10 +102,9 @@ static fedge_status reload_roots(fedge_peers *peers, fedge_error *err)
 static fedge_status reload_identity(fedge_peers *peers, fedge_error *err)
 {
     fedge_identity *identity = NULL;
-    fedge_status status = fedge_identity_load(peers->identity_dir, FEDGE_ROLE_SERVER,
-                                              fedge_tls_now_ms(), &identity, err);
-    if (status == FEDGE_OK)
-        status = fedge_tls_set_server_identity(identity, err);
+    FEDGE_TRY(fedge_identity_load(peers->identity_dir, FEDGE_ROLE_SERVER, fedge_tls_now_ms(),
+                                  &identity, err));
+    const fedge_status status = fedge_tls_set_server_identity(identity, err);
     if (status != FEDGE_OK) {
         fedge_identity_free(identity);
         return status;
@@ -167,15 +165,14 @@ fedge_status fedge_peers_new(const char *identity_dir, const char *trust_dir,
     fresh->log = log;
     pthread_rwlock_init(&fresh->loaded, NULL);
     pthread_mutex_init(&fresh->mutex, NULL);
-    fedge_status status = fedge_peers_reload(fresh, err);
-    if (status == FEDGE_OK)
-        status = fedge_chain_cache_begin(fedge_registry_num_devices(fresh->registry), err);
-    if (status != FEDGE_OK) {
-        dispose(fresh);
-        return status;
-    }
+    fedge_status status;
+    FEDGE_TRY_OR(fedge_peers_reload(fresh, err), failed);
+    FEDGE_TRY_OR(fedge_chain_cache_begin(fedge_registry_num_devices(fresh->registry), err), failed);
     *peers = fresh;
     return FEDGE_OK;
+failed:
+    dispose(fresh);
+    return status;
 }
 
 void fedge_peers_free(fedge_peers *peers)

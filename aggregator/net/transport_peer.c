@@ -179,13 +179,19 @@ static fedge_status check_certificate(fedge_peer *peer, struct lws *wsi,
     return fedge_chain_check(&peer->chain, fedge_tls_now_ms(), err);
 }
 
+/* Neither is a peer's admission revoked nor has its chain lost trust. */
+static fedge_status check_admission(const fedge_peer *peer, uint64_t now_unix_ms, fedge_error *err)
+{
+    FEDGE_TRY(
+        fedge_peers_keep(peers_of(peer), peer->fingerprint, fedge_conn_match(peer->conn), err));
+    return fedge_chain_check(&peer->chain, now_unix_ms, err);
+}
+
 void fedge_peer_judge(fedge_peer *peer, uint64_t now_unix_ms)
 {
     fedge_error err;
     const fedge_registry_match *match = fedge_conn_match(peer->conn);
-    fedge_status status = fedge_peers_keep(peers_of(peer), peer->fingerprint, match, &err);
-    if (status == FEDGE_OK)
-        status = fedge_chain_check(&peer->chain, now_unix_ms, &err);
+    const fedge_status status = check_admission(peer, now_unix_ms, &err);
     if (status == FEDGE_OK || fedge_conn_is_closing(peer->conn))
         return;
     FEDGE_LOG(log_of(peer), FEDGE_LOG_WARN,

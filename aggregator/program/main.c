@@ -403,9 +403,7 @@ static fedge_status announce(const program *self, fedge_error *err)
 static fedge_status leave_results(program *self, fedge_error *err)
 {
     fedge_run_status status;
-    fedge_status exported = fedge_engine_export(self->engine, err);
-    if (exported != FEDGE_OK)
-        return exported;
+    FEDGE_TRY(fedge_engine_export(self->engine, err));
     if (!self->options.json && !self->options.result)
         return FEDGE_OK;
     fedge_engine_get_status(self->engine, &status); /* it knows now which models there are */
@@ -503,24 +501,19 @@ static fedge_status prepare(program *self, int *code, fedge_error *err)
     if (self->options.num_network_threads == 0)
         self->options.num_network_threads = default_network_threads();
     *code = FEDGE_EXIT_FAILURE;
-    fedge_status status = limit_connections(self, err);
-    if (status == FEDGE_OK)
-        status = fedge_service_new(&service, &self->service, err);
-    if (status == FEDGE_OK) {
-        status =
-            fedge_engine_thread_new(&self->engine_thread, fedge_service_wake, self->service, err);
-    }
-    if (status == FEDGE_OK) {
-        status = open_ports(self, err);
-        *code = status == FEDGE_INTERNAL ? FEDGE_EXIT_FAILURE : FEDGE_EXIT_PORT;
-        /* Whose port it is matters less than that the run has an aggregator already. */
-        fedge_error used;
-        if (status != FEDGE_OK && leads(self) &&
-            fedge_state_check_unused(self->options.state, &used) == FEDGE_BUSY) {
-            *err = used;
-            *code = FEDGE_EXIT_STATE;
-            status = FEDGE_BUSY;
-        }
+    FEDGE_TRY(limit_connections(self, err));
+    FEDGE_TRY(fedge_service_new(&service, &self->service, err));
+    FEDGE_TRY(
+        fedge_engine_thread_new(&self->engine_thread, fedge_service_wake, self->service, err));
+    const fedge_status status = open_ports(self, err);
+    *code = status == FEDGE_INTERNAL ? FEDGE_EXIT_FAILURE : FEDGE_EXIT_PORT;
+    /* Whose port it is matters less than that the run has an aggregator already. */
+    fedge_error used;
+    if (status != FEDGE_OK && leads(self) &&
+        fedge_state_check_unused(self->options.state, &used) == FEDGE_BUSY) {
+        *err = used;
+        *code = FEDGE_EXIT_STATE;
+        return FEDGE_BUSY;
     }
     return status;
 }

@@ -101,32 +101,30 @@ fedge_status fedge_restart_state_export(const fedge_supervised *self, fedge_erro
 }
 
 /* What a rank 0 of the same supervisor has left; [run_id] stays "" when another one has. */
-static fedge_status read_run(const fedge_supervised *self, const char *path,
+static fedge_status read_run(const fedge_supervised *self, const char *state_dir,
                              char run_id[FEDGE_RUN_ID_TEXT], fedge_error *err)
 {
-    char number[FEDGE_SUPERVISOR_NUMBER_TEXT], found[FEDGE_RUN_ID_TEXT];
+    char path[FEDGE_MAX_PATH], number[FEDGE_SUPERVISOR_NUMBER_TEXT], found[FEDGE_RUN_ID_TEXT];
     cJSON *json = NULL;
-    fedge_status status = fedge_json_file_read(path, MAX_STATE_SIZE, &json, err);
-    if (status == FEDGE_OK)
-        status = fedge_json_get_text(json, "supervisor", path, number, sizeof(number), err);
-    if (status == FEDGE_OK)
-        status = fedge_json_get_text(json, "run-id", path, found, sizeof(found), err);
-    if (status == FEDGE_OK && strcmp(number, self->number) == 0)
+    fedge_status status;
+    FEDGE_TRY(fedge_path_join(state_dir, STATE_NAME, path, err));
+    FEDGE_TRY_OR(fedge_json_file_read(path, MAX_STATE_SIZE, &json, err), done);
+    FEDGE_TRY_OR(fedge_json_get_text(json, "supervisor", path, number, sizeof(number), err), done);
+    FEDGE_TRY_OR(fedge_json_get_text(json, "run-id", path, found, sizeof(found), err), done);
+    if (strcmp(number, self->number) == 0)
         memcpy(run_id, found, sizeof(found));
+done:
     cJSON_Delete(json);
     return status;
 }
 
 void fedge_restart_state_import(fedge_supervised *self, const char *state_dir, const fedge_log *log)
 {
-    char path[FEDGE_MAX_PATH];
     fedge_error err;
     const char *text = getenv(FEDGE_RESTART_STATE_VARIABLE);
     if (!text || sscanf(text, "%" SCNu32 ":%16s", &self->restarts, self->number) != 2)
         return;
-    fedge_status status = fedge_path_join(state_dir, STATE_NAME, path, &err);
-    if (status == FEDGE_OK)
-        status = read_run(self, path, self->run_id, &err);
+    const fedge_status status = read_run(self, state_dir, self->run_id, &err);
     /* The first rank 0 finds none. */
     if (status != FEDGE_OK && status != FEDGE_NOT_FOUND)
         fedge_log_failure(log, FEDGE_LOG_WARN, "supervised-discarded", &err);

@@ -93,7 +93,8 @@ typedef struct fedge_layout_section {
     const fedge_schema *schema; /* its tensors' offsets are those in the block of all sections */
 } fedge_layout_section;
 
-/* How an encoded update lies: its sections one after another, as fedge_codec_encode made them. */
+/* How an encoded update lies: its sections one after another, as fedge_codec_encode_chunks made
+ * them. */
 typedef struct fedge_layout {
     uint32_t num_sections; /* 1 to FEDGE_ACCUMULATOR_MAX_SECTIONS */
     fedge_layout_section sections[FEDGE_ACCUMULATOR_MAX_SECTIONS];

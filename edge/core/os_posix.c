@@ -170,9 +170,8 @@ static fedge_status fill_and_rename(int fd, const char *temporary, const char *p
     /* Some file systems tell of a failed write only here. */
     if (close(fd) != 0 && status == FEDGE_OK)
         status = fedge_fail_errno(err, errno, "cannot close %s", temporary);
-    if (status == FEDGE_OK)
-        status = fedge_os_rename(temporary, path, err);
-    return status;
+    FEDGE_TRY(status);
+    return fedge_os_rename(temporary, path, err);
 }
 
 /* The entry of [path] in its directory reaches the disk. */
@@ -251,25 +250,21 @@ fedge_status fedge_os_make_dir(const char *path, fedge_error *err)
 fedge_status fedge_os_make_dirs(const char *path, fedge_error *err)
 {
     char part[FEDGE_OS_MAX_PATH];
-    fedge_status status = copy_path(part, path, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(copy_path(part, path, err));
     cut_to_existing(part);
     size_t at = strlen(part);
     if (at > 0)
-        status = make_durable(part, err);
-    while (status == FEDGE_OK && path[at] != '\0') {
+        FEDGE_TRY(make_durable(part, err));
+    while (path[at] != '\0') {
         do
             part[at] = path[at];
         while (path[++at] != '/' && path[at] != '\0');
         part[at] = '\0';
         if (mkdir(part, DIR_MODE) == 0)
-            status = sync_parent(part, err);
+            FEDGE_TRY(sync_parent(part, err));
         else if (errno != EEXIST)
-            status = fedge_fail_errno(err, errno, "cannot create directory %s", part);
+            return fedge_fail_errno(err, errno, "cannot create directory %s", part);
     }
-    if (status != FEDGE_OK)
-        return status;
     struct stat info;
     if (stat(path, &info) != 0)
         return fedge_fail_errno(err, errno, "cannot look at %s", path);
@@ -428,11 +423,10 @@ fedge_status fedge_os_list_dir(const char *path, fedge_os_visit visit, void *use
     /* Sorted: what visitors do does not depend on the file system. */
     if (list.count > 0)
         qsort(list.names, list.count, sizeof(list.names[0]), compare_names);
-    for (size_t i = 0; i < list.count; i++) {
-        if (status == FEDGE_OK)
-            status = visit(user, list.names[i], err);
-        free(list.names[i]);
-    }
+    for (size_t i = 0; i < list.count && status == FEDGE_OK; i++)
+        status = visit(user, list.names[i], err);
+    while (list.count > 0)
+        free(list.names[--list.count]);
     free(list.names);
     return status;
 }
@@ -548,9 +542,9 @@ fedge_status fedge_os_sync(const fedge_os_file *file, fedge_error *err)
 static fedge_status reserve_by_length(const fedge_os_file *file, uint64_t size, fedge_error *err)
 {
     uint64_t present;
-    fedge_status status = fedge_os_file_size(file, &present, err);
-    if (status != FEDGE_OK || present >= size)
-        return status;
+    FEDGE_TRY(fedge_os_file_size(file, &present, err));
+    if (present >= size)
+        return FEDGE_OK;
     uint64_t room = 0;
     FEDGE_TRY(fedge_os_free_bytes(file->path, &room, err));
     /* The room may be gone when it is written; this is all that can be said without fallocate. */

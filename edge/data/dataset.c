@@ -93,25 +93,25 @@ static fedge_status make_levels(fedge_dataset *dataset, fedge_error *err)
 }
 
 /* Which part owns which examples, and which parts are loaded. */
-typedef struct division {
+typedef struct parts {
     const fedge_partition_spec *partition; /* NULL: all is kept */
     uint32_t num_parts;
     uint32_t part; /* kept; all: every part's */
     bool all;
-    double validation; /* the share that is set apart first, by [assign_rest] */
+    double validation; /* the fraction that is set apart first, by [assign_rest] */
     fedge_status (*assign_rest)(const fedge_partition_spec *, const fedge_partition_data *, double,
                                 uint32_t, uint32_t *, fedge_error *); /* NULL: a device's part */
     uint32_t *owner; /* malloc'ed, (examples in the file), or NULL without a partition */
-} division;
+} parts;
 
 /* The csv column that is not read as a value; NULL: none. */
-static const char *aside_of(const fedge_data_spec *spec, const division *d)
+static const char *aside_of(const fedge_data_spec *spec, const parts *d)
 {
     const bool natural = d->partition && d->partition->scheme == FEDGE_PARTITION_NATURAL;
     return natural ? d->partition->source : spec->aside;
 }
 
-static fedge_status divide(division *d, const fedge_data_spec *spec, const char *values_path,
+static fedge_status divide(parts *d, const fedge_data_spec *spec, const char *values_path,
                            const fedge_dataset_files *files, const int32_t *labels, uint32_t count,
                            fedge_error *err)
 {
@@ -135,7 +135,7 @@ static fedge_status divide(division *d, const fedge_data_spec *spec, const char 
 
 /* Lists the files; of per-file's, for one part, its own alone. */
 static fedge_status list_files(const fedge_data_spec *spec, const char *values_path,
-                               const char *labels_path, division *d, fedge_dataset_files *files,
+                               const char *labels_path, parts *d, fedge_dataset_files *files,
                                fedge_error *err)
 {
     FEDGE_TRY(fedge_file_list_open(&files->values, values_path, err));
@@ -181,7 +181,7 @@ static uint32_t keep_labels(int32_t *labels, uint32_t count, const uint32_t *own
 }
 
 static fedge_status fill(fedge_dataset *dataset, const char *values_path, const char *labels_path,
-                         fedge_dataset_files *files, division *d, fedge_error *err)
+                         fedge_dataset_files *files, parts *d, fedge_error *err)
 {
     const fedge_data_spec *spec = &dataset->spec;
     const char *aside = aside_of(spec, d);
@@ -213,16 +213,17 @@ static fedge_status make(const fedge_data_spec *spec, fedge_dataset **out, fedge
     return FEDGE_OK;
 }
 
-/* On failure division->owner may be there all the same. */
+/* On failure d->owner may be there all the same. */
 static fedge_status load(const fedge_data_spec *spec, const char *values_path,
-                         const char *labels_path, division *d, fedge_dataset **out,
-                         fedge_error *err)
+                         const char *labels_path, parts *d, fedge_dataset **out, fedge_error *err)
 {
     *out = NULL;
     fedge_dataset *dataset = NULL;
     FEDGE_TRY(make(spec, &dataset, err));
     fedge_dataset_files files = {.ends = NULL};
-    fedge_status status = fill(dataset, values_path, labels_path, &files, d, err);
+    const fedge_status status = d->all && d->num_parts == 0 && d->partition
+                                    ? make_levels(dataset, err)
+                                    : fill(dataset, values_path, labels_path, &files, d, err);
     fedge_file_list_close(&files.values);
     fedge_file_list_close(&files.labels);
     free(files.ends);
@@ -238,7 +239,7 @@ fedge_status fedge_dataset_load(const fedge_data_spec *spec, const char *values_
                                 const char *labels_path, fedge_dataset **dataset, fedge_error *err)
 {
     *dataset = NULL;
-    division d = {.all = true};
+    parts d = {.all = true};
     return load(spec, values_path, labels_path, &d, dataset, err);
 }
 
@@ -248,36 +249,24 @@ fedge_status fedge_dataset_load_part(const fedge_data_spec *spec, const char *va
                                      fedge_error *err)
 {
     *dataset = NULL;
-    division d = {.partition = partition, .num_parts = num_parts, .part = part};
+    parts d = {.partition = partition, .num_parts = num_parts, .part = part};
     const fedge_status status = load(spec, values_path, labels_path, &d, dataset, err);
     free(d.owner);
     return status;
 }
 
 fedge_status fedge_dataset_load_divided(const fedge_data_spec *spec, const char *values_path,
-                                        const char *labels_path,
-                                        const fedge_partition_spec *partition, double validation,
-                                        uint32_t num_parts, fedge_dataset **dataset,
-                                        uint32_t **owner, fedge_error *err)
+                                        const char *labels_path, const fedge_division *division,
+                                        fedge_dataset **dataset, uint32_t **owner, fedge_error *err)
 {
     *dataset = NULL;
     *owner = NULL;
-    if (num_parts == 0) {
-        fedge_status made = make(spec, dataset, err);
-        if (!made)
-            made = make_levels(*dataset, err);
-        if (made) {
-            fedge_dataset_free(*dataset);
-            *dataset = NULL;
-        }
-        return made;
-    }
     /* By a pointer, so that what only simulations do is no part of a client. */
-    division d = {.partition = partition,
-                  .num_parts = num_parts,
-                  .all = true,
-                  .validation = validation,
-                  .assign_rest = fedge_partition_assign_rest};
+    parts d = {.partition = division->partition,
+               .num_parts = division->num_parts,
+               .all = true,
+               .validation = division->validation,
+               .assign_rest = fedge_partition_assign_rest};
     const fedge_status status = load(spec, values_path, labels_path, &d, dataset, err);
     if (status)
         free(d.owner);

@@ -55,16 +55,20 @@ FEDGE_MUST_USE fedge_status fedge_dataset_load_part(const fedge_data_spec *spec,
                                                     uint32_t part, uint32_t num_parts,
                                                     fedge_dataset **dataset, fedge_error *err);
 
-/* The same division for all parts at once, as a simulation wants it: the whole data set, and in
- * *owner, malloc'ed, (size), whose each example is, or FEDGE_PARTITION_UNUSED. Part j of
- * fedge_dataset_load_part has the examples that have owner j here, in the same order. With a
- * [validation] share over 0 the examples of that share are FEDGE_PARTITION_VALIDATION, and the rest
- * is divided (fedge_partition_assign_rest). Without any part the data set is empty, and no file is
- * read. On failure both are NULL. */
+/* A division among all parts at once. */
+typedef struct fedge_division {
+    const fedge_partition_spec *partition;
+    uint32_t num_parts; /* 0: the data set is empty, and no file is read */
+    double validation;  /* fraction of the examples that becomes FEDGE_PARTITION_VALIDATION; the
+                           others are divided (fedge_partition_assign_rest) */
+} fedge_division;
+
+/* Loads the whole data set, as a simulation wants it. *owner, malloc'ed, (size): the part of each
+ * example, or FEDGE_PARTITION_UNUSED. Part j of fedge_dataset_load_part has the examples of owner j
+ * in the same order. On failure both are NULL. */
 FEDGE_MUST_USE fedge_status fedge_dataset_load_divided(
     const fedge_data_spec *spec, const char *values_path, const char *labels_path,
-    const fedge_partition_spec *partition, double validation, uint32_t num_parts,
-    fedge_dataset **dataset, uint32_t **owner, fedge_error *err);
+    const fedge_division *division, fedge_dataset **dataset, uint32_t **owner, fedge_error *err);
 
 /* What a job might say of these files, so that they can be loaded without one: examples of one
  * dimension, as the first file of the values has them, u8 if it holds bytes and f32 else, and as

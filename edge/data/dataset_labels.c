@@ -215,10 +215,9 @@ static fedge_status guess_values(const fedge_dataset_files *files, const char *a
     const bool own = files->labels.count == 0;
     fedge_data_file file;
     uint64_t count = 1;
-    fedge_status status = fedge_data_file_open(
-        &file, spec, path, own ? FEDGE_DATA_OWN_VALUES : FEDGE_DATA_VALUES, err);
-    if (status)
-        return status;
+    fedge_status status = FEDGE_OK;
+    FEDGE_TRY(fedge_data_file_open(&file, spec, path,
+                                   own ? FEDGE_DATA_OWN_VALUES : FEDGE_DATA_VALUES, err));
     if (file.format == FEDGE_DATA_CSV) {
         status = count_fields(path, aside, own, &count, err);
     } else if (FEDGE_WITH_MORE_DATA && file.format == FEDGE_DATA_LEAF) {

@@ -294,10 +294,9 @@ static fedge_status load_file(fedge_dataset *dataset, const char *path, bool own
                               fedge_error *err)
 {
     fedge_data_file file;
-    fedge_status status = fedge_data_file_open(
-        &file, &dataset->spec, path, own_labels ? FEDGE_DATA_OWN_VALUES : FEDGE_DATA_VALUES, err);
-    if (status)
-        return status;
+    fedge_status status = FEDGE_OK;
+    FEDGE_TRY(fedge_data_file_open(&file, &dataset->spec, path,
+                                   own_labels ? FEDGE_DATA_OWN_VALUES : FEDGE_DATA_VALUES, err));
     if (file.format == FEDGE_DATA_CSV) {
         if (dataset->values)
             status = read_csv(dataset, path, own_labels, aside, kept, at, err);

@@ -333,9 +333,8 @@ fedge_status fedge_job_load(const char *path, fedge_job **job, fedge_error *err)
     *job = NULL;
     uint8_t *text = NULL;
     size_t size = 0;
-    fedge_status status = fedge_os_read_file(path, FEDGE_JOB_MAX_SIZE, &text, &size, err);
-    if (status == FEDGE_OK)
-        status = fedge_job_parse((const char *)text, size, path, job, err);
+    FEDGE_TRY(fedge_os_read_file(path, FEDGE_JOB_MAX_SIZE, &text, &size, err));
+    const fedge_status status = fedge_job_parse((const char *)text, size, path, job, err);
     free(text);
     return status;
 }

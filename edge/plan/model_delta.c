@@ -225,9 +225,10 @@ static fedge_status inflate_section(const fedge_plan *plan, const uint8_t *in, s
     uint8_t *room = malloc(raw);
     if (!room)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a model's delta of %zu bytes", raw);
-    fedge_status status = fedge_inflate(in, packed, room, raw, err);
-    if (status == FEDGE_OK)
-        status = apply_section(plan, room, raw, values, err);
+    fedge_status status;
+    FEDGE_TRY_OR(fedge_inflate(in, packed, room, raw, err), done);
+    status = apply_section(plan, room, raw, values, err);
+done:
     free(room);
     return status;
 }

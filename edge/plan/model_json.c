@@ -281,12 +281,9 @@ static fedge_status read_tensors(const fedge_json *json, const cJSON *node, void
     {
         fedge_tensor_spec tensor;
         fedge_error cause = {0};
-        fedge_status status = fedge_json_read(json, child, fedge_tensor_fields, &tensor, err);
-        if (status != FEDGE_OK)
-            return status;
-        status = fedge_schema_add(&plan->schema, tensor.name, tensor.dtype, tensor.rank,
-                                  tensor.shape, &cause);
-        if (status != FEDGE_OK)
+        FEDGE_TRY(fedge_json_read(json, child, fedge_tensor_fields, &tensor, err));
+        if (fedge_schema_add(&plan->schema, tensor.name, tensor.dtype, tensor.rank, tensor.shape,
+                             &cause) != FEDGE_OK)
             return fedge_json_fail(json, child, NULL, err, "%s", cause.message);
     }
     return FEDGE_OK;

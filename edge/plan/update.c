@@ -333,9 +333,7 @@ fedge_status fedge_update_unpack(const fedge_plan *plan, const fedge_upload *upl
 {
     assert(raw_size >= fedge_update_max_size(plan));
     (void)raw_size;
-    fedge_status status = fedge_update_check(plan, upload, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_update_check(plan, upload, err));
     /* What has passed the check is at most fedge_update_max_size: it fits in a size_t. */
     uint32_t crc = fedge_crc32(0, bytes, (size_t)upload->size);
     if (crc != upload->crc32)
@@ -343,6 +341,7 @@ fedge_status fedge_update_unpack(const fedge_plan *plan, const fedge_upload *upl
     for (uint32_t i = 0; i < plan->sent.num_sections; i++) {
         const fedge_section_info *info = &upload->sections[i];
         const size_t size = (size_t)info->raw_size; /* checked: at most its section's largest */
+        fedge_status status = FEDGE_OK;
         if (!info->deflate)
             memcpy(raw, bytes, size);
         else if ((status = fedge_inflate(bytes, (size_t)info->size, raw, size, err)) != FEDGE_OK)

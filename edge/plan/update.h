@@ -77,9 +77,9 @@ FEDGE_MUST_USE fedge_status fedge_update_check(const fedge_plan *plan, const fed
                                                fedge_error *err);
 
 /* Checks the upload against the plan and its checksum and inflates it: raw (raw_size ≥
- * fedge_update_max_size) gets the sections one after another as fedge_codec_encode made them, each
- * of its raw_size. FEDGE_CORRUPT (checksum, deflate stream), FEDGE_TOO_BIG (inflate stops at the
- * expected size + 1), FEDGE_TRUNCATED, FEDGE_MISMATCH. */
+ * fedge_update_max_size) gets the sections one after another as fedge_codec_encode_chunks made
+ * them, each of its raw_size. FEDGE_CORRUPT (checksum, deflate stream), FEDGE_TOO_BIG (inflate
+ * stops at the expected size + 1), FEDGE_TRUNCATED, FEDGE_MISMATCH. */
 FEDGE_MUST_USE fedge_status fedge_update_unpack(const fedge_plan *plan, const fedge_upload *upload,
                                                 const uint8_t *bytes, uint8_t *raw, size_t raw_size,
                                                 fedge_error *err);

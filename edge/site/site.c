@@ -180,9 +180,8 @@ fedge_status fedge_site_load(const char *path, fedge_site **site, fedge_error *e
     *site = NULL;
     uint8_t *text = NULL;
     size_t size = 0;
-    fedge_status status = fedge_os_read_file(path, FEDGE_SITE_MAX_SIZE, &text, &size, err);
-    if (status == FEDGE_OK)
-        status = fedge_site_parse((const char *)text, size, path, site, err);
+    FEDGE_TRY(fedge_os_read_file(path, FEDGE_SITE_MAX_SIZE, &text, &size, err));
+    const fedge_status status = fedge_site_parse((const char *)text, size, path, site, err);
     free(text);
     return status;
 }

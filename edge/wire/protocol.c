@@ -364,13 +364,26 @@ static fedge_status write_metrics(const void *record, const char *key, cJSON *ob
 
 /* --- frames ----------------------------------------------------------------------------------- */
 
-static fedge_status pack(fedge_message_type type, const fedge_json_field *fields,
-                         const void *record, const uint8_t *payload, uint32_t payload_size,
-                         uint8_t *out, size_t out_size, size_t *size, fedge_error *err)
+static const fedge_json_field *fields_of(fedge_message_type type)
+{
+    static const fedge_json_field *const fields[] = {
+        [FEDGE_MESSAGE_HELLO] = HELLO,     [FEDGE_MESSAGE_FETCH] = FETCH,
+        [FEDGE_MESSAGE_UPLOAD] = UPLOAD,   [FEDGE_MESSAGE_PART] = POSITION,
+        [FEDGE_MESSAGE_WELCOME] = WELCOME, [FEDGE_MESSAGE_TASK] = TASK,
+        [FEDGE_MESSAGE_CHUNK] = CHUNK,     [FEDGE_MESSAGE_RESUME] = POSITION,
+        [FEDGE_MESSAGE_ACK] = ACK,         [FEDGE_MESSAGE_DECLINE] = NOTICE,
+        [FEDGE_MESSAGE_REFUSE] = NOTICE,   [FEDGE_MESSAGE_CANCEL] = NOTICE,
+        [FEDGE_MESSAGE_BYE] = NOTICE};
+    return fields[type];
+}
+
+static fedge_status pack(fedge_message_type type, const void *record, const uint8_t *payload,
+                         uint32_t payload_size, uint8_t *out, size_t out_size, size_t *size,
+                         fedge_error *err)
 {
     char *text = NULL;
     size_t text_size = 0;
-    fedge_status status = fedge_json_print(fields, record, &text, &text_size, err);
+    fedge_status status = fedge_json_print(fields_of(type), record, &text, &text_size, err);
     if (status != FEDGE_OK)
         return fedge_error_prefix(err, status, "%s", fedge_message_type_name(type));
     /* Text whose size has no place in the header must not be cut to one that has:
@@ -388,9 +401,10 @@ done:
     return status;
 }
 
-static fedge_status read(const fedge_message *message, const fedge_json_field *fields, void *record,
-                         fedge_error *err)
+/* Fills [record], of [size] bytes. */
+static fedge_status read(const fedge_message *message, void *record, size_t size, fedge_error *err)
 {
+    memset(record, 0, size);
     const char *name = fedge_message_type_name(message->type);
     bool carries = message->type == FEDGE_MESSAGE_CHUNK || message->type == FEDGE_MESSAGE_PART;
     /* Bytes that no reader of this type looks at would pass unchecked. */
@@ -406,7 +420,7 @@ static fedge_status read(const fedge_message *message, const fedge_json_field *f
                                         .max_values = MAX_VALUES};
     fedge_json json;
     FEDGE_TRY(fedge_json_open(&json, message->meta, message->meta_size, &options, err));
-    fedge_status status = fedge_json_read(&json, json.root, fields, record, err);
+    fedge_status status = fedge_json_read(&json, json.root, fields_of(message->type), record, err);
     fedge_json_close(&json);
     return status;
 }
@@ -416,14 +430,13 @@ static fedge_status read(const fedge_message *message, const fedge_json_field *f
 fedge_status fedge_hello_pack(const fedge_hello *hello, uint8_t *out, size_t out_size, size_t *size,
                               fedge_error *err)
 {
-    return pack(FEDGE_MESSAGE_HELLO, HELLO, hello, NULL, 0, out, out_size, size, err);
+    return pack(FEDGE_MESSAGE_HELLO, hello, NULL, 0, out, out_size, size, err);
 }
 
 fedge_status fedge_hello_read(const fedge_message *message, fedge_hello *hello, fedge_error *err)
 {
     assert(message->type == FEDGE_MESSAGE_HELLO);
-    memset(hello, 0, sizeof(*hello));
-    FEDGE_TRY(read(message, HELLO, hello, err));
+    FEDGE_TRY(read(message, hello, sizeof(*hello), err));
     if (hello->protocol_min > hello->protocol_max) {
         return fedge_fail(err, FEDGE_CORRUPT, "hello: protocol-min %u is over protocol-max %u",
                           hello->protocol_min, hello->protocol_max);
@@ -434,35 +447,32 @@ fedge_status fedge_hello_read(const fedge_message *message, fedge_hello *hello, 
 fedge_status fedge_fetch_pack(const fedge_blob_ref *ref, uint8_t *out, size_t out_size,
                               size_t *size, fedge_error *err)
 {
-    return pack(FEDGE_MESSAGE_FETCH, FETCH, ref, NULL, 0, out, out_size, size, err);
+    return pack(FEDGE_MESSAGE_FETCH, ref, NULL, 0, out, out_size, size, err);
 }
 
 fedge_status fedge_fetch_read(const fedge_message *message, fedge_blob_ref *ref, fedge_error *err)
 {
     assert(message->type == FEDGE_MESSAGE_FETCH);
-    memset(ref, 0, sizeof(*ref));
-    return read(message, FETCH, ref, err);
+    return read(message, ref, sizeof(*ref), err);
 }
 
 fedge_status fedge_upload_pack(const fedge_upload *upload, uint8_t *out, size_t out_size,
                                size_t *size, fedge_error *err)
 {
-    return pack(FEDGE_MESSAGE_UPLOAD, UPLOAD, upload, NULL, 0, out, out_size, size, err);
+    return pack(FEDGE_MESSAGE_UPLOAD, upload, NULL, 0, out, out_size, size, err);
 }
 
 fedge_status fedge_upload_read(const fedge_message *message, fedge_upload *upload, fedge_error *err)
 {
     assert(message->type == FEDGE_MESSAGE_UPLOAD);
-    memset(upload, 0, sizeof(*upload));
-    return read(message, UPLOAD, upload, err);
+    return read(message, upload, sizeof(*upload), err);
 }
 
 fedge_status fedge_part_pack(const fedge_position *position, const uint8_t *payload,
                              uint32_t payload_size, uint8_t *out, size_t out_size, size_t *size,
                              fedge_error *err)
 {
-    return pack(FEDGE_MESSAGE_PART, POSITION, position, payload, payload_size, out, out_size, size,
-                err);
+    return pack(FEDGE_MESSAGE_PART, position, payload, payload_size, out, out_size, size, err);
 }
 
 /* --- server to client ------------------------------------------------------------------------- */
@@ -470,42 +480,39 @@ fedge_status fedge_part_pack(const fedge_position *position, const uint8_t *payl
 fedge_status fedge_welcome_pack(const fedge_welcome *welcome, uint8_t *out, size_t out_size,
                                 size_t *size, fedge_error *err)
 {
-    return pack(FEDGE_MESSAGE_WELCOME, WELCOME, welcome, NULL, 0, out, out_size, size, err);
+    return pack(FEDGE_MESSAGE_WELCOME, welcome, NULL, 0, out, out_size, size, err);
 }
 
 fedge_status fedge_welcome_read(const fedge_message *message, fedge_welcome *welcome,
                                 fedge_error *err)
 {
     assert(message->type == FEDGE_MESSAGE_WELCOME);
-    memset(welcome, 0, sizeof(*welcome));
-    return read(message, WELCOME, welcome, err);
+    return read(message, welcome, sizeof(*welcome), err);
 }
 
 fedge_status fedge_task_pack(const fedge_task *task, uint8_t *out, size_t out_size, size_t *size,
                              fedge_error *err)
 {
-    return pack(FEDGE_MESSAGE_TASK, TASK, task, NULL, 0, out, out_size, size, err);
+    return pack(FEDGE_MESSAGE_TASK, task, NULL, 0, out, out_size, size, err);
 }
 
 fedge_status fedge_task_read(const fedge_message *message, fedge_task *task, fedge_error *err)
 {
     assert(message->type == FEDGE_MESSAGE_TASK);
-    memset(task, 0, sizeof(*task));
-    return read(message, TASK, task, err);
+    return read(message, task, sizeof(*task), err);
 }
 
 fedge_status fedge_chunk_pack(const fedge_blob_ref *ref, const uint8_t *payload,
                               uint32_t payload_size, uint8_t *out, size_t out_size, size_t *size,
                               fedge_error *err)
 {
-    return pack(FEDGE_MESSAGE_CHUNK, CHUNK, ref, payload, payload_size, out, out_size, size, err);
+    return pack(FEDGE_MESSAGE_CHUNK, ref, payload, payload_size, out, out_size, size, err);
 }
 
 fedge_status fedge_chunk_read(const fedge_message *message, fedge_blob_ref *ref, fedge_error *err)
 {
     assert(message->type == FEDGE_MESSAGE_CHUNK);
-    memset(ref, 0, sizeof(*ref));
-    FEDGE_TRY(read(message, CHUNK, ref, err));
+    FEDGE_TRY(read(message, ref, sizeof(*ref), err));
     /* No overflow: integers in JSON are below 2^53. */
     if (ref->offset + message->payload_size > ref->size) {
         return fedge_fail(err, FEDGE_CORRUPT, "chunk: %u bytes at %llu end behind the blob's %llu",
@@ -518,28 +525,26 @@ fedge_status fedge_chunk_read(const fedge_message *message, fedge_blob_ref *ref,
 fedge_status fedge_resume_pack(const fedge_position *position, uint8_t *out, size_t out_size,
                                size_t *size, fedge_error *err)
 {
-    return pack(FEDGE_MESSAGE_RESUME, POSITION, position, NULL, 0, out, out_size, size, err);
+    return pack(FEDGE_MESSAGE_RESUME, position, NULL, 0, out, out_size, size, err);
 }
 
 fedge_status fedge_position_read(const fedge_message *message, fedge_position *position,
                                  fedge_error *err)
 {
     assert(message->type == FEDGE_MESSAGE_RESUME || message->type == FEDGE_MESSAGE_PART);
-    memset(position, 0, sizeof(*position));
-    return read(message, POSITION, position, err);
+    return read(message, position, sizeof(*position), err);
 }
 
 fedge_status fedge_ack_pack(const fedge_ack *ack, uint8_t *out, size_t out_size, size_t *size,
                             fedge_error *err)
 {
-    return pack(FEDGE_MESSAGE_ACK, ACK, ack, NULL, 0, out, out_size, size, err);
+    return pack(FEDGE_MESSAGE_ACK, ack, NULL, 0, out, out_size, size, err);
 }
 
 fedge_status fedge_ack_read(const fedge_message *message, fedge_ack *ack, fedge_error *err)
 {
     assert(message->type == FEDGE_MESSAGE_ACK);
-    memset(ack, 0, sizeof(*ack));
-    return read(message, ACK, ack, err);
+    return read(message, ack, sizeof(*ack), err);
 }
 
 /* --- notices ---------------------------------------------------------------------------------- */
@@ -556,15 +561,15 @@ fedge_status fedge_notice_pack(fedge_message_type type, const fedge_notice *noti
     assert(is_notice(type) && notice->reason < FEDGE_REASON_COUNT);
     wire_notice wire = {.notice = *notice};
     (void)snprintf(wire.class, sizeof(wire.class), "%s", fedge_reason_class(notice->reason));
-    return pack(type, NOTICE, &wire, NULL, 0, out, out_size, size, err);
+    return pack(type, &wire, NULL, 0, out, out_size, size, err);
 }
 
 fedge_status fedge_notice_read(const fedge_message *message, fedge_notice *notice, fedge_error *err)
 {
     assert(is_notice(message->type));
-    wire_notice wire = {0};
+    wire_notice wire;
     memset(notice, 0, sizeof(*notice));
-    FEDGE_TRY(read(message, NOTICE, &wire, err));
+    FEDGE_TRY(read(message, &wire, sizeof(wire), err));
     *notice = wire.notice;
     /* A reason that this release does not know: one of the same class stands for it. Without a
      * class, too, it is taken as "later", the mildest. */

@@ -12,9 +12,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "edge/core/codec/codec.h"
 #include "edge/core/rng.h"
 #include "edge/wire/deflate.h"
+#include "tests/edge/core/codec/encode.h"
 
 #define DEFLATE "+deflate"
 
@@ -43,8 +43,8 @@ static double thread_seconds(void)
 
 static void encode(void)
 {
-    if (fedge_codec_encode(&codec, &schema, BOUND, values, residual, bytes, most, &size, NULL,
-                           NULL) != FEDGE_OK)
+    if (codec_encode(&codec, &schema, BOUND, values, residual, bytes, most, &size, NULL, NULL) !=
+        FEDGE_OK)
         fail("cannot encode");
     if (!deflater || !fedge_deflater_run(deflater, bytes, size, packed, size - 1, &packed_size))
         packed_size = size;

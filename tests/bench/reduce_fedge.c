@@ -21,6 +21,7 @@
 #include "edge/core/os.h"
 #include "edge/core/rng.h"
 #include "tests/bench/train_peak.h"
+#include "tests/edge/core/codec/encode.h"
 
 #define MAX_THREADS 64
 #define STRETCHES 7
@@ -84,8 +85,8 @@ static uint8_t *make_update(uint32_t index, uint64_t *sent)
     fedge_rng rng = fedge_rng_stream(1, FEDGE_PURPOSE_TEST, index, 0, 0);
     for (size_t i = 0; i < layout.num_elements; i++)
         values[i] = ((float)fedge_rng_u32(&rng) * 0x1p-32f - 0.5f) * 0.02f;
-    if (fedge_codec_encode(codec, &schema, bounds_log2, values, residual, bytes, layout.size, &size,
-                           NULL, &err) != FEDGE_OK)
+    if (codec_encode(codec, &schema, bounds_log2, values, residual, bytes, layout.size, &size, NULL,
+                     &err) != FEDGE_OK)
         fail("encoding", &err);
     free(values);
     free(residual);

@@ -84,9 +84,8 @@ static size_t make_section(uint32_t s, uint8_t *out, int32_t *v)
         }
     }
     memset(residual, 0, sizeof(residual));
-    assert_int_equal(fedge_codec_encode(codec, &alone, bounds + first, x,
-                                        codec->chooses ? residual : NULL, out, size, &size, NULL,
-                                        NULL),
+    assert_int_equal(codec_encode(codec, &alone, bounds + first, x,
+                                  codec->chooses ? residual : NULL, out, size, &size, NULL, NULL),
                      FEDGE_OK);
     assert_int_equal(fedge_codec_decode(codec, &alone, bounds + first, out, size, v, NULL),
                      FEDGE_OK);

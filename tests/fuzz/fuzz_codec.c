@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "edge/core/bytes.h"
-#include "edge/core/codec/codec.h"
+#include "tests/edge/core/codec/encode.h"
 #include "tests/fuzz/codec_seed.h"
 
 #define HEAD CODEC_SEED_HEAD
@@ -72,8 +72,8 @@ static void encode_anything(const fedge_codec *codec, const fedge_schema *schema
     size_t n = size / sizeof(float);
     fedge_get_f32s(bytes, values, n < schema->num_elements ? n : schema->num_elements);
     size_t most = fedge_codec_size(codec, schema), out_size = 0;
-    fedge_status status = fedge_codec_encode(codec, schema, bounds, values, residual, out, most,
-                                             &out_size, &stats, &err);
+    fedge_status status =
+        codec_encode(codec, schema, bounds, values, residual, out, most, &out_size, &stats, &err);
     if (status == FEDGE_OK && out_size > most)
         abort();
     if ((status == FEDGE_OK) != (stats.not_finite == 0))

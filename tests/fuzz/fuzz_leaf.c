@@ -15,7 +15,8 @@ static void divide(const fedge_data_spec *spec, const uint8_t *data, size_t size
     fedge_dataset *dataset = NULL;
     if (fedge_partition_num_parts(&natural, path, &num_parts, &err) || num_parts == 0)
         return;
-    if (fedge_dataset_load_divided(spec, path, "", &natural, 0, num_parts, &dataset, &owner, &err))
+    if (fedge_dataset_load_divided(spec, path, "", &(fedge_division){&natural, num_parts, 0},
+                                   &dataset, &owner, &err))
         return;
     for (uint32_t i = 0; i < fedge_dataset_size(dataset); i++) {
         if (owner[i] >= num_parts)

@@ -65,8 +65,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const uint32_t num_owners = count_parts(&natural, path);
     fedge_dataset *dataset = NULL;
     uint32_t *owners = NULL;
-    if (num_owners > 0 && !fedge_dataset_load_divided(&column, path, "", &natural, 0.0, num_owners,
-                                                      &dataset, &owners, &err))
+    if (num_owners > 0 &&
+        !fedge_dataset_load_divided(&column, path, "", &(fedge_division){&natural, num_owners, 0},
+                                    &dataset, &owners, &err))
         check_owners(owners, fedge_dataset_size(dataset), num_owners);
     free(owners);
     fedge_dataset_free(dataset);

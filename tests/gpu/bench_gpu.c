@@ -27,6 +27,7 @@
 #include "aggregator/reduce/cuda/accumulator_cuda.h"
 #include "aggregator/reduce/cuda/kernels.h"
 #include "edge/core/fixed.h"
+#include "tests/edge/core/codec/encode.h"
 #include "tests/gpu/bandwidth.h"
 
 enum { REPEATS = 7, MAX_THREADS = 16, MAX_POOL = 64, TENSORS = 8, THREAD_BATCH = 4 };
@@ -468,9 +469,9 @@ static void make_updates(const fedge_codec *codec, size_t parameters)
         if (!job.pool[u])
             fail("updates", "no memory");
         memset(residual, 0, parameters * sizeof(*residual));
-        must_do(fedge_codec_encode(codec, &job.schema, job.bounds_log2, job.source + u,
-                                   codec->chooses ? residual : NULL, job.pool[u], job.layout.size,
-                                   &size, NULL, &err),
+        must_do(codec_encode(codec, &job.schema, job.bounds_log2, job.source + u,
+                             codec->chooses ? residual : NULL, job.pool[u], job.layout.size, &size,
+                             NULL, &err),
                 "encoding", &err);
         job.pool_sizes[u] = size;
     }

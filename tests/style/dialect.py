@@ -1,4 +1,4 @@
-"""The tokens of C, and the four choices of test_dialect.py: where each is not kept, and the edits that keep it."""
+"""The tokens of C, and the choices of test_dialect.py: where each is not kept, and the edits that keep it."""
 
 import bisect
 import collections
@@ -288,14 +288,115 @@ def assert_faults(source):
                         [(token.start, token.end, "static_assert")])
 
 
-def faults_of(text):
-    source = Source(text)
+# ---- statuses ----------------------------------------------------------------------------------
+
+
+def statuses_in(tokens):
+    """The names of the variables of type fedge_status."""
+    return {"status"} | {after.text for before, after in zip(tokens, tokens[1:])
+                         if before.text == "fedge_status" and after.kind == "word"}
+
+
+class Guard:
+    """An if without else that asks for a status alone: [name], whether its body [first, past) runs when it [failed]."""
+
+    def __init__(self, branches, place, names):
+        self.branches = branches
+        opening, closing = place + 1, branches.pairs[place + 1]
+        condition = [t.text for t in branches.tokens[opening + 1:closing]]
+        self.assigned = None  # if ((status = call) != FEDGE_OK)
+        if condition[:1] == ["("] and condition[2:3] == ["="] and branches.pairs[opening + 1] == closing - 3:
+            condition = [condition[1]] + condition[-2:]
+            self.assigned = condition[0]
+        if len(condition) == 3 and condition[0] == "FEDGE_OK":
+            condition.reverse()
+        self.name = condition[-1] if len(condition) < 3 else condition[0]
+        self.failed = len(condition) == 1 or condition[1:] == ["!=", "FEDGE_OK"]
+        plain = len(condition) == 1 or condition[:-1] == ["!"] or condition[1:] in (["!=", "FEDGE_OK"], ["==", "FEDGE_OK"])
+        first = closing + 1
+        past = branches.end(first)
+        self.is_one = plain and self.name in names and branches.text(past) != "else"
+        if branches.text(first) == "{":
+            first, past = first + 1, past - 1
+        self.body = [t.text for t in branches.tokens[first:past]]
+
+
+def assigned_before(tokens, place):
+    """The variable that the statement before this place gives a value; None: it does something else."""
+    start = place - 1
+    while start > 0 and tokens[start - 1].text not in (";", "{", "}", ":") or tokens[start - 1].text == ":" and (
+            "?" in [t.text for t in tokens[max(0, start - 40):start]]):
+        start -= 1
+    words = [t.text for t in tokens[start:place]]
+    if "=" not in words or words[-1] != ";":
+        return None
+    left = words[:words.index("=")]
+    return left[-1] if left in ([left[-1]], ["fedge_status", left[-1]], ["const", "fedge_status", left[-1]]) else None
+
+
+def status_faults(source):
+    """A status that is passed on by hand."""
+    branches = Branches(source)
+    tokens = branches.tokens
+    names = statuses_in(tokens)
+    for place, token in enumerate(tokens):
+        if token.text != "if" or token.kind != "word" or not place or tokens[place - 1].text == "else":
+            continue
+        try:
+            guard = Guard(branches, place, names)
+        except (IndexError, KeyError):
+            continue  # a macro makes it what it is
+        if not guard.is_one:
+            continue
+        if guard.failed and guard.name == (guard.assigned or assigned_before(tokens, place)):
+            if guard.body == ["return", guard.name, ";"]:
+                yield Fault(token.line, "a failed call's status is returned: write FEDGE_TRY(call)", [])
+            elif guard.body[:1] == ["goto"] and guard.name == "status":
+                yield Fault(token.line, "a failed call's status goes to a label: write FEDGE_TRY_OR(call, label)", [])
+        elif not guard.failed and guard.body[:2] == [guard.name, "="] and guard.body.count(";") == 1:
+            yield Fault(token.line, "a guard chains the next call: write FEDGE_TRY or FEDGE_TRY_OR", [])
+
+
+# ---- parameters --------------------------------------------------------------------------------
+
+MOST_PARAMETERS = 8
+
+
+def parameter_faults(source):
+    """Functions of too many parameters, but for kernels: their arguments are a launch's."""
+    tokens = source.code
+    matching = pairs(tokens)
+    place = head = 0
+    while place < len(tokens):
+        text = tokens[place].text
+        if text in (";", "}") or text == "{" and tokens[place - 1].kind == "text":  # extern "C" {
+            head = place + 1
+        elif text == "{":
+            place = matching.get(place, place)
+            head = place + 1
+        elif text == "(" and place in matching:
+            closing = matching[place]
+            called = tokens[place - 1]
+            words = [t.text for t in tokens[head:place]]
+            if called.kind == "word" and len(words) > 1 and not {"typedef", "__global__", "="} & set(words):
+                depth = commas = 0
+                for token in tokens[place + 1:closing]:
+                    depth += (token.text in ("(", "[", "{")) - (token.text in (")", "]", "}"))
+                    commas += token.text == "," and depth == 0
+                if commas >= MOST_PARAMETERS:
+                    yield Fault(called.line, f"{called.text} has {commas + 1} parameters: "
+                                f"more than {MOST_PARAMETERS} are a struct", [])
+            place = closing
+        place += 1
+
+
+def faults_of(source):
     return [*Branches(source).faults(), *null_faults(source), *sizeof_faults(source), *assert_faults(source)]
 
 
 def mended(text):
     """The text with all edits; they are made by clang-format what they should look like."""
-    edits = sorted((edit for fault in faults_of(text) for edit in fault.edits), key=lambda edit: edit[:2])
+    edits = sorted((edit for fault in faults_of(Source(text)) for edit in fault.edits), key=lambda edit: edit[:2])
     parts, at = [], 0
     for start, end, new in edits:
         parts += [text[at:start], new]

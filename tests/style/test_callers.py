@@ -14,7 +14,6 @@ PUBLIC = ("client/fedge_client.h", "edge/train/model.h", "aggregator/rounds/stra
 OTHERS = ("tests/", "examples/")
 KEPT = {
     "fedge_chain_cache_hits": "a signature that is not checked again leaves no other trace",
-    "fedge_codec_encode": "the whole encoding in one call: vectors, fuzzers and benches; clients encode in pieces",
     "fedge_graph_watch": "tests look at each layer of a step",
     "fedge_job_load": "a job's file alone, without strategies: tests of training and benches",
     "fedge_journal_num_syncs": "an fsync leaves no other trace",

@@ -4,6 +4,9 @@
   NULL     !p, never p == NULL; and p, not p != NULL, in a condition. Where a bool is made, p != NULL stays.
   sizeof   sizeof(x), with parentheses.
   asserts  static_assert of <assert.h>, which is C++'s word too, never _Static_assert.
+  status   FEDGE_TRY and FEDGE_TRY_OR pass a failed call's status on (edge/core/status.h); nobody returns it by hand,
+           and no guard chains the next call. In the rooms of TRIED.
+  params   A function has at most 8 parameters, a CUDA kernel as many as a launch needs. In the rooms of TRIED.
 
 --fix rewrites what it finds, and has clang-format (see .clang-format) lay it out.
 """
@@ -17,11 +20,20 @@ import dialect
 import source_tree
 
 CODE = source_tree.CODE
+# Rooms that keep the rules of statuses and parameters. Add yours once it is clean.
+TRIED = (
+    "aggregator/exchange/", "aggregator/net/", "aggregator/program/", "aggregator/threads/", "edge/core/", "edge/data/",
+    "edge/json/", "edge/plan/", "edge/site/", "edge/wire/",
+)
 
 
 def faults_in(root, path):
     with open(os.path.join(root, path), encoding="utf-8") as file:
-        return [f"{path}:{fault.line}: {fault.what}" for fault in dialect.faults_of(file.read())]
+        source = dialect.Source(file.read())
+    faults = dialect.faults_of(source)
+    if path.replace(os.sep, "/").startswith(TRIED):
+        faults += [*dialect.status_faults(source), *dialect.parameter_faults(source)]
+    return [f"{path}:{fault.line}: {fault.what}" for fault in faults]
 
 
 def check(root):
@@ -74,10 +86,56 @@ def self_test():
         "#define A(b) if (b) { c(); }\n", "if (a) {\n#if B\n    c();\n#endif\n}\n", "if (a) {\n    int b = c;\n}\n",
     )
     for before, after in cases.items():
-        assert dialect.faults_of(before), before
+        assert faults_of(before), before
         assert dialect.mended(before) == after, (before, dialect.mended(before))
     for text in kept:
-        assert not dialect.faults_of(text), (text, dialect.faults_of(text))
+        assert not faults_of(text), (text, faults_of(text))
+    check_statuses()
+    check_parameters()
+
+
+def faults_of(text):
+    return dialect.faults_of(dialect.Source(text))
+
+
+def check_statuses():
+    """All spellings of what the macros do, and what only looks like it."""
+    by_hand = (
+        "status = f(a);\nif (status != FEDGE_OK)\n    return status;\n",
+        "const fedge_status status = f(a);\nif (status)\n    return status;\n",
+        "fedge_status made = f(a ? b : c);\nif (FEDGE_OK != made) {\n    return made;\n}\n",
+        "if ((status = f(a)) != FEDGE_OK)\n    return status;\n",
+        "status = f(a);\nif (status != FEDGE_OK)\n    goto done;\n",
+        "g();\nif (status == FEDGE_OK)\n    status = f(a);\n",
+        "if (!status) {\n    status = f(a);\n}\n",
+        "if (FEDGE_OK == status)\n    status = f(a);\n",
+    )
+    kept = (
+        "FEDGE_TRY(f(a));\n", "FEDGE_TRY_OR(f(a), done);\n", "int code = f(a);\nif (code)\n    return code;\n",
+        "status = f(a);\nif (status != FEDGE_OK) {\n    g();\n    return status;\n}\n",
+        "status = f(a);\ng();\nif (status != FEDGE_OK)\n    return status;\n",
+        "status = f(a);\nif (status != FEDGE_OK)\n    return fedge_error_prefix(err, status, \"a\");\n",
+        "if (status == FEDGE_OK)\n    a = b;\n", "if (status == FEDGE_OK)\n    status = f(a);\nelse\n    g();\n",
+        "if (status == FEDGE_OK && a)\n    status = f(a);\n",
+    )
+    for text in by_hand:
+        text = "int f(void)\n{\n" + text + "}\n"
+        assert len(list(dialect.status_faults(dialect.Source(text)))) == 1, text
+    for text in kept:
+        text = "int f(void)\n{\n" + text + "}\n"
+        assert not list(dialect.status_faults(dialect.Source(text))), text
+
+
+def check_parameters():
+    nine = "(int a, int b, int c, int d, int e, int f, int g, int h, void (*i)(int, int))"
+    eight = nine.replace(" int h,", "")
+    for text in ("int f" + nine + ";\n", "static inline a *f" + nine + "\n{\n    g();\n}\n",
+                 "typedef int (*a)" + nine + ";\nint f" + nine + "\n{\n}\n", "#include \"a.h\"\nint f" + nine + ";\n",
+                 "extern \"C\" {\nint f" + nine + ";\n}\n"):
+        assert len(list(dialect.parameter_faults(dialect.Source(text)))) == 1, text
+    for text in ("int f" + eight + ";\n", "template <int A>\n__global__ static void f" + nine + "\n{\n}\n",
+                 "int f(void)\n{\n    g(1, 2, 3, 4, 5, 6, 7, 8, 9);\n}\n"):
+        assert not list(dialect.parameter_faults(dialect.Source(text))), text
 
 
 if __name__ == "__main__":

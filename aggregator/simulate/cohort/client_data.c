@@ -101,11 +101,11 @@ fedge_status fedge_client_data_new(const fedge_plan *plan, const fedge_site_data
     fedge_client_data *fresh = calloc(1, sizeof(*fresh));
     if (!fresh)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the clients' data");
+    const fedge_division division = {&data->partition, num_clients, validation_split};
     uint32_t *owner = NULL;
     fresh->num_clients = num_clients;
     fedge_status status;
-    FEDGE_TRY_OR(fedge_dataset_load_divided(&plan->data, data->values, data->labels,
-                                            &data->partition, validation_split, num_clients,
+    FEDGE_TRY_OR(fedge_dataset_load_divided(&plan->data, data->values, data->labels, &division,
                                             &fresh->dataset, &owner, err),
                  failed);
     FEDGE_TRY_OR(fedge_client_data_divide(fresh, owner, fedge_dataset_size(fresh->dataset),

@@ -65,10 +65,11 @@ static uint32_t header_of(const loading *self)
 static fedge_status load_local(loading *self, fedge_error *err)
 {
     const uint32_t num_local = self->placement->num_local;
+    const fedge_division division = {&self->data->partition, num_local, 0};
     uint32_t *owner = NULL;
     FEDGE_TRY(fedge_dataset_load_divided(&self->plan->data, self->placement->values,
-                                         self->placement->labels, &self->data->partition, 0,
-                                         num_local, &self->fresh->dataset, &owner, err));
+                                         self->placement->labels, &division, &self->fresh->dataset,
+                                         &owner, err));
     const fedge_dataset *dataset = self->fresh->dataset;
     const uint32_t count = fedge_dataset_size(dataset);
     const size_t size = fedge_dataset_example_size(dataset);

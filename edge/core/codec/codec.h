@@ -207,14 +207,6 @@ FEDGE_MUST_USE fedge_status fedge_codec_encode_chunks(const fedge_codec *codec,
                                                       size_t *size, fedge_codec_stats *stats,
                                                       fedge_error *err);
 
-/* The same of [values] (schema->num_elements), all that [out] has room for: FEDGE_INVALID_ARGUMENT
- * when out_size is less than fedge_codec_size. residual: as above. stats: may be NULL. */
-FEDGE_MUST_USE fedge_status fedge_codec_encode(const fedge_codec *codec, const fedge_schema *schema,
-                                               const int8_t *bounds_log2, const float *values,
-                                               float *residual, uint8_t *out, size_t out_size,
-                                               size_t *size, fedge_codec_stats *stats,
-                                               fedge_error *err);
-
 /* ---- decoding (codec_read.c) ----------------------------------------------------------------- */
 
 /* The reader of one of fedge_codec_ops. */

@@ -306,23 +306,23 @@ static fedge_status read_list(scanner *s, fedge_status (*read)(scanner *, fedge_
 
 static fedge_status read_examples(scanner *s, fedge_error *err)
 {
-    fedge_status status = expect(s, '{', "an object with x and y is missing", err);
+    if (s->visitor->user)
+        FEDGE_TRY(s->visitor->user(s->visitor->context, s->name, err));
+    FEDGE_TRY(expect(s, '{', "an object with x and y is missing", err));
     bool more = false;
-    for (bool first = true; !status; first = false) {
+    for (bool first = true;; first = false) {
         char key[FEDGE_LEAF_MAX_NAME];
-        status = next_element(s, '}', first, &more, err);
-        if (status || !more)
+        FEDGE_TRY(next_element(s, '}', first, &more, err));
+        if (!more)
             break;
-        status = scan_key(s, key, err);
-        if (!status && strcmp(key, "x") == 0)
-            status = read_list(s, read_x, &s->num_x, "x", err);
-        else if (!status && strcmp(key, "y") == 0)
-            status = read_list(s, read_y, &s->num_y, "y", err);
-        else if (!status)
-            status = skip_value(s, err);
+        FEDGE_TRY(scan_key(s, key, err));
+        if (strcmp(key, "x") == 0)
+            FEDGE_TRY(read_list(s, read_x, &s->num_x, "x", err));
+        else if (strcmp(key, "y") == 0)
+            FEDGE_TRY(read_list(s, read_y, &s->num_y, "y", err));
+        else
+            FEDGE_TRY(skip_value(s, err));
     }
-    if (status)
-        return status;
     if (s->num_x == 0 && s->num_y == 0)
         return fail(s, FEDGE_TRUNCATED, "there are no examples; leave the user out", err);
     if (s->num_x != s->num_y) {
@@ -337,17 +337,11 @@ static fedge_status read_examples(scanner *s, fedge_error *err)
 
 static fedge_status read_user(scanner *s, fedge_error *err)
 {
-    const fedge_leaf_visitor *v = s->visitor;
     s->num_x = s->num_y = 0;
-    fedge_status status = scan_key(s, s->name, err);
-    if (!status && s->name[0] == '\0')
-        status = corrupt(s, "a user without a name", err);
-    if (status)
-        return status;
-    if (v->user)
-        status = v->user(v->context, s->name, err);
-    if (!status)
-        status = read_examples(s, err);
+    FEDGE_TRY(scan_key(s, s->name, err));
+    if (s->name[0] == '\0')
+        return corrupt(s, "a user without a name", err);
+    const fedge_status status = read_examples(s, err);
     s->num_users++;
     return status ? fedge_error_prefix(err, status, "user \"%.64s\"", s->name) : FEDGE_OK;
 }

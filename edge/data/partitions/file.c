@@ -185,9 +185,10 @@ fedge_status fedge_partition_write_csv(const char *path, const uint32_t *owner,
     FEDGE_TRY(fedge_os_open(&file, temporary, FEDGE_OS_CREATE, err));
     fedge_status status = write_rows(&file, owner, num_examples, err);
     fedge_os_close(&file);
-    if (!status)
-        status = fedge_os_publish(temporary, path, err);
-    if (status && fedge_os_remove(temporary, NULL))
-        return status; /* what failed first is what matters */
+    FEDGE_TRY_OR(status, failed);
+    FEDGE_TRY_OR(fedge_os_publish(temporary, path, err), failed);
+    return FEDGE_OK;
+failed: /* what failed first is what matters */
+    (void)!fedge_os_remove(temporary, NULL);
     return status;
 }

@@ -118,22 +118,21 @@ static fedge_status assign(const fedge_partition_spec *spec, const fedge_partiti
     allotment a;
     FEDGE_TRY(fedge_classes_init(&classes, data, err));
     /* num_parts · K ≤ num_examples: checked by the caller. */
-    fedge_status status = allotment_init(&a, &classes, data, num_parts * spec->count, err);
-    if (status) {
-        fedge_classes_fini(&classes);
-        return status;
-    }
+    fedge_status status;
+    FEDGE_TRY_OR(allotment_init(&a, &classes, data, num_parts * spec->count, err), free_classes);
     if (spec->count > a.num_present) {
         status = fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                             "partition labels:%" PRIu32 ": the examples have %" PRIu32
                             " labels; use labels:%" PRIu32 " or less",
                             spec->count, a.num_present, a.num_present);
+        goto free_allotment;
     }
-    if (!status)
-        status = choose(&a, spec->seed, num_parts, spec->count, err);
+    FEDGE_TRY_OR(choose(&a, spec->seed, num_parts, spec->count, err), free_allotment);
     for (uint32_t k = 0; k < a.num_present && !status; k++)
         status = divide(&a, spec, &classes, k, num_parts, owner, err);
+free_allotment:
     allotment_fini(&a);
+free_classes:
     fedge_classes_fini(&classes);
     return status;
 }

@@ -125,18 +125,15 @@ fedge_status fedge_partition_parse(const char *text, fedge_partition_spec *spec,
                           ops->usage);
     }
     fedge_partition_spec read = {.scheme = (fedge_partition_scheme)scheme, .seed = spec->seed};
-    fedge_status status = FEDGE_OK;
     if (ops->argument == FEDGE_PARTITION_ALPHA)
-        status = read_alpha(text, text + length + 1, &read.alpha, err);
+        FEDGE_TRY(read_alpha(text, text + length + 1, &read.alpha, err));
     else if (ops->argument == FEDGE_PARTITION_K)
-        status = read_count(text, text + length + 1, &read.count, err);
+        FEDGE_TRY(read_count(text, text + length + 1, &read.count, err));
     else if (ops->argument == FEDGE_PARTITION_SOURCE)
-        status = read_source(ops, text + length + 1, &read, err);
-    if (!status)
-        status = check_argument(ops, &read, err);
-    if (!status)
-        *spec = read;
-    return status;
+        FEDGE_TRY(read_source(ops, text + length + 1, &read, err));
+    FEDGE_TRY(check_argument(ops, &read, err));
+    *spec = read;
+    return FEDGE_OK;
 }
 
 void fedge_partition_text(const fedge_partition_spec *spec, char text[FEDGE_PARTITION_MAX_TEXT])

@@ -44,34 +44,42 @@ static fedge_status assign_then_take(const fedge_partition_spec *spec,
     return FEDGE_OK;
 }
 
-/* Divides the others, of which [order], [labels] and [part] hold places, labels and parts. */
+/* Buffers, (num_examples) each. */
+typedef struct buffers {
+    uint32_t *order; /* the examples in the order of their division */
+    uint32_t *part;  /* of these, in the same order, as their labels */
+    int32_t *labels;
+} buffers;
+
+/* Sets [held] examples apart and divides the others. */
 static fedge_status take_then_assign(const fedge_partition_spec *spec,
                                      const fedge_partition_data *data, uint32_t held,
-                                     uint32_t num_parts, uint32_t *owner, uint32_t *order,
-                                     int32_t *labels, uint32_t *part, fedge_error *err)
+                                     uint32_t num_parts, uint32_t *owner, const buffers *at,
+                                     fedge_error *err)
 {
+    uint32_t *order = at->order;
     memset(owner, 0, data->num_examples * sizeof(*owner));
     for (uint32_t i = 0; i < data->num_examples; i++)
         order[i] = i;
     set_apart(order, data->num_examples, held, spec->seed, owner);
     fedge_partition_data rest = *data;
     rest.num_examples = 0;
-    rest.labels = data->labels ? labels : NULL;
+    rest.labels = data->labels ? at->labels : NULL;
     for (uint32_t i = 0; i < data->num_examples; i++) {
         if (owner[i] == FEDGE_PARTITION_VALIDATION)
             continue;
         if (data->labels)
-            labels[rest.num_examples] = data->labels[i];
+            at->labels[rest.num_examples] = data->labels[i];
         order[rest.num_examples++] = i;
     }
-    fedge_status status = fedge_partition_assign(spec, &rest, num_parts, part, err);
+    const fedge_status status = fedge_partition_assign(spec, &rest, num_parts, at->part, err);
     if (status) {
         return fedge_error_prefix(
             err, status, "with %" PRIu32 " of %" PRIu32 " examples set apart for validation", held,
             data->num_examples);
     }
     for (uint32_t i = 0; i < rest.num_examples; i++)
-        owner[order[i]] = part[i];
+        owner[order[i]] = at->part[i];
     return FEDGE_OK;
 }
 
@@ -93,18 +101,18 @@ fedge_status fedge_partition_assign_rest(const fedge_partition_spec *spec,
                           " examples is less than one: raise it to %g or more",
                           share, count, count > 0 ? 1.0 / count : 1.0);
     }
-    uint32_t *order = malloc(count * sizeof(*order)), *part = malloc(count * sizeof(*part));
-    int32_t *labels = malloc(count * sizeof(*labels));
+    const buffers at = {malloc(count * sizeof(*at.order)), malloc(count * sizeof(*at.part)),
+                        malloc(count * sizeof(*at.labels))};
     fedge_status status;
-    if (!order || !part || !labels)
+    if (!at.order || !at.part || !at.labels)
         status = fedge_partition_no_memory(count, num_parts, err);
     else if (spec->scheme == FEDGE_PARTITION_NATURAL || spec->scheme == FEDGE_PARTITION_FILE ||
              spec->scheme == FEDGE_PARTITION_PER_FILE)
-        status = assign_then_take(spec, data, share, num_parts, owner, order, err);
+        status = assign_then_take(spec, data, share, num_parts, owner, at.order, err);
     else
-        status = take_then_assign(spec, data, held, num_parts, owner, order, labels, part, err);
-    free(order);
-    free(part);
-    free(labels);
+        status = take_then_assign(spec, data, held, num_parts, owner, &at, err);
+    free(at.order);
+    free(at.part);
+    free(at.labels);
     return status;
 }

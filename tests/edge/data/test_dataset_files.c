@@ -108,7 +108,8 @@ static void expect_parts(const char *partition, const char *values, const char *
     uint32_t *owner = NULL, counted = 0;
     assert_int_equal(fedge_partition_num_parts(&spec, values, &counted, &err), FEDGE_OK);
     assert_int_equal(counted, count);
-    if (fedge_dataset_load_divided(&SPEC, values, labels, &spec, 0, count, &whole, &owner, &err))
+    if (fedge_dataset_load_divided(&SPEC, values, labels, &(fedge_division){&spec, count, 0},
+                                   &whole, &owner, &err))
         fail_msg("%s", err.message);
     const int32_t *all = fedge_dataset_labels(whole);
     for (uint32_t part = 0; part < count; part++) {
@@ -138,7 +139,8 @@ static void test_validation_leaves_the_others_where_they_are(void **state)
     fedge_dataset *whole = NULL;
     uint32_t *owner = NULL, apart = 0;
     save_text(DIR "a2.csv", "2,102,2\n2,102,2\n2,102,2\n");
-    if (fedge_dataset_load_divided(&SPEC, DIR "*.csv", "", &spec, 0.13, 3, &whole, &owner, &err))
+    if (fedge_dataset_load_divided(&SPEC, DIR "*.csv", "", &(fedge_division){&spec, 3, 0.13},
+                                   &whole, &owner, &err))
         fail_msg("%s", err.message);
     static const uint32_t FILES[8] = {0, 0, 1, 1, 1, 2, 2, 2};
     for (uint32_t i = 0; i < 8; i++) {
@@ -180,9 +182,9 @@ static void test_other_numbers_of_clients_are_refused(void **state)
     assert_int_equal(fedge_dataset_load_part(&SPEC, DIR "*.csv", "", &spec, 1, 2, &own, &err),
                      FEDGE_MISMATCH);
     assert_non_null(strstr(err.message, part));
-    assert_int_equal(
-        fedge_dataset_load_divided(&SPEC, DIR "*.csv", "", &spec, 0, 2, &own, &owner, &err),
-        FEDGE_MISMATCH);
+    assert_int_equal(fedge_dataset_load_divided(&SPEC, DIR "*.csv", "",
+                                                &(fedge_division){&spec, 2, 0}, &own, &owner, &err),
+                     FEDGE_MISMATCH);
     assert_non_null(strstr(err.message, part));
     assert_null(own);
     assert_null(owner);
@@ -253,9 +255,9 @@ static void test_examples_come_behind_none_or_others(void **state)
     fedge_dataset *dataset = NULL;
     uint32_t *owner = NULL;
     fedge_error err;
-    assert_int_equal(
-        fedge_dataset_load_divided(&SPEC, "", "", &per_file, 0, 0, &dataset, &owner, &err),
-        FEDGE_OK);
+    assert_int_equal(fedge_dataset_load_divided(&SPEC, "", "", &(fedge_division){&per_file, 0, 0},
+                                                &dataset, &owner, &err),
+                     FEDGE_OK);
     assert_null(owner);
     assert_int_equal(fedge_dataset_size(dataset), 0);
     assert_int_equal(fedge_dataset_example_size(dataset), 2);

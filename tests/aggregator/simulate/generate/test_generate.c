@@ -88,8 +88,8 @@ static void assert_folder(const fedge_generate_settings *settings,
                      FEDGE_OK);
     assert_int_equal(clients, settings->num_clients);
     assert_int_equal(fedge_dataset_load_divided(&job->plan.data, data->values, data->labels,
-                                                &data->partition, 0.0, clients, &train, &owner,
-                                                &err),
+                                                &(fedge_division){&data->partition, clients, 0},
+                                                &train, &owner, &err),
                      FEDGE_OK);
     assert_int_equal(fedge_dataset_load(&job->plan.data, job->test_set.images, job->test_set.labels,
                                         &test, &err),

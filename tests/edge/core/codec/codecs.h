@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "edge/core/codec/codec.h"
+#include "tests/edge/core/codec/encode.h"
 
 static const fedge_codec NONE = {.values = &fedge_codec_none};
 static const fedge_codec INT8 = {.values = &fedge_codec_int8};
@@ -25,14 +25,14 @@ static inline fedge_codec codec_named(const char *text)
     return codec;
 }
 
-/* fedge_codec_encode of a codec that does not choose: a success fills [out] to its end. */
+/* codec_encode of a codec that does not choose: a success fills [out] to its end. */
 static inline fedge_status encode_all(const fedge_codec *codec, const fedge_schema *schema,
                                       const int8_t *bounds_log2, const float *values, uint8_t *out,
                                       size_t out_size, fedge_codec_stats *stats, fedge_error *err)
 {
     size_t size = 0;
-    const fedge_status status = fedge_codec_encode(codec, schema, bounds_log2, values, NULL, out,
-                                                   out_size, &size, stats, err);
+    const fedge_status status =
+        codec_encode(codec, schema, bounds_log2, values, NULL, out, out_size, &size, stats, err);
     if (status == FEDGE_OK)
         assert_int_equal(size, out_size);
     return status;

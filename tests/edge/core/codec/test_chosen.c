@@ -58,8 +58,8 @@ static size_t encode(const fedge_codec *codec)
 {
     size_t size = 0;
     fedge_error err;
-    if (fedge_codec_encode(codec, &schema, BOUNDS, values, residual, bytes, sizeof(bytes), &size,
-                           NULL, &err) != FEDGE_OK)
+    if (codec_encode(codec, &schema, BOUNDS, values, residual, bytes, sizeof(bytes), &size, NULL,
+                     &err) != FEDGE_OK)
         fail_msg("%s", err.message);
     assert_in_range(size, 1, fedge_codec_size(codec, &schema));
     return size;
@@ -194,15 +194,15 @@ static void clamping_is_counted_and_nan_refused(void **state)
         memset(residual, 0, sizeof(residual));
         values[3] = 1.5f;
         values[MATRIX + 1] = -INFINITY;
-        assert_int_equal(fedge_codec_encode(&codec, &schema, BOUNDS, values, residual, bytes,
-                                            sizeof(bytes), &size, &stats, &err),
+        assert_int_equal(codec_encode(&codec, &schema, BOUNDS, values, residual, bytes,
+                                      sizeof(bytes), &size, &stats, &err),
                          FEDGE_OK);
         assert_int_equal(stats.clamped, 2);
         for (size_t i = 0; i < ELEMENTS; i++)
             assert_true(isfinite(residual[i]));
         values[40000] = NAN;
-        assert_int_equal(fedge_codec_encode(&codec, &schema, BOUNDS, values, residual, bytes,
-                                            sizeof(bytes), &size, &stats, &err),
+        assert_int_equal(codec_encode(&codec, &schema, BOUNDS, values, residual, bytes,
+                                      sizeof(bytes), &size, &stats, &err),
                          FEDGE_NOT_FINITE);
         assert_non_null(strstr(err.message, "NaN"));
     }

@@ -132,8 +132,8 @@ static fedge_status divided(const char *scheme, const char *path, uint32_t clien
     if (!status)
         status = fedge_partition_num_parts(&partition, path, num_parts, err);
     if (!status) {
-        status = fedge_dataset_load_divided(&spec, path, "", &partition, 0, clients, &dataset,
-                                            &owner, err);
+        status = fedge_dataset_load_divided(
+            &spec, path, "", &(fedge_division){&partition, clients, 0}, &dataset, &owner, err);
     }
     if (!status)
         memcpy(owners, owner, fedge_dataset_size(dataset) * sizeof(*owner));

@@ -266,7 +266,8 @@ static void test_labels_may_lie_beside(void **state)
     uint32_t *owner = NULL;
     save_text(VALUES, "user,a,b\nx,1,2\ny,3,4\n");
     save_text(LABELS, "label\n5\n6\n");
-    if (fedge_dataset_load_divided(&spec, VALUES, LABELS, &natural, 0.0, 2, &dataset, &owner, &err))
+    if (fedge_dataset_load_divided(&spec, VALUES, LABELS, &(fedge_division){&natural, 2, 0},
+                                   &dataset, &owner, &err))
         fail_msg("%s", err.message);
     assert_true(owner[0] == 0 && owner[1] == 1);
     assert_int_equal(fedge_dataset_labels(dataset)[1], 6);
@@ -274,9 +275,10 @@ static void test_labels_may_lie_beside(void **state)
     fedge_dataset_free(dataset);
     /* Columns are counted as in the file. */
     save_text(VALUES, "user,a,b\nx,1,2\ny,3,400\n");
-    assert_int_equal(
-        fedge_dataset_load_divided(&spec, VALUES, LABELS, &natural, 0.0, 2, &dataset, &owner, &err),
-        FEDGE_OUT_OF_RANGE);
+    assert_int_equal(fedge_dataset_load_divided(&spec, VALUES, LABELS,
+                                                &(fedge_division){&natural, 2, 0}, &dataset, &owner,
+                                                &err),
+                     FEDGE_OUT_OF_RANGE);
     assert_non_null(strstr(err.message, "values:3: column 3: \"400\""));
     assert_null(dataset);
     assert_null(owner);
@@ -384,7 +386,8 @@ static void check_parts(const fedge_partition_spec *scheme, const char *values, 
     fedge_error err = {.status = FEDGE_OK};
     fedge_dataset *whole = NULL, *own = NULL;
     uint32_t *owner = NULL;
-    if (fedge_dataset_load_divided(&spec, values, "", scheme, 0.0, num_parts, &whole, &owner, &err))
+    if (fedge_dataset_load_divided(&spec, values, "", &(fedge_division){scheme, num_parts, 0},
+                                   &whole, &owner, &err))
         fail_msg("%s", err.message);
     assert_int_equal(fedge_dataset_size(whole), COUNT);
     for (uint32_t part = 0; part < num_parts; part++) {
