@@ -1,7 +1,6 @@
 /* fedge-client: the client with the built-in trainer. */
 #define _POSIX_C_SOURCE 200809L /* sigaction, write, _exit */
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

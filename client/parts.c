@@ -7,7 +7,6 @@
 #include "edge/core/text.h"
 #include "edge/wire/protocol.h"
 #include "secure/crypto/sha256.h"
-#include "secure/identity/identity.h"
 
 #define MAX_SOURCES 8                 /* blobs that share parts, the model itself with them */
 #define CHUNK ((size_t)1 << 16)       /* bytes copied at once */

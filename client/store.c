@@ -8,7 +8,6 @@
 #include "edge/core/bytes.h"
 #include "edge/json/json.h"
 #include "secure/crypto/sha256.h"
-#include "secure/identity/identity.h"
 
 struct fedge_store {
     fedge_store_backend backend;

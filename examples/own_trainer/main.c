@@ -94,14 +94,13 @@ static fedge_status evaluate(void *user, fedge_client *client, const fedge_clien
     (void)client;
     (void)task;
     const sensor *s = user;
-    int right = 0; /* regression has no accuracy of its own: the share that is nearly right */
+    int right = 0; /* regression has no accuracy: the fraction that is nearly right stands in */
     for (int i = 0; i < NUM_EXAMPLES; i++)
         right += error_of(s, values, i) * error_of(s, values, i) < 0.01f;
     report->num_examples = NUM_EXAMPLES;
-    fedge_status status = fedge_client_metric(report, "loss", mean_square(s, values), err);
-    if (!status)
-        status = fedge_client_metric(report, "accuracy", (double)right / NUM_EXAMPLES, err);
-    return status;
+    const fedge_status status = fedge_client_metric(report, "loss", mean_square(s, values), err);
+    return status ? status
+                  : fedge_client_metric(report, "accuracy", (double)right / NUM_EXAMPLES, err);
 }
 
 static void on_signal(int signal_number)

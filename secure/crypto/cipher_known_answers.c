@@ -90,85 +90,90 @@ static void keyed_fini(keyed *k)
     mbedtls_chachapoly_free(&k->chachapoly);
 }
 
-static bool seal(const fedge_ciphers *by, keyed *k, const uint8_t nonce[NONCE], const uint8_t *aad,
-                 size_t aad_size, const uint8_t *in, size_t size, uint8_t *out, uint8_t tag[TAG])
+/* A message's size, and what it is sealed with besides the key. */
+typedef struct message {
+    const uint8_t *nonce, *aad;
+    size_t aad_size, size;
+} message;
+
+static bool seal(const fedge_ciphers *by, keyed *k, const message *m, const uint8_t *in,
+                 uint8_t *out, uint8_t tag[TAG])
 {
-    return (k->of == GCM ? by->gcm_crypt_and_tag(&k->gcm, MBEDTLS_GCM_ENCRYPT, size, nonce, NONCE,
-                                                 aad, aad_size, in, out, TAG, tag)
-                         : by->chachapoly_encrypt_and_tag(&k->chachapoly, size, nonce, aad,
-                                                          aad_size, in, out, tag)) == 0;
+    return (k->of == GCM ? by->gcm_crypt_and_tag(&k->gcm, MBEDTLS_GCM_ENCRYPT, m->size, m->nonce,
+                                                 NONCE, m->aad, m->aad_size, in, out, TAG, tag)
+                         : by->chachapoly_encrypt_and_tag(&k->chachapoly, m->size, m->nonce, m->aad,
+                                                          m->aad_size, in, out, tag)) == 0;
 }
 
-/* What mbedTLS's function returns. */
-static int unseal(const fedge_ciphers *by, keyed *k, const uint8_t nonce[NONCE], const uint8_t *aad,
-                  size_t aad_size, const uint8_t *in, size_t size, uint8_t *out,
-                  const uint8_t tag[TAG])
+/* Seals [in], and compares text and tag with the expected ones. */
+static bool seals_as(const fedge_ciphers *by, keyed *k, const message *m, const uint8_t *in,
+                     uint8_t *out, const uint8_t *expected, const uint8_t expected_tag[TAG])
 {
-    return k->of == GCM
-               ? by->gcm_auth_decrypt(&k->gcm, size, nonce, NONCE, aad, aad_size, tag, TAG, in, out)
-               : by->chachapoly_auth_decrypt(&k->chachapoly, size, nonce, aad, aad_size, tag, in,
-                                             out);
+    uint8_t tag[TAG];
+    return seal(by, k, m, in, out, tag) && memcmp(out, expected, m->size) == 0 &&
+           memcmp(tag, expected_tag, TAG) == 0;
 }
 
-/* Opens what was sealed, in place; and does not, with a bit changed of the text or of the tag. */
-static bool opens_only_the_same(const fedge_ciphers *by, keyed *k, const uint8_t nonce[NONCE],
-                                const uint8_t *aad, size_t aad_size, const uint8_t *plain,
-                                uint8_t *sealed, size_t size, uint8_t tag[TAG], uint8_t *copy)
+/* Returns what mbedTLS's function does. */
+static int unseal(const fedge_ciphers *by, keyed *k, const message *m, const uint8_t *in,
+                  uint8_t *out, const uint8_t tag[TAG])
+{
+    return k->of == GCM ? by->gcm_auth_decrypt(&k->gcm, m->size, m->nonce, NONCE, m->aad,
+                                               m->aad_size, tag, TAG, in, out)
+                        : by->chachapoly_auth_decrypt(&k->chachapoly, m->size, m->nonce, m->aad,
+                                                      m->aad_size, tag, in, out);
+}
+
+/* Opens a sealed message in place, and refuses it with a bit changed in its text or its tag. */
+static bool opens_only_the_same(const fedge_ciphers *by, keyed *k, const message *m,
+                                const uint8_t *plain, uint8_t *sealed, uint8_t tag[TAG],
+                                uint8_t *copy)
 {
     const int refusal =
         k->of == GCM ? MBEDTLS_ERR_GCM_AUTH_FAILED : MBEDTLS_ERR_CHACHAPOLY_AUTH_FAILED;
     tag[TAG - 1] ^= 1;
-    const bool took_tag = unseal(by, k, nonce, aad, aad_size, sealed, size, copy, tag) != refusal;
+    const bool took_tag = unseal(by, k, m, sealed, copy, tag) != refusal;
     tag[TAG - 1] ^= 1;
-    sealed[size - 1] ^= 0x80;
-    const bool took_text = unseal(by, k, nonce, aad, aad_size, sealed, size, copy, tag) != refusal;
-    sealed[size - 1] ^= 0x80;
-    const bool opened = unseal(by, k, nonce, aad, aad_size, sealed, size, sealed, tag) == 0 &&
-                        memcmp(sealed, plain, size) == 0;
+    sealed[m->size - 1] ^= 0x80;
+    const bool took_text = unseal(by, k, m, sealed, copy, tag) != refusal;
+    sealed[m->size - 1] ^= 0x80;
+    const bool opened =
+        unseal(by, k, m, sealed, sealed, tag) == 0 && memcmp(sealed, plain, m->size) == 0;
     return opened && !took_tag && !took_text;
 }
 
-/* One of [answers]. */
 static bool gives(const fedge_ciphers *by, const answer *is)
 {
     uint8_t key[MAX_SIZE], nonce[NONCE], aad[MAX_SIZE], plain[MAX_SIZE], cipher[MAX_SIZE], tag[TAG],
-        made[MAX_SIZE], made_tag[TAG], opened[MAX_SIZE];
-    const size_t key_size = strlen(is->key) / 2, aad_size = strlen(is->aad) / 2,
-                 size = strlen(is->plain) / 2;
+        made[MAX_SIZE], opened[MAX_SIZE];
+    const message m = {nonce, aad, strlen(is->aad) / 2, strlen(is->plain) / 2};
     keyed k;
     bool right = decode(is->key, key) && decode(is->nonce, nonce) && decode(is->aad, aad) &&
                  decode(is->plain, plain) && decode(is->cipher, cipher) && decode(is->tag, tag);
-    right = keyed_init(&k, is->of, key, key_size) && right;
-    right = right && seal(by, &k, nonce, aad, aad_size, plain, size, made, made_tag) &&
-            memcmp(made, cipher, size) == 0 && memcmp(made_tag, tag, TAG) == 0;
-    memcpy(made, plain, size); /* in place, as TLS does */
-    right = right && seal(by, &k, nonce, aad, aad_size, made, size, made, made_tag) &&
-            memcmp(made, cipher, size) == 0 && memcmp(made_tag, tag, TAG) == 0;
-    right =
-        right && opens_only_the_same(by, &k, nonce, aad, aad_size, plain, made, size, tag, opened);
+    right = keyed_init(&k, is->of, key, strlen(is->key) / 2) && right;
+    right = right && seals_as(by, &k, &m, plain, made, cipher, tag);
+    memcpy(made, plain, m.size); /* in place, as TLS does */
+    right = right && seals_as(by, &k, &m, made, made, cipher, tag) &&
+            opens_only_the_same(by, &k, &m, plain, made, tag, opened);
     keyed_fini(&k);
     return right;
 }
 
-/* A record with the key of [is]: the reference's bytes and tag. */
+/* Compares a whole record, with the key of [is], with the reference's bytes and tag. */
 static bool agrees(const fedge_ciphers *by, const fedge_ciphers *reference, const answer *is,
                    record *r)
 {
     static const uint8_t aad[5] = {23, 3, 3, 64, 0}, nonce[NONCE] = {1, 2, 3};
-    const size_t size = sizeof(r->plain);
-    uint8_t key[MAX_SIZE], tag[TAG], expected_tag[TAG];
+    const message m = {nonce, aad, sizeof(aad), sizeof(r->plain)};
+    uint8_t key[MAX_SIZE], tag[TAG];
     keyed k;
-    for (size_t i = 0; i < size; i++)
+    for (size_t i = 0; i < m.size; i++)
         r->plain[i] = r->made[i] = (uint8_t)(i * 31 + (i >> 8));
     bool right = decode(is->key, key);
     right = keyed_init(&k, is->of, key, strlen(is->key) / 2) && right;
-    right =
-        right &&
-        seal(reference, &k, nonce, aad, sizeof(aad), r->plain, size, r->expected, expected_tag) &&
-        seal(by, &k, nonce, aad, sizeof(aad), r->made, size, r->made, tag) &&
-        memcmp(r->made, r->expected, size) == 0 && memcmp(tag, expected_tag, TAG) == 0;
-    right = right && opens_only_the_same(by, &k, nonce, aad, sizeof(aad), r->plain, r->made, size,
-                                         tag, r->opened);
+    right = right && seal(reference, &k, &m, r->plain, r->expected, tag) &&
+            seals_as(by, &k, &m, r->made, r->made, r->expected, tag) &&
+            opens_only_the_same(by, &k, &m, r->plain, r->made, tag, r->opened);
     keyed_fini(&k);
     return right;
 }

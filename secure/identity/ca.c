@@ -142,7 +142,7 @@ static fedge_status check_days(unsigned days, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* "CN=NAME KIND 1f3c": the digits keep successive authorities apart in people's eyes. */
+/* "CN=NAME KIND 1f3c": by the digits people tell successive authorities apart. */
 static fedge_status make_subject(const char *name, const char *kind, char *out, size_t size,
                                  fedge_error *err)
 {
@@ -170,8 +170,8 @@ static fedge_status read_key(const char *path, mbedtls_pk_context *key, fedge_er
     return status;
 }
 
-/* A fresh key in DIR/[key_name]. With [keep] one that is there already is used: whoever was killed
- * before its certificate was written has left it, and no key is overwritten. */
+/* Makes a key in DIR/[key_name]. With [keep] an existing key is used: a command that was killed has
+ * left it without a certificate, and no key is overwritten. */
 static fedge_status place_key(const char *dir, const char *key_name, bool keep,
                               mbedtls_pk_context *key, fedge_error *err)
 {
@@ -373,7 +373,7 @@ static fedge_status count_files(const char *dir, int *count, fedge_error *err)
         FEDGE_TRY(fedge_x509_path(path, sizeof(path), dir, FILES[i], err));
         if (!fedge_os_exists(path))
             continue;
-        /* One is missing that was written before: nobody was killed there, somebody moved it. */
+        /* An earlier file is missing: it was moved, as a killed command leaves none out. */
         if (*count != i) {
             return fedge_fail(err, FEDGE_EXISTS,
                               "%s exists: an authority is never overwritten; name another "
@@ -426,7 +426,7 @@ fedge_status fedge_ca_sign(const fedge_ca *ca, const fedge_key_request *request,
     fedge_x509_subject(&ca->certificate.subject, issuer, sizeof(issuer));
     uint64_t end_ms = now_ms + days * FEDGE_DAY_MS;
     uint64_t issuing_end_ms = fedge_x509_ms(&ca->certificate.valid_to);
-    /* mbedTLS reads both keys only, but asks for pointers that may write. */
+    /* mbedTLS only reads both keys, but takes pointers to non-const. */
     const content what = {.subject = subject,
                           .issuer = issuer,
                           .key = (mbedtls_pk_context *)(uintptr_t)&request->csr.pk,

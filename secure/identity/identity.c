@@ -1,6 +1,5 @@
 #include "secure/identity/identity.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,7 +7,6 @@
 #include <mbedtls/platform_util.h>
 
 #include "edge/core/os.h"
-#include "edge/core/text.h"
 #include "secure/identity/certificate.h"
 #include "secure/identity/x509.h"
 
@@ -19,16 +17,18 @@ fedge_status fedge_certificate_read(const uint8_t *der, size_t der_size,
 {
     mbedtls_x509_crt certificate;
     mbedtls_x509_crt_init(&certificate);
-    /* What follows a certificate would be hashed with it: the same certificate would have as many
-     * fingerprints as there are tails. */
+    /* Trailing bytes would be hashed, too, and give one certificate many fingerprints. */
     int code = mbedtls_x509_crt_parse_der_nocopy(&certificate, der, der_size);
-    fedge_status status =
-        code == 0 && certificate.raw.len == der_size ? fedge_x509_info(&certificate, info, err)
-        : code == 0                                  ? fedge_fail(err, FEDGE_CORRUPT,
-                                                                  "the certificate is followed by %zu bytes that "
-                                                                                                   "are not part of it",
-                                                                  der_size - certificate.raw.len)
-                    : fedge_x509_fail(err, FEDGE_CORRUPT, code, "this is not an X.509 certificate");
+    fedge_status status;
+    if (code != 0) {
+        status = fedge_x509_fail(err, FEDGE_CORRUPT, code, "this is not an X.509 certificate");
+    } else if (certificate.raw.len != der_size) {
+        status = fedge_fail(err, FEDGE_CORRUPT,
+                            "the certificate is followed by %zu bytes that are not part of it",
+                            der_size - certificate.raw.len);
+    } else {
+        status = fedge_x509_info(&certificate, info, err);
+    }
     mbedtls_x509_crt_free(&certificate);
     return status;
 }
@@ -122,7 +122,6 @@ void fedge_identity_free(fedge_identity *identity)
 {
     if (!identity)
         return;
-    /* memset on memory that is about to be freed may be left out by a compiler. */
     if (identity->key_pem)
         mbedtls_platform_zeroize(identity->key_pem, strlen(identity->key_pem));
     free(identity->key_pem);
@@ -130,7 +129,7 @@ void fedge_identity_free(fedge_identity *identity)
     free(identity);
 }
 
-/* The roots of a directory while they are gathered. */
+/* The roots of a directory, gathered. */
 typedef struct trust {
     const char *dir;
     char *pem; /* NUL-terminated */

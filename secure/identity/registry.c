@@ -37,7 +37,7 @@ static uint32_t *slot_of(const fedge_registry *registry, bool by_id, const uint8
     const fedge_registry_slots *table = by_id ? &registry->by_id : &registry->by_fingerprint;
     size_t key_size = by_id ? sizeof(fedge_device_id) : FEDGE_FINGERPRINT_SIZE;
     uint32_t mask = (UINT32_C(1) << table->bits) - 1;
-    /* Multiplication spreads ids that somebody numbered by hand (Knuth's golden ratio). */
+    /* Multiplication by Knuth's golden ratio spreads ids that were numbered by hand. */
     uint64_t hash = (fedge_get_u64(key) ^ fedge_get_u64(key + 8)) * UINT64_C(0x9e3779b97f4a7c15);
     uint32_t at = (uint32_t)(hash >> 32) & mask;
     while (table->slots[at] != 0 &&
@@ -59,7 +59,7 @@ static fedge_status rebuild(fedge_registry *registry, bool by_id, uint32_t count
     free(table->slots);
     table->slots = slots;
     table->bits = bits;
-    /* One more than its place, as 0 is an empty slot. */
+    /* Index + 1, as 0 is an empty slot. */
     for (uint32_t i = 0; i < count; i++)
         *slot_of(registry, by_id, key_of(registry, by_id, i)) = i + 1;
     return FEDGE_OK;
@@ -139,9 +139,8 @@ fedge_status fedge_registry_put_device(fedge_registry *registry, const fedge_dev
     fedge_registry_device *device = &registry->devices[registry->num_devices];
     *device = (fedge_registry_device){.id = *id,
                                       .role = role,
-                                      /* Counted by role and in the order of the file: a device
-                                       * keeps its index for good, as random numbers and what
-                                       * clients keep are named by it. So devices are never removed,
+                                      /* By role, in the order of the file. The index names random
+                                       * numbers and client states, so devices are never removed,
                                        * only revoked. */
                                       .index = registry->num_of_role[role]++,
                                       .first = FEDGE_REGISTRY_NONE,
@@ -167,7 +166,7 @@ fedge_status fedge_registry_put_certificate(fedge_registry *registry, uint32_t d
         return fedge_fail(err, FEDGE_TOO_BIG, "'%s' has more than %d certificates", owner->name,
                           FEDGE_REGISTRY_MAX_CERTIFICATES);
     }
-    /* All room first: what follows can not fail, and nothing is half there. */
+    /* Allocate everything first, so that nothing after this can fail half-way. */
     FEDGE_TRY(grow((void **)&registry->certificates, registry->num_certificates,
                    &registry->cap_certificates, sizeof(*registry->certificates), err));
     FEDGE_TRY(make_room(registry, false, registry->num_certificates, err));
@@ -250,7 +249,6 @@ fedge_status fedge_registry_visit(fedge_registry *registry, fedge_registry_visit
             fill_match(registry, certificate, &row.match);
             memcpy(row.fingerprint, certificate->fingerprint, sizeof(row.fingerprint));
             FEDGE_TRY(visit(user, &row, err));
-            /* The visitor may have changed it. */
             certificate->state = row.match.state;
         }
     }
@@ -267,7 +265,7 @@ fedge_status fedge_registry_lock(const char *dir, int *lock, fedge_error *err)
     return fedge_os_lock(path, lock, err);
 }
 
-/* A device that has certificates, all of them revoked, was thrown out: renewal is no way back. */
+/* A device whose certificates are all revoked must not return by renewal. */
 static bool is_revoked(const fedge_registry *registry, const fedge_registry_device *device)
 {
     if (device->num_certificates == 0)
@@ -280,7 +278,7 @@ static bool is_revoked(const fedge_registry *registry, const fedge_registry_devi
     return true;
 }
 
-/* Puts a certificate in the place of the device's one that expires first. */
+/* Replaces the device's certificate that expires first. */
 static fedge_status replace_certificate(fedge_registry *registry, uint32_t device,
                                         const fedge_certificate_info *info,
                                         fedge_certificate_state state, fedge_error *err)
@@ -297,7 +295,7 @@ static fedge_status replace_certificate(fedge_registry *registry, uint32_t devic
     memcpy(place->fingerprint, info->fingerprint, sizeof(place->fingerprint));
     place->not_after_ms = info->not_after_ms;
     place->state = state;
-    /* Rebuilt, since taking one key out of a table of linear probing would hide those behind it. */
+    /* Rebuilt: removing one key from a table with linear probing would hide keys after it. */
     return rebuild(registry, false, registry->num_certificates, registry->by_fingerprint.bits, err);
 }
 

@@ -20,6 +20,7 @@
 #define RENEWAL_BEGIN "-----BEGIN FEDGE RENEWAL-----"
 #define RENEWAL_END "-----END FEDGE RENEWAL-----"
 #define RENEWAL_CONTEXT "fedge renewal 1"
+#define CANNOT_SIGN "cannot sign the renewal"
 
 void fedge_key_request_wipe(char *secret)
 {
@@ -30,7 +31,7 @@ void fedge_key_request_wipe(char *secret)
 
 /* --- making ----------------------------------------------------------------------------------- */
 
-/* [addresses] keeps the bytes of the IP addresses that [out] points to. */
+/* [out] points into [addresses], the bytes of the IP addresses. */
 static fedge_status read_hosts(const fedge_key_request_names *names, fedge_x509_names *out,
                                uint8_t addresses[FEDGE_X509_MAX_HOSTS][16], fedge_error *err)
 {
@@ -166,8 +167,8 @@ static fedge_status read_common_name(const mbedtls_x509_name *subject, char name
                       FEDGE_NAME_SIZE - 1);
 }
 
-/* The context keeps a signature for a renewal from being one for anything else, and the other way
- * round: the same key signs handshakes of TLS. */
+/* The context keeps signatures for renewals apart from those that the same key makes in TLS
+ * handshakes. */
 static void renewal_hash(const uint8_t *der, size_t size, uint8_t hash[32])
 {
     mbedtls_sha256_context context;
@@ -186,11 +187,21 @@ static void renewal_hash(const uint8_t *der, size_t size, uint8_t hash[32])
         abort(); /* fails only where a hardware driver does, which fedge does not configure */
 }
 
+static fedge_status append_pem(const char *begin, const char *end, const mbedtls_x509_buf *data,
+                               fedge_buffer *out, fedge_error *err)
+{
+    unsigned char text[FEDGE_X509_MAX_PEM / 4];
+    size_t length = 0;
+    const int code =
+        mbedtls_pem_write_buffer(begin, end, data->p, data->len, text, sizeof(text), &length);
+    return code == 0 ? fedge_buffer_printf(out, err, "%s", (const char *)text)
+                     : fedge_x509_fail(err, FEDGE_INTERNAL, code, CANNOT_SIGN);
+}
+
 /* Appends the present certificate, and its key's signature over the request that [out] holds. */
 static fedge_status append_proof(const mbedtls_x509_crt *present, mbedtls_pk_context *key,
                                  fedge_buffer *out, fedge_error *err)
 {
-    unsigned char text[FEDGE_X509_MAX_PEM / 4];
     unsigned char signature[MBEDTLS_PK_SIGNATURE_MAX_SIZE];
     uint8_t hash[32];
     size_t size = 0;
@@ -198,30 +209,18 @@ static fedge_status append_proof(const mbedtls_x509_crt *present, mbedtls_pk_con
     mbedtls_x509_csr_init(&csr);
     int code = mbedtls_x509_csr_parse(&csr, out->data, out->size + 1);
     if (code == 0) {
-        /* What is signed is the whole request, with its own key and signature, so a proof cannot be
-         * moved to another one. */
+        /* The whole request is signed, so the proof cannot be moved to another one. */
         renewal_hash(csr.raw.p, csr.raw.len, hash);
         code = mbedtls_pk_sign(key, MBEDTLS_MD_SHA256, hash, sizeof(hash), signature,
                                sizeof(signature), &size, fedge_x509_random, NULL);
     }
     mbedtls_x509_csr_free(&csr);
-    size_t length = 0;
-    if (code == 0) {
-        code =
-            mbedtls_pem_write_buffer("-----BEGIN CERTIFICATE-----\n", "-----END CERTIFICATE-----\n",
-                                     present->raw.p, present->raw.len, text, sizeof(text), &length);
-    }
-    fedge_status status = FEDGE_OK;
-    if (code == 0)
-        status = fedge_buffer_printf(out, err, "%s", (const char *)text);
-    if (code == 0 && status == FEDGE_OK) {
-        code = mbedtls_pem_write_buffer(RENEWAL_BEGIN "\n", RENEWAL_END "\n", signature, size, text,
-                                        sizeof(text), &length);
-    }
-    if (code == 0 && status == FEDGE_OK)
-        status = fedge_buffer_printf(out, err, "%s", (const char *)text);
-    return code == 0 ? status
-                     : fedge_x509_fail(err, FEDGE_INTERNAL, code, "cannot sign the renewal");
+    if (code != 0)
+        return fedge_x509_fail(err, FEDGE_INTERNAL, code, CANNOT_SIGN);
+    FEDGE_TRY(append_pem("-----BEGIN CERTIFICATE-----\n", "-----END CERTIFICATE-----\n",
+                         &present->raw, out, err));
+    const mbedtls_x509_buf proof = {.p = signature, .len = size};
+    return append_pem(RENEWAL_BEGIN "\n", RENEWAL_END "\n", &proof, out, err);
 }
 
 static fedge_status renew_parsed(const mbedtls_x509_crt *chain, mbedtls_pk_context *key,
@@ -284,8 +283,7 @@ static fedge_status check_proof(fedge_key_request *request, mbedtls_x509_crt *pr
     size_t size = 0;
     const unsigned char *signature = mbedtls_pem_get_buffer(proof, &size);
     FEDGE_TRY(fedge_x509_info(present, &request->present, err));
-    /* Whether the certificate is of this federation, and not revoked, is for the signer to ask its
-     * registry; here only what the two say of each other. */
+    /* The signer checks the certificate against its registry; here the two are only compared. */
     if (strcmp(request->present.device_id, request->names.device_id) != 0 ||
         request->present.role != request->names.role) {
         return fedge_fail(err, FEDGE_DENIED,

@@ -102,7 +102,7 @@ static void write_body(uint8_t body[BODY_SIZE], const mbedtls_ssl_session *sessi
     (void)put(at, number, 8);
 }
 
-/* The opposite. What was sealed here needs no checks of form but its version. */
+/* The opposite of write_body. Only the version needs a check, since this server sealed the rest. */
 static bool read_body(const uint8_t body[BODY_SIZE], mbedtls_ssl_session *session,
                       fedge_ticket_owner *owner, uint64_t *issued_ms)
 {
@@ -133,8 +133,8 @@ static bool read_body(const uint8_t body[BODY_SIZE], mbedtls_ssl_session *sessio
 
 /* --- mbedTLS's functions ---------------------------------------------------------------------- */
 
-/* False after a resumption, too, which has shown no certificate: no ticket in return for a ticket,
- * or a device could stay for years without showing its certificate. */
+/* False without a certificate, as after a resumption: with a ticket in return for a ticket a device
+ * could stay for years without showing its certificate. */
 static bool owner_of(const mbedtls_ssl_session *session, fedge_ticket_owner *owner)
 {
     fedge_certificate_info info;
@@ -150,8 +150,8 @@ static bool owner_of(const mbedtls_ssl_session *session, fedge_ticket_owner *own
     return true;
 }
 
-/* mbedTLS has no way to say that there is none: an empty one of no lifetime is no ticket to a
- * client (4.6.1), whichever library it has. */
+/* mbedTLS has no way to send no ticket. Any client ignores an empty one without lifetime (4.6.1).
+ */
 static int write_none(unsigned char *out, const unsigned char *end, size_t *size, uint32_t *life_s)
 {
     if (end == out)
@@ -177,9 +177,9 @@ static int write_ticket(void *user, const mbedtls_ssl_session *session, unsigned
     mbedtls_gcm_init(&gcm);
     fedge_put_u32(out, day_of(now_ms));
     write_body(body, session, &owner, now_ms);
-    /* A random nonce of 96 bits under a key of one day: 2^32 tickets a day keep the chance of a
-     * repeat below 2^-32, and no counter has to survive a restart. The day is authenticated with
-     * the rest, as it chooses the key. */
+    /* A random nonce of 96 bits under a key of one day: with 2^32 tickets a day the chance of a
+     * repeat is below 2^-32, and no counter has to survive a restart. The day chooses the key, so
+     * it is authenticated, too. */
     const bool ok = fedge_x509_random(NULL, out + DAY_SIZE, NONCE_SIZE) == 0 &&
                     key_of(day_of(now_ms), &gcm) &&
                     mbedtls_gcm_crypt_and_tag(&gcm, MBEDTLS_GCM_ENCRYPT, BODY_SIZE, out + DAY_SIZE,
@@ -194,14 +194,14 @@ static int write_ticket(void *user, const mbedtls_ssl_session *session, unsigned
     return 0;
 }
 
-/* Opens a ticket sealed here; false: it was not, or not with a key that can still count. */
+/* Opens a ticket; false unless this server sealed it within the lifetime. */
 static bool open_ticket(const unsigned char *ticket, size_t size, uint64_t now_ms,
                         uint8_t body[BODY_SIZE])
 {
     if (size != TICKET_SIZE)
         return false;
     const uint32_t day = fedge_get_u32(ticket);
-    /* Before any cryptography: junk costs the server a comparison. */
+    /* Checked before any cryptography, so that junk is cheap. */
     if (day > day_of(now_ms) || day_of(now_ms) - day > FEDGE_TICKET_LIFETIME_MS / FEDGE_DAY_MS)
         return false;
     mbedtls_gcm_context gcm;
@@ -230,13 +230,13 @@ static int read_ticket(void *user, mbedtls_ssl_session *session, unsigned char *
     if (!read)
         return MBEDTLS_ERR_SSL_INVALID_MAC;
     if (now_ms < issued_ms || now_ms - issued_ms > FEDGE_TICKET_LIFETIME_MS ||
-        /* Roots and times are asked again: a ticket proves who the device was, not that it is still
-         * let in. The registry is asked by the connection (shown). */
+        /* A ticket proves who the device is, not that it is still admitted: root and times are
+         * checked here, the registry by the connection (shown). */
         fedge_chain_check(&owner.chain, now_ms, &err) != FEDGE_OK)
         return MBEDTLS_ERR_SSL_SESSION_TICKET_EXPIRED;
     OF(session, tls_version) = MBEDTLS_SSL_VERSION_TLS1_3;
     OF(session, endpoint) = MBEDTLS_SSL_IS_SERVER;
-    /* mbedTLS's clock begins anew when the machine does. */
+    /* mbedTLS's clock restarts with the machine. */
     OF(session, ticket_creation_time) = mbedtls_ms_time() - (mbedtls_ms_time_t)(now_ms - issued_ms);
     hooks.shown(hooks.user, socket_in_step, &owner);
     return 0;
@@ -306,7 +306,7 @@ static void client_configure(mbedtls_ssl_config *conf)
 static bool is_for(const mbedtls_ssl_context *ssl)
 {
     const char *host = ssl->MBEDTLS_PRIVATE(hostname);
-    /* A ticket is shown to the server that gave it, and to no other of the list. */
+    /* Only the server that issued a ticket gets it. */
     const char *other = latest.MBEDTLS_PRIVATE(hostname);
     return host && other && strcmp(host, other) == 0;
 }
@@ -328,8 +328,8 @@ static void client_after_step(mbedtls_ssl_context *ssl, int code)
             was_lost = false;
         return;
     }
-    /* The ticket may be to blame: the next handshake does without one. A connection that is lost
-     * says nothing against it, the first time: a server that is killed, say, loses them all. */
+    /* The ticket may be the cause, so the next handshake has none. The first lost connection does
+     * not count: a killed server loses all of them. */
     const bool lost = fedge_tls_is_lost(code) && !was_lost;
     if (!lost)
         fedge_resume_forget();
@@ -342,7 +342,7 @@ static bool client_after_read(mbedtls_ssl_context *ssl, int code)
         return ssl->MBEDTLS_PRIVATE(state) == MBEDTLS_SSL_TLS1_3_NEW_SESSION_TICKET;
     if (code != MBEDTLS_ERR_SSL_RECEIVED_NEW_SESSION_TICKET)
         return false;
-    /* The newest one counts; a server may take each only once. */
+    /* Keep only the newest; a server may accept each only once. */
     fedge_resume_forget();
     mbedtls_ssl_session_init(&latest);
     has_latest = mbedtls_ssl_get_session(ssl, &latest) == 0;

@@ -1,6 +1,5 @@
 #include <stddef.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "edge/core/os.h"
 #include "secure/identity/ca.h"
