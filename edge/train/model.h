@@ -417,8 +417,8 @@ FEDGE_MUST_USE fedge_status fedge_model_layer_memory(const fedge_model_spec *spe
                                                      const fedge_model_options *options,
                                                      fedge_layer_memory *layers, fedge_error *err);
 
-/* The micro_batch that saves most memory of those that are as fast as the whole batch, or nearly
- * (docs/reference/job.md has what was measured); 0: the whole batch. [options]'s own is not read.
+/* The micro_batch that saves most memory of those that are as fast as the whole batch, or nearly;
+ * 0: the whole batch. [options]'s own is not read.
  * It depends on the two alone, not on the CPU or its kernels. Parts are of 4 examples, of 8 where a
  * layer is recurrent, doubled until what the layers make of a part is twice as large as the
  * gradients that all parts are summed in, for each part goes over these and the weights once more,

@@ -109,7 +109,7 @@ static inline void multiply_bf16(float d[4], const uint32_t a[4], const uint32_t
  * sum depends on neither the tile's size nor its place. Where factors are
  * rounded, tensor cores add the products, so many k at a time from the first to
  * the last. cuBLAS may be faster, but chooses the order of a sum by the GPU's
- * size and by how many products a launch has (docs/guides/simulation.md). Operands are
+ * size and by how many products a launch has. Operands are
  * told how they lie by types that have
  *
  *     static const bool K_FIRST   neighbours in memory have neighbouring k (else neighbouring i)
