@@ -15,8 +15,8 @@
 struct fedge_client {
     fedge_client_config config;
     fedge_client_callbacks callbacks;
-    const char *server; /* of the link: that whose turn it is */
-    uint32_t turn, num_servers;
+    const char *server;         /* the address of the next or present connection; the link's */
+    uint32_t turn, num_servers; /* [server] is address turn mod num_servers of the list */
     fedge_hello hello;
     fedge_store_state state;
     fedge_session *session;
@@ -27,9 +27,9 @@ struct fedge_client {
     fedge_identity *identity;
     atomic_bool stop_asked;
     bool draining, stopped;
-    bool seed_compared; /* with the run's first model */
+    bool seed_compared; /* --seed-blob has been compared with the run's first model */
     bool new_run;       /* the last WELCOME was the first of its run */
-    uint64_t look_at;   /* at the site's conditions, while there is a task */
+    uint64_t look_at;   /* when the site's conditions are checked next, while there is a task */
     fedge_exit exit_code;
     char exit_text[FEDGE_MAX_TEXT];
     char plan_hash[FEDGE_HASH_TEXT], initial_model[FEDGE_HASH_TEXT]; /* as the last WELCOME has */
@@ -38,12 +38,12 @@ struct fedge_client {
     uint8_t part[FEDGE_MESSAGE_MAX_PAYLOAD];
 };
 
-/* FEDGE_SESSION_LOOKUP_BLOB: tells the session what of the blob is held, and where the rest comes
- * from. A failure is the store's. */
+/* Carries out FEDGE_SESSION_LOOKUP_BLOB: reports to the session how much of the blob is held, and
+ * how the remainder is fetched. A failure is the store's. */
 FEDGE_MUST_USE fedge_status fedge_client_look_up(fedge_client *c,
                                                  const fedge_session_action *action,
                                                  fedge_error *err);
-/* FEDGE_SESSION_STORE_CHUNK; likewise. */
+/* Carries out FEDGE_SESSION_STORE_CHUNK. A failure is the store's. */
 FEDGE_MUST_USE fedge_status fedge_client_store_chunk(fedge_client *c,
                                                      const fedge_session_action *action,
                                                      fedge_error *err);

@@ -45,7 +45,8 @@ typedef struct fedge_client fedge_client;
 struct fedge_plan; /* edge/plan/plan.h: for programs in fedge's own tree */
 struct fedge_site; /* fedge_client_site_load */
 
-/* What is to be learned. Valid until the next call of the callback plan, or fedge_client_free. */
+/* The job as a trainer sees it. Valid until the next call of the callback plan, or
+ * fedge_client_free. */
 typedef struct fedge_client_plan {
     const char *name;   /* of the job */
     const char *run_id; /* of this execution of it: 32 hex digits */
@@ -58,19 +59,19 @@ typedef struct fedge_client_plan {
     const struct fedge_plan *full; /* everything, for fedge's own trainer */
 } fedge_client_plan;
 
-/* One piece of work. */
+/* One training or evaluation. */
 typedef struct fedge_client_task {
     uint64_t task_id;
     uint32_t round;        /* from 1 */
-    uint32_t client_index; /* this device's place in the server's registry */
+    uint32_t client_index; /* this device's index in the server's registry */
     double learning_rate;  /* of this round */
-    uint64_t deadline_ms;  /* from the moment the task came; later results may not count */
+    uint64_t deadline_ms;  /* counted from the task's arrival; a later result may not count */
     const fedge_client_plan *plan;
-    const float *correction; /* NULL, or what the strategy adds to each parameter's gradient, in
-                                schema order, as SCAFFOLD's c − c_i */
-    float *own;          /* NULL, or for fedge's own trainer: what of a model is this device's */
-    const float *others; /* NULL, or for fedge's own trainer: further models, one of which may fit
-                            this device better */
+    const float *correction; /* added to each parameter's gradient, in schema order, such as
+                                SCAFFOLD's c − c_i; NULL: none */
+    /* For fedge's own trainer; NULL for others. */
+    float *own;          /* the personal part of the model */
+    const float *others; /* further models, from which the trainer chooses */
 } fedge_client_task;
 
 typedef struct fedge_client_metric_value {
@@ -78,7 +79,7 @@ typedef struct fedge_client_metric_value {
     double value;
 } fedge_client_metric_value;
 
-/* What a trainer says of its work. Comes zeroed. */
+/* A trainer's report of its work. The library zeroes it before the call. */
 typedef struct fedge_client_report {
     uint64_t num_examples; /* ≥ 1: the weight in the average */
     uint32_t num_metrics;
@@ -96,7 +97,7 @@ FEDGE_MUST_USE fedge_status fedge_client_metric(fedge_client_report *report, con
 typedef struct fedge_client_callbacks {
     size_t struct_size;
     void *user;
-    /* A plan has come: allocate for it, or say why not. May be NULL. FEDGE_UNSUPPORTED,
+    /* Prepares for a plan, e.g. allocates memory. May be NULL. FEDGE_UNSUPPORTED,
      * FEDGE_DENIED or FEDGE_NOT_FOUND (of data) declines the job, with the message as the reason;
      * the client then ends with FEDGE_EXIT_DECLINED. */
     fedge_status (*plan)(void *user, fedge_client *client, const fedge_client_plan *plan,
@@ -110,8 +111,7 @@ typedef struct fedge_client_callbacks {
      * NULL: such tasks are declined. */
     fedge_status (*evaluate)(void *user, fedge_client *client, const fedge_client_task *task,
                              const float *values, fedge_client_report *report, fedge_error *err);
-    /* The work under way is not wanted any more. May be NULL: fedge_client_cancelled says it too.
-     */
+    /* The running callback should end. May be NULL: fedge_client_cancelled reports it, too. */
     void (*cancel)(void *user, fedge_client *client);
 } fedge_client_callbacks;
 
@@ -119,32 +119,31 @@ typedef struct fedge_client_callbacks {
  * [site] and [log] must outlive the client. */
 typedef struct fedge_client_config {
     size_t struct_size;
-    const char *server;            /* wss://HOST[:9092]; several with commas between: it begins
-                                      at one by its device id, and goes on when one fails */
+    const char *server;            /* wss://HOST[:9092], or several with commas between: the device
+                                      id chooses the first, and the next is tried when one fails */
     const char *identity_dir;      /* key.pem, chain.pem */
     const char *trust_dir;         /* roots, *.pem */
     const char *state_dir;         /* NULL: in memory, nothing outlives the process */
     const struct fedge_site *site; /* policy and names of data sets; NULL: no policy */
     const fedge_log *log;          /* NULL: silence */
-    uint64_t backoff_base_ms;      /* 500: a reconnect waits uniformly in [0, base · 2^n] … */
-    uint64_t backoff_cap_ms;       /* 60,000: … and at most so long */
-    uint64_t progress_timeout_ms;  /* 60,000: a link on which nothing moves is dropped */
-    uint64_t max_store_bytes;      /* 8 GiB: of one blob, result or value */
+    uint64_t backoff_base_ms;      /* 500: a reconnect waits uniformly in [0, base · 2^n] */
+    uint64_t backoff_cap_ms;       /* 60,000: the longest such wait */
+    uint64_t progress_timeout_ms;  /* 60,000: a link without progress is dropped */
+    uint64_t max_store_bytes;      /* 8 GiB: the limit of each blob, result and value */
     uint64_t stop_grace_ms;        /* 500: how long a stopped client waits for its trainer */
-    const char *seed_blob;         /* a model's file that need not be fetched; NULL: none */
-    const char *proxy; /* http://HOST:PORT, by which the server is reached; "": none; NULL: what
-                          https_proxy and no_proxy say */
+    const char *seed_blob;         /* a model's file, used in place of a download; NULL: none */
+    const char *proxy; /* http://HOST:PORT; "": none; NULL: by https_proxy and no_proxy */
 } fedge_client_config;
 
-/* The client's file (docs/reference/client-file.md): the names of this device's data sets, which
- * the server is told, and its policy, which every plan is held against. FEDGE_NOT_FOUND, or what is
- * wrong in it. Free it after the client. */
+/* Loads the client's file (docs/reference/client-file.md): the names of this device's data sets,
+ * which HELLO reports to the server, and the policy that every plan must meet. FEDGE_NOT_FOUND, or
+ * the status of the first fault in it. Free it after the client. */
 FEDGE_MUST_USE fedge_status fedge_client_site_load(const char *path, struct fedge_site **site,
                                                    fedge_error *err);
 void fedge_client_site_free(struct fedge_site *site); /* NULL is fine */
 
-/* Loads the identity, opens the state. err->status tells what was wrong, fedge_client_exit_code
- * which exit code fits it. FEDGE_INVALID_ARGUMENT: struct_size, no train, a bad server address. */
+/* Loads the identity, opens the state. After a failure fedge_client_exit_code gives the exit code
+ * for its status. FEDGE_INVALID_ARGUMENT: struct_size, no train, a bad server address. */
 FEDGE_MUST_USE fedge_status fedge_client_new(const fedge_client_config *config,
                                              const fedge_client_callbacks *callbacks,
                                              fedge_client **client, fedge_error *err);
@@ -168,13 +167,13 @@ void fedge_client_free(fedge_client *client); /* NULL is fine */
 
 /* True when the work under way should end with FEDGE_CANCELLED. Cheap; any thread. */
 bool fedge_client_cancelled(fedge_client *client);
-/* A value of the trainer's own, kept for the present run (residuals, say): gone when
- * another run or incarnation begins. Keys: 1 to 64 letters, digits, "-", "_", "."; 64 at most;
- * the library's own begin with "fedge-". */
+/* Stores a value of the trainer (residuals, say) until another run or incarnation begins. Keys: 1
+ * to 64 letters, digits, "-", "_", "."; at most 64 of them; those of the library begin with
+ * "fedge-". */
 FEDGE_MUST_USE fedge_status fedge_client_put(fedge_client *client, const char *key,
                                              const void *data, size_t size, fedge_error *err);
-/* *data is malloc'ed; the caller frees it. FEDGE_NOT_FOUND; a value that the disk has damaged is
- * removed: FEDGE_CORRUPT. */
+/* Reads such a value; the caller frees *data. FEDGE_NOT_FOUND; FEDGE_CORRUPT: the disk has damaged
+ * it, and it was removed. */
 FEDGE_MUST_USE fedge_status fedge_client_get(fedge_client *client, const char *key, void **data,
                                              size_t *size, fedge_error *err);
 /* The log of the configuration, for the trainer's events. */

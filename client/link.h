@@ -1,11 +1,11 @@
 /* The websocket to the server, on libwebsockets and mbedTLS: mutual TLS, subprotocol fedge.v1.
  *
- * Everything but fedge_link_wake happens on the thread that calls fedge_link_service. The server is
- * who it says: its chain ends in one of the trusted roots, its host name or address is in its
- * certificate, and its role is "server". Messages are whole, binary and within their bounds when
- * they are handed on; pings go out when nothing was heard for a heartbeat, and a peer that does not
- * answer them is dropped. TLS settings and libwebsockets' log level are one per process
- * (secure/identity/tls.h), so there is one link per process.
+ * Everything but fedge_link_wake happens on the thread that calls fedge_link_service. A server is
+ * accepted if its chain ends in a trusted root, its host name or address is in its certificate, and
+ * its role is "server". Messages passed on are whole, binary and within their bounds. Pings go out
+ * after a heartbeat of silence, and a peer that does not answer them is dropped. TLS settings and
+ * libwebsockets' log level are one per process (secure/identity/tls.h), so there is one link per
+ * process.
  */
 #ifndef FEDGE_CLIENT_LINK_H
 #define FEDGE_CLIENT_LINK_H
@@ -23,7 +23,7 @@
 #define FEDGE_LINK_MAX_URLS 2048 /* bytes of all addresses, NUL included */
 #define FEDGE_LINK_DEFAULT_HEARTBEAT_S 30
 
-/* What happens on the link. Each may call back into it. */
+/* Callbacks for events of the link. Each may call functions of the link. */
 typedef struct fedge_link_events {
     void *user;
     void (*connected)(void *user);
@@ -61,27 +61,26 @@ FEDGE_MUST_USE fedge_status fedge_link_new(const fedge_link_config *config, fedg
                                            fedge_error *err);
 void fedge_link_free(fedge_link *link); /* NULL is fine */
 
-/* The next connection goes to address [turn], from 0 and modulo their number; it is 0 at first.
- * Returns it: the link's. */
+/* Makes the next connection go to address [turn] of the list, counted from 0, modulo their number;
+ * at first 0. Returns the address, which the link owns. */
 const char *fedge_link_turn_to(fedge_link *link, uint32_t turn);
-/* The next connection goes by the proxy HOST:PORT (client/link.h); "": by none, as at first.
- * FEDGE_UNSUPPORTED: libwebsockets was built without. */
+/* Makes the next connection go by the proxy HOST:PORT (fedge_proxy_for); "": none, as at first.
+ * FEDGE_UNSUPPORTED: libwebsockets was built without proxies. */
 FEDGE_MUST_USE fedge_status fedge_link_set_proxy(fedge_link *link, const char *proxy,
                                                  fedge_error *err);
 /* Whether the certificate of the server that answered last is valid at [unix_ms]. */
 bool fedge_link_covers(const fedge_link *link, uint64_t unix_ms);
 /* Begins a connection: connected or disconnected follows, possibly at once. */
 void fedge_link_connect(fedge_link *link);
-/* Closes with a reason for the peer. What happens on the old connection is not reported any more.
- */
+/* Closes with a reason for the peer. No event of the old connection is reported any more. */
 void fedge_link_close(fedge_link *link, const char *why);
 /* Asks for a call of writeable. */
 void fedge_link_want_write(fedge_link *link);
-/* Pings when nothing was heard for so long. From the next message on. */
+/* The silence after which a ping is sent; in force from the next message on. */
 void fedge_link_set_heartbeat(fedge_link *link, uint32_t heartbeat_s);
 /* One call of woken, [after_ms] from now; UINT64_MAX: none. Replaces the one before. */
 void fedge_link_set_timer(fedge_link *link, uint64_t after_ms);
-/* Waits for something to happen and lets it happen. */
+/* Waits for events and calls their callbacks. */
 void fedge_link_service(fedge_link *link);
 /* True while a connection is there or being closed. */
 bool fedge_link_busy(const fedge_link *link);

@@ -7,9 +7,9 @@
  *   while (fedge_session_next(session, writeable, &action))
  *       perform(&action);
  *
- * Frames to send come out only when [writeable] is true, one for each time the link takes one, so
- * nothing queues up: what is still to be said is a handful of flags, and parts of an upload are
- * made when the link has room for them.
+ * Frames to send come out only when [writeable] is true, one each time that the link takes one, so
+ * nothing queues up: pending messages are a handful of flags, and parts of an upload are made when
+ * the link is writeable.
  *
  *   OFFLINE → CONNECTING → GREETING (HELLO sent) → ONLINE (WELCOME read) → OFFLINE … → STOPPED
  *
@@ -30,22 +30,21 @@
 #include "edge/core/status.h"
 #include "edge/wire/protocol.h"
 
-/* A download or an upload that was found damaged is repeated this often before the link is given up
- * (download) or the result is discarded (upload). */
+/* Tries of a damaged download before the link is dropped, and of an upload before the result is
+ * discarded. */
 #define FEDGE_SESSION_MAX_REPEATS 3
-/* A result whose bytes a server has asked for again, in all this often, is discarded. */
+/* A result is discarded once the server has asked again for this many times its bytes. */
 #define FEDGE_SESSION_MAX_AGAIN 16u
 /* How long the last message (BYE, DECLINE) may wait for a writeable link. */
 #define FEDGE_SESSION_FAREWELL_MS 400
 #define FEDGE_SESSION_NEVER UINT64_MAX
-#define FEDGE_SESSION_MAX_LATER_MS                                                                 \
-    86400000 /* a server that asks for more is not waited for longer */
+#define FEDGE_SESSION_MAX_LATER_MS 86400000 /* the longest wait that a server can ask for */
 
 typedef struct fedge_session_config {
     uint64_t backoff_base_ms; /* the n-th retry waits uniformly in [0, min(cap, base · 2^n)] */
     uint64_t backoff_cap_ms;
-    uint32_t num_servers;         /* that are tried in turn before n grows; 0 is as 1 */
-    uint64_t progress_timeout_ms; /* without progress for so long, the link is dropped */
+    uint32_t num_servers;         /* tried in turn before n grows; 0 counts as 1 */
+    uint64_t progress_timeout_ms; /* a link without progress for longer is dropped */
     uint64_t jitter_seed;         /* different on each device */
     const fedge_hello *hello;     /* must outlive the session; its errors may change */
 } fedge_session_config;
@@ -84,7 +83,7 @@ typedef struct fedge_session_action {
     bool flag;
     fedge_reason reason;
     fedge_exit exit_code;
-    const char *server; /* where the server sends this client; the session's, as welcome; or "" */
+    const char *server; /* the address the server redirects to, or ""; owned as [welcome] is */
     fedge_log_level level;
     const char *event; /* static text */
     char text[FEDGE_MAX_TEXT];
@@ -97,47 +96,46 @@ FEDGE_MUST_USE fedge_status fedge_session_new(const fedge_session_config *config
                                               fedge_session **session, fedge_error *err);
 void fedge_session_free(fedge_session *session); /* NULL is fine */
 
-/* Before start: what an earlier process left. [run_id] "" when nothing; [result] NULL when none. */
+/* Before start: the run and the unacknowledged result of an earlier process; "" and NULL: none. */
 void fedge_session_restore(fedge_session *session, const char *run_id, uint32_t incarnation,
                            const fedge_upload *result);
 
 /* --- events; now_ms is monotonic and never goes back --- */
 
-/* First connection, at once. */
+/* Makes the first connection at once. */
 void fedge_session_start(fedge_session *session, uint64_t now_ms);
 void fedge_session_connected(fedge_session *session, uint64_t now_ms);
-/* The link is gone, or did not come up. [http_status]: what the server answered to the upgrade, 0
- * when it did not come to that. 403 ends the session: this device is not admitted. */
+/* The link is gone, or did not come up. [http_status]: the server's answer to the upgrade, 0
+ * without one. 403 ends the session: this device is not admitted. */
 void fedge_session_disconnected(fedge_session *session, uint64_t now_ms, unsigned http_status,
                                 const char *why);
 /* A whole binary message. */
 void fedge_session_frame(fedge_session *session, uint64_t now_ms, const uint8_t *frame,
                          size_t size);
-/* What came is not a message: a text frame, a bad header, one over the limit. */
+/* Received bytes are not a message: a text frame, a bad header, one over the limit. */
 void fedge_session_garbage(fedge_session *session, uint64_t now_ms, const char *what);
-/* Blob [hash] could not be looked up, or a chunk of it not be stored: its fetch is given up until
- * the next task, and a task that waits is declined with [reason]. */
+/* Blob [hash] could not be looked up, or a chunk of it not be stored: its fetch stops until the
+ * next task, and a waiting task is declined with [reason]. */
 void fedge_session_store_failed(fedge_session *session, uint64_t now_ms, const char *hash,
                                 fedge_reason reason, const char *text);
-/* So many bytes of the blob are stored; a whole one is its size. */
+/* [offset] bytes of the blob are stored; of a whole one its size. */
 void fedge_session_blob_at(fedge_session *session, uint64_t now_ms, const char *hash,
                            uint64_t offset);
-/* Of model [hash] no byte is stored, but the whole base of the task's delta [index]: the delta is
- * fetched, and work->delta says so. */
+/* No byte of model [hash] is stored, but the whole base of the task's delta [index] is: the delta
+ * is fetched, and work->delta becomes index + 1. */
 void fedge_session_base_held(fedge_session *session, uint64_t now_ms, const char *hash,
                              uint32_t index);
-/* Of the task's model [hash] parts may be held already: the list of them is fetched before it. */
+/* Parts of the task's model [hash] may be held already: its list of parts is fetched first. */
 void fedge_session_wants_list(fedge_session *session, uint64_t now_ms, const char *hash);
-/* As fedge_session_blob_at: but only the bytes up to [end] are fetched, then the blob is looked up
- * again. end == offset: the owner has not looked at all of it, and goes on when it is asked again.
- */
+/* As fedge_session_blob_at, but only the bytes up to [end] are fetched; then the blob is looked up
+ * again. end == offset: the lookup is not finished, and continues in the next one. */
 void fedge_session_blob_run(fedge_session *session, uint64_t now_ms, const char *hash,
                             uint64_t offset, uint64_t end);
-/* The blob does not have its hash (and has been removed): it is fetched again from byte 0;
- * a delta, or one that does not make its model: the whole model is fetched. */
+/* The blob does not have its hash, and has been removed: it is fetched again from byte 0. In place
+ * of a delta that is damaged, or does not make its model, the whole model is fetched. */
 void fedge_session_blob_bad(fedge_session *session, uint64_t now_ms, const char *hash);
-/* Plan [hash] is loaded (one that is not wanted any more is passed over).
- * [max_model_size]: largest model blob that fits it. */
+/* Plan [hash] is loaded; ignored if it is not the present one. [max_model_size]: of a model's blob.
+ */
 void fedge_session_plan_ready(fedge_session *session, uint64_t now_ms, const char *hash,
                               uint64_t max_model_size);
 /* Says DECLINE with the reason and ends with [exit_code]. */
@@ -145,16 +143,18 @@ void fedge_session_plan_failed(fedge_session *session, uint64_t now_ms, const ch
                                fedge_reason reason, fedge_exit exit_code, const char *text);
 /* The work ended with a result, which is durable in the store. */
 void fedge_session_task_done(fedge_session *session, uint64_t now_ms, const fedge_upload *result);
-/* It ended without one. FEDGE_REASON_NONE: it was cancelled, and nothing is said. */
+/* The work ended without a result. FEDGE_REASON_NONE: it was cancelled; the server hears nothing.
+ */
 void fedge_session_task_failed(fedge_session *session, uint64_t now_ms, fedge_reason reason,
                                const char *text);
-/* The device's policy does not allow the task that waits, or the work under way, at this moment: it
- * is given up, and the server told why and when to ask again. Nothing happens without either. */
+/* The device's policy does not allow the waiting or running task at this moment: it is declined
+ * with the reason and the time to ask again. Without a task nothing happens. */
 void fedge_session_task_declined(fedge_session *session, uint64_t now_ms, fedge_reason reason,
                                  uint64_t after_ms, const char *text);
 /* The stored result cannot be read any more. */
 void fedge_session_result_lost(fedge_session *session, uint64_t now_ms, const char *text);
-/* Time has passed. Due when now_ms reaches fedge_session_deadline(); earlier calls are harmless. */
+/* Handles timeouts. Due when now_ms reaches fedge_session_deadline(); earlier calls are harmless.
+ */
 void fedge_session_tick(fedge_session *session, uint64_t now_ms);
 /* Say BYE, close and stop with [exit_code]: within FEDGE_SESSION_FAREWELL_MS. */
 void fedge_session_stop(fedge_session *session, uint64_t now_ms, fedge_exit exit_code,
@@ -169,8 +169,7 @@ bool fedge_session_next(fedge_session *session, bool writeable, fedge_session_ac
 bool fedge_session_wants_write(const fedge_session *session);
 /* When fedge_session_tick is due; FEDGE_SESSION_NEVER when nothing is timed. */
 uint64_t fedge_session_deadline(const fedge_session *session);
-/* There is a task that waits, for its model or behind a result, or is worked on and still wanted.
- */
+/* True while a task waits (for its model, or for an earlier result's acknowledgement) or runs. */
 bool fedge_session_has_task(const fedge_session *session);
 
 #endif

@@ -39,12 +39,12 @@ typedef struct session_fetch {
     session_blob state;
     char hash[FEDGE_HASH_TEXT];
     uint64_t size, offset;
-    uint64_t end;  /* of the bytes that are wanted now; 0: all */
-    bool look;     /* it is to be looked up again, once the link has been served */
-    bool ask;      /* FETCH is to be sent */
-    bool repaired; /* asked again after a gap, and nothing fitting has come since */
-    bool refused;  /* a FETCH was refused, and nothing of the blob has come since */
-    unsigned bad;  /* times the whole had another hash */
+    uint64_t end;  /* end of the bytes to fetch now; 0: all */
+    bool look;     /* look it up again, once the link has been served */
+    bool ask;      /* send FETCH */
+    bool repaired; /* fetched again after a gap; no chunk that fits has arrived since */
+    bool refused;  /* a FETCH was refused; no chunk has arrived since */
+    unsigned bad;  /* downloads with another hash */
 } session_fetch;
 
 struct fedge_session {
@@ -57,12 +57,12 @@ struct fedge_session {
     uint64_t progress_at; /* when something last moved */
     uint64_t online_since;
     unsigned attempt;  /* retries since the last progress */
-    unsigned replaced; /* how often another has taken this device's place since a link held */
+    unsigned replaced; /* times another connection replaced this device's, since a link held */
 
     char run_id[FEDGE_RUN_ID_TEXT]; /* "" until known */
     uint32_t incarnation;
     fedge_welcome welcome;
-    fedge_notice last; /* with which the server ends this link; all zero: it has not */
+    fedge_notice last; /* the notice with which the server ends this link; all zero: none */
 
     session_plan_state plan;
     session_fetch plan_fetch;
@@ -70,7 +70,7 @@ struct fedge_session {
 
     bool has_task;  /* received, not begun */
     bool working;   /* the owner is at work on [work] */
-    bool cancelled; /* and its result is not wanted any more */
+    bool cancelled; /* the result of [work] is not wanted any more */
     fedge_task task, work, incoming;
     session_fetch model_fetch;
 
@@ -100,14 +100,14 @@ struct fedge_session {
 fedge_session_action *fedge_session_push(fedge_session *s, fedge_session_action_type type);
 void fedge_session_note(fedge_session *s, fedge_log_level level, const char *event,
                         const char *format, ...) __attribute__((format(printf, 4, 5)));
-/* The server answered something useful: waiting starts anew and the backoff is forgotten. */
+/* The server answered something useful: restarts the timeout and resets the backoff. */
 void fedge_session_progress(fedge_session *s);
-/* Closes the link (when there is one) and comes back after the backoff, or after [later_ms]. */
+/* Closes the link (when there is one) and reconnects after the backoff, or after [later_ms]. */
 void fedge_session_drop(fedge_session *s, fedge_reason reason, uint64_t later_ms, const char *text);
 /* Begins the end. With a [farewell] type the notice is sent first. */
 void fedge_session_end(fedge_session *s, fedge_exit exit_code, fedge_message_type farewell,
                        fedge_reason reason, const char *text);
-/* Starts what can be started: blob lookups, the plan, the task. */
+/* Starts the next lookup, plan or task that can start. */
 void fedge_session_advance(fedge_session *s);
 /* Forgets the stored result, here and in the store. */
 void fedge_session_discard_result(fedge_session *s);

@@ -1,4 +1,4 @@
-/* What a client keeps: in a directory, so that it outlives the process, or in memory.
+/* A client's store: in a directory, where it outlives the process, or in memory.
  *
  *   STATE/lock           held by the process that uses it (a second one is refused)
  *   STATE/state.json     format, run, incarnation, last server time, last errors, with a seal
@@ -34,12 +34,12 @@
 
 typedef struct fedge_store fedge_store;
 
-/* What is known from before. Plain data. */
+/* State of an earlier process. Plain data. */
 typedef struct fedge_store_state {
     uint32_t format;
     char run_id[FEDGE_RUN_ID_TEXT]; /* "" before the first WELCOME */
     uint32_t incarnation;
-    uint64_t server_time_ms; /* Unix; the last that a server told, 0 when none */
+    uint64_t server_time_ms; /* Unix; the last one from a server, 0 when none */
     uint32_t num_errors;
     char errors[FEDGE_STORE_MAX_ERRORS][FEDGE_MAX_TEXT]; /* newest first */
 } fedge_store_state;
@@ -58,26 +58,27 @@ FEDGE_MUST_USE fedge_status fedge_store_write_state(fedge_store *store,
                                                     const fedge_store_state *state,
                                                     fedge_error *err);
 
-/* The file [path] is a blob beside the store: one of its SHA-256 is held, and is read from there.
- * It is neither copied nor removed, and must not change. FEDGE_NOT_FOUND, FEDGE_TOO_BIG. */
+/* Adds the file [path] as a blob, which is read in place, and neither copied nor removed. It must
+ * not change. FEDGE_NOT_FOUND, FEDGE_TOO_BIG. */
 FEDGE_MUST_USE fedge_status fedge_store_seed(fedge_store *store, const char *path,
                                              fedge_error *err);
 
 /* The hash of that file, "" when there is none, and its size. */
 const char *fedge_store_seed_hash(const fedge_store *store, uint64_t *size);
 
-/* How many bytes of blob [hash] are held, at most [size] of a file that is longer; 0 when none. */
+/* *held: bytes of blob [hash] in the store, at most [size]; 0 when there is none. */
 FEDGE_MUST_USE fedge_status fedge_store_blob_held(fedge_store *store, const char *hash,
                                                   uint64_t size, uint64_t *held, fedge_error *err);
-/* Appends: [offset] must be what is held. [total]: size of the whole blob, against max_bytes. */
+/* Appends at [offset], the number of bytes held. [total]: size of the whole blob, against
+ * max_bytes. */
 FEDGE_MUST_USE fedge_status fedge_store_blob_append(fedge_store *store, const char *hash,
                                                     uint64_t offset, const uint8_t *data,
                                                     size_t size, uint64_t total, fedge_error *err);
-/* Is the whole blob held, and has it its hash? One that has not is removed: FEDGE_CORRUPT;
- * FEDGE_NOT_FOUND or FEDGE_TRUNCATED when it is not held in full. Takes 64 KiB of memory. */
+/* Checks that the whole blob is held and has its hash. FEDGE_CORRUPT: it has not, and was removed;
+ * FEDGE_NOT_FOUND or FEDGE_TRUNCATED: it is not held in full. Takes 64 KiB of memory. */
 FEDGE_MUST_USE fedge_status fedge_store_blob_check(fedge_store *store, const char *hash,
                                                    uint64_t size, fedge_error *err);
-/* A blob of [size] bytes that is held, to be read by parts. */
+/* A blob in the store, to be read by parts. */
 typedef struct fedge_store_blob {
     fedge_store *store;
     const char *hash;
@@ -86,20 +87,20 @@ typedef struct fedge_store_blob {
 /* Bytes [offset, offset + n) of [blob], a fedge_store_blob. */
 FEDGE_MUST_USE fedge_status fedge_store_blob_read(void *blob, uint64_t offset, uint8_t *out,
                                                   size_t n, fedge_error *err);
-/* The whole blob, malloc'ed, once fedge_store_blob_check has passed it; fails likewise. */
+/* Loads the whole blob, malloc'ed, after fedge_store_blob_check; errors are the same. */
 FEDGE_MUST_USE fedge_status fedge_store_blob_load(fedge_store *store, const char *hash,
                                                   uint64_t size, uint8_t **data, fedge_error *err);
-/* How many blobs there are, those that are held in part with them. */
+/* Counts the blobs, partial ones included. */
 FEDGE_MUST_USE fedge_status fedge_store_blobs_count(fedge_store *store, unsigned *count,
                                                     fedge_error *err);
-/* Shows the visitor the hash of each, which it may remove. */
+/* Calls [visit] with the hash of each blob; it may remove that blob. */
 FEDGE_MUST_USE fedge_status fedge_store_blobs_visit(fedge_store *store, fedge_os_visit visit,
                                                     void *user, fedge_error *err);
 /* Removes every blob but the [count] of [hashes] (each may be ""). */
 FEDGE_MUST_USE fedge_status fedge_store_blobs_keep(fedge_store *store, const char *const *hashes,
                                                    size_t count, fedge_error *err);
 
-/* Keeps the one result, durably when this returns; upload->size bytes. */
+/* Stores the one result of upload->size bytes, durably when this returns. */
 FEDGE_MUST_USE fedge_status fedge_store_result_put(fedge_store *store, const fedge_upload *upload,
                                                    const uint8_t *bytes, fedge_error *err);
 /* FEDGE_NOT_FOUND when there is none; a damaged one is removed: FEDGE_CORRUPT. */
@@ -110,16 +111,16 @@ FEDGE_MUST_USE fedge_status fedge_store_result_read(fedge_store *store, uint64_t
                                                     uint8_t *out, size_t size, fedge_error *err);
 FEDGE_MUST_USE fedge_status fedge_store_result_discard(fedge_store *store, fedge_error *err);
 
-/* A trainer's value, kept for the run [run_id]. FEDGE_INVALID_ARGUMENT: key; FEDGE_TOO_BIG: value,
- * or a key too many. */
+/* Stores a trainer's value for the run [run_id]. FEDGE_INVALID_ARGUMENT: a bad key; FEDGE_TOO_BIG:
+ * the value, or one key too many. */
 FEDGE_MUST_USE fedge_status fedge_store_put(fedge_store *store, const char *run_id, const char *key,
                                             const void *data, size_t size, fedge_error *err);
 /* *data is malloc'ed. FEDGE_NOT_FOUND; a damaged one is removed: FEDGE_CORRUPT. */
 FEDGE_MUST_USE fedge_status fedge_store_get(fedge_store *store, const char *run_id, const char *key,
                                             uint8_t **data, size_t *size, fedge_error *err);
 
-/* Removes result and values: those of a run that is over. Blobs stay, as their hashes say what they
- * are: another run's model may have parts of them. */
+/* Removes the result and the values of a run that is over. Blobs stay, since another run's model
+ * may share parts with them. */
 FEDGE_MUST_USE fedge_status fedge_store_discard_run(fedge_store *store, fedge_error *err);
 
 #endif

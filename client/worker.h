@@ -1,4 +1,4 @@
-/* The thread on which plans are loaded and models trained, so that the link goes on meanwhile.
+/* The thread that loads plans and trains models, while the link's thread serves the server.
  *
  * One assignment at a time, from blob to durable result:
  *   plan:     blob → JSON → site policy → callback
@@ -21,7 +21,7 @@ typedef enum fedge_assignment_kind {
     FEDGE_ASSIGNMENT_TASK
 } fedge_assignment_kind;
 
-/* What to do. Plain data. */
+/* One assignment. Plain data. */
 typedef struct fedge_assignment {
     fedge_assignment_kind kind;
     char run_id[FEDGE_RUN_ID_TEXT];
@@ -29,17 +29,16 @@ typedef struct fedge_assignment {
     char plan_hash[FEDGE_HASH_TEXT]; /* PLAN */
     uint64_t plan_size;
     char initial_model[FEDGE_HASH_TEXT]; /* PLAN: as WELCOME has it */
-    bool new_run;                        /* PLAN: what else is held is of another run */
+    bool new_run;                        /* PLAN: other blobs in the store are of another run */
     fedge_task task;                     /* TASK */
 } fedge_assignment;
 
-/* How it ended. FEDGE_ASSIGNMENT_PLAN: max_model_size; FEDGE_ASSIGNMENT_TASK: upload, already
- * stored. */
+/* The result of an assignment: max_model_size of a plan; of a task the upload, already stored. */
 typedef struct fedge_worker_result {
     fedge_assignment assignment;
     fedge_status status;
     fedge_error error;
-    bool bad_blob; /* the blob is not held or does not have its hash: fetch it (again) */
+    bool bad_blob; /* the blob is missing or does not have its hash: fetch it again */
     uint64_t max_model_size;
     fedge_upload upload;
 } fedge_worker_result;
@@ -50,7 +49,7 @@ typedef struct fedge_worker_config {
     const struct fedge_site *site;
     fedge_store *store;
     const fedge_log *log;     /* may be NULL */
-    void (*done)(void *user); /* on the worker's thread: a result may be taken */
+    void (*done)(void *user); /* called on the worker's thread when there is a result to take */
     void *user;
 } fedge_worker_config;
 
@@ -61,17 +60,17 @@ FEDGE_MUST_USE fedge_status fedge_worker_new(const fedge_worker_config *config,
 /* Cancels and waits for the assignment under way. NULL is fine. */
 void fedge_worker_free(fedge_worker *worker);
 
-/* Begins the assignment, or keeps it until the present one ends (in place of one that waited). */
+/* Begins the assignment once the present one has ended. Replaces one that has not begun. */
 void fedge_worker_start(fedge_worker *worker, const fedge_assignment *assignment);
-/* Takes the result of an assignment that ended; false when there is none. */
+/* Takes the result of a finished assignment; false when there is none. */
 bool fedge_worker_take(fedge_worker *worker, fedge_worker_result *result);
 /* Asks the task under way to end. */
 void fedge_worker_cancel(fedge_worker *worker);
 bool fedge_worker_cancelled(fedge_worker *worker);
-/* Of the assignment under way; for callbacks. */
+/* The run of the present assignment; for callbacks. */
 const char *fedge_worker_run_id(const fedge_worker *worker);
 bool fedge_worker_busy(fedge_worker *worker);
-/* Waits until no assignment is under way, at most [ms]; true when it is so. */
+/* Waits at most [ms] until no assignment is under way; false: one still is. */
 bool fedge_worker_wait(fedge_worker *worker, uint64_t ms);
 
 #endif
