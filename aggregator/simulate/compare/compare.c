@@ -13,13 +13,12 @@
 #include "aggregator/simulate/sweep/sweep.h"
 #include "aggregator/store/disk.h"
 #include "aggregator/store/json_file.h"
-#include "aggregator/store/round_log.h"
 #include "edge/core/os.h"
 #include "edge/plan/plan.h"
 
 #define MAX_SUMMARY ((size_t)1 << 20) /* bytes of summary.json */
-#define SWEEP_PICTURE "sweep.svg"     /* which sweeps of older releases left */
-#define BYTES (-1)                    /* in place of decimals: with a unit of bytes */
+#define SWEEP_PICTURE "sweep.svg"     /* of older releases' sweeps */
+#define BYTES (-1)                    /* as decimals: print with a unit of bytes */
 #define MAX_CELL 64
 #define MAX_KEY 64
 
@@ -46,7 +45,7 @@ static const struct {
                {"virtual s", NULL, "virtual_seconds", 1.0, 10, 1}};
 
 #define NUM_COLUMNS (sizeof(COLUMNS) / sizeof(COLUMNS[0]))
-#define SEED 1 /* its place: the mean of seeds is no seed */
+#define SEED 1 /* its index: a mean of seeds is no seed */
 
 static const char *text_of(const cJSON *json, const char *key)
 {
@@ -54,7 +53,7 @@ static const char *text_of(const cJSON *json, const char *key)
     return cJSON_IsString(item) ? item->valuestring : "-";
 }
 
-/* Over the runs of a group that count. */
+/* The spread over the runs of a group that count. */
 static fedge_spread spread_of(const comparison *of, uint32_t group, size_t column)
 {
     fedge_spread spread = {0};
@@ -69,7 +68,7 @@ static fedge_spread spread_of(const comparison *of, uint32_t group, size_t colum
     return column == SEED && of->groups[group].num_runs > 1 ? (fedge_spread){0} : spread;
 }
 
-/* A mean with its deviation, where values differ. Returns [text]. */
+/* Writes a mean, with its deviation where values differ. Returns [text]. */
 static char *cell(const comparison *of, uint32_t group, size_t column, char text[MAX_CELL])
 {
     const fedge_spread spread = spread_of(of, group, column);
@@ -90,7 +89,7 @@ static char *cell(const comparison *of, uint32_t group, size_t column, char text
     return text;
 }
 
-/* Columns that a text takes: "±" has two bytes. */
+/* The width of a text; "±" is two bytes and one column. */
 static int columns_of(const char *text)
 {
     return (int)strlen(text) - (strstr(text, "±") ? 1 : 0);
@@ -115,7 +114,7 @@ static const char *partition_of(const comparison *of, uint32_t group)
     return text_of(of->runs[of->groups[group].first].summary, "partition");
 }
 
-/* Why a run ended if it is not complete; of several how many ended so. */
+/* Prints why a run ended early; for several runs how many did for each reason. */
 static void print_endings(const comparison *of, uint32_t group, FILE *out)
 {
     static const char *const ENDINGS[] = {"early-stopping", "target", "interrupted", "unfinished",
@@ -204,13 +203,6 @@ static fedge_status write_csv(const comparison *of, const char *path, fedge_erro
 
 /* ---- deployed runs -------------------------------------------------------------------------- */
 
-static fedge_status add_line(void *user, const fedge_round_summary *summary, fedge_error *err)
-{
-    (void)err;
-    fedge_run_summary_add(user, summary);
-    return FEDGE_OK;
-}
-
 static fedge_status read_object(const char *dir, const char *name, cJSON **json, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
@@ -219,7 +211,7 @@ static fedge_status read_object(const char *dir, const char *name, cJSON **json,
     return fedge_json_file_read(path, FEDGE_JOB_MAX_SIZE, json, err);
 }
 
-/* What its job and its state say. */
+/* Adds what job and state say. */
 static bool add_texts(cJSON *to, const cJSON *job, const cJSON *run)
 {
     const cJSON *name = cJSON_GetObjectItemCaseSensitive(job, "name");
@@ -265,7 +257,7 @@ static fedge_status read_deployed(const char *dir, cJSON **summary, fedge_error 
     FEDGE_TRY_OR(read_object(dir, "run.json", &run, err), done);
     FEDGE_TRY_OR(read_object(dir, "job.json", &job, err), done);
     FEDGE_TRY_OR(fedge_path_join(dir, "rounds.jsonl", path, err), done);
-    FEDGE_TRY_OR(fedge_round_lines_read(path, add_line, &numbers, err), done);
+    FEDGE_TRY_OR(fedge_run_summary_read(&numbers, path, err), done);
     *summary = cJSON_CreateObject();
     if (!*summary || !add_texts(*summary, job, run) || !add_numbers(*summary, &numbers))
         status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a summary");
@@ -277,7 +269,7 @@ done:
 
 /* ---- the runs -------------------------------------------------------------------------------- */
 
-/* Of a simulation, or of a server's run. */
+/* Reads the summary of a simulation, or of a server's run. */
 static fedge_status read_summary(const char *dir, cJSON **json, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH], deployed[FEDGE_MAX_PATH];
@@ -315,7 +307,7 @@ static fedge_status write_table(const comparison *of, const char *path, fedge_er
                : fedge_error_prefix(err, FEDGE_IO, "--out");
 }
 
-/* What a sweep leaves beside its runs, and grid/\* names too. */
+/* Is it a sweep's file beside its runs, which grid/\* names too? */
 static bool is_sweeps(const char *path)
 {
     const char *name = strrchr(path, '/');

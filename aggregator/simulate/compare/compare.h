@@ -1,4 +1,4 @@
-/* Simulations and runs of servers side by side, from the folders that they left. */
+/* Compares simulations and runs of servers by their folders. */
 #ifndef FEDGE_AGGREGATOR_SIMULATE_COMPARE_COMPARE_H
 #define FEDGE_AGGREGATOR_SIMULATE_COMPARE_COMPARE_H
 
@@ -11,15 +11,15 @@
 typedef struct fedge_compare_request {
     const char *const *dirs;
     uint32_t num_dirs;
-    bool each;            /* runs that differ in their seeds only are not put together */
-    bool json;            /* summaries, a line for each folder with "dir" added, in place of rows */
-    const char *csv_path; /* of the table; NULL: it is printed only */
+    bool each;            /* do not group runs that differ only in their seeds */
+    bool json;            /* print summaries with "dir" added, a line for each folder, not rows */
+    const char *csv_path; /* of the table; NULL: only print it */
 } fedge_compare_request;
 
 /* Prints a row for each folder, a simulation's or a server's STATE/runs/RUN_ID. Runs that differ
  * only in their seeds (the same job.json and simulation.json but for seed and partition_seed) share
  * a row, with mean and sample standard deviation of those that did not fail. Writes the table to
- * csv_path. Skips the files that a sweep leaves beside its runs. Before anything is printed
+ * csv_path. Skips a sweep's files beside its runs. Before anything is printed
  * FEDGE_NOT_FOUND names a folder without a run; FEDGE_IO and FEDGE_NO_SPACE: the table cannot be
  * written. */
 FEDGE_MUST_USE fedge_status fedge_compare(const fedge_compare_request *what, FILE *out,

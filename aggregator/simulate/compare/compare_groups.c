@@ -1,4 +1,4 @@
-/* Which runs differ in their seeds only, and how they are called together. */
+/* Groups runs that differ only in their seeds, and names the groups. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@ static int by_name(const void *a, const void *b)
     return strcmp((*(cJSON *const *)a)->string, (*(cJSON *const *)b)->string);
 }
 
-/* Members in the order of their names, so that the same settings are the same text. */
+/* Sorts members by name, so that equal settings have equal texts. */
 static bool sort(cJSON *object)
 {
     const int count = cJSON_IsObject(object) ? cJSON_GetArraySize(object) : 0;
@@ -37,7 +37,7 @@ static bool sort(cJSON *object)
     return true;
 }
 
-/* One of the folder's files without its seeds, sorted; NULL and FEDGE_OK when it is not there. */
+/* Reads a file of the folder without its seeds, sorted; *text is NULL when it does not exist. */
 static fedge_status read_file(const char *dir, const char *name, char **text, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
@@ -77,7 +77,7 @@ fedge_status fedge_compare_settings(const char *dir, char **settings, fedge_erro
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-/* The run of the group behind the one at [at]; num_runs: there is none. */
+/* The group's next run after [at]; num_runs: none. */
 static uint32_t next_of(const comparison *of, uint32_t group, uint32_t at)
 {
     do {
@@ -95,8 +95,8 @@ static bool is_digits(const char *text, size_t size)
     return true;
 }
 
-/* What the group's names begin and end with alike, but for digits at the seam; false when they
- * differ in more than a number between. */
+/* The lengths of the common begin and end of the group's names, without digits at the seam; false
+ * when more than a number between them differs. */
 static bool find_seam(const comparison *of, uint32_t group, size_t *before, size_t *behind)
 {
     const uint32_t begin = of->groups[group].first;
@@ -128,7 +128,7 @@ static bool find_seam(const comparison *of, uint32_t group, size_t *before, size
     return true;
 }
 
-/* "grid/lr=0.1,seed=*" where only a number differs, as a shell names them; else a few of them. */
+/* Names a group "grid/lr=0.1,seed=*" where only a number differs, else by a few of its runs. */
 static void name_group(const comparison *of, uint32_t group)
 {
     compared_group *to = &of->groups[group];
@@ -163,7 +163,7 @@ static bool has_failed(const compared_run *run)
     return cJSON_IsString(ending) && strcmp(ending->valuestring, "failed") == 0;
 }
 
-/* How alike runs must be: in their settings, and within one folder; NEVER: each is for itself. */
+/* What the runs of a group must share: settings, then also the folder; NEVER: each is alone. */
 enum { BY_SETTINGS, BY_FOLDER, NEVER };
 
 static bool same_folder(const char *a, const char *b)
@@ -192,7 +192,7 @@ static bool have_same_seeds(const compared_run *a, const compared_run *b)
     return same;
 }
 
-/* Runs that are alike, where two of them have the same seeds, must be more so. */
+/* Where two similar runs have the same seeds, their group must be closer. */
 static void separate_twins(comparison *of, int closeness)
 {
     compared_run *runs = of->runs;
@@ -213,7 +213,7 @@ static void separate_twins(comparison *of, int closeness)
         runs[i].has_twin = false;
 }
 
-/* The group of an earlier run that is alike; num_groups: there is none. */
+/* The group of an earlier similar run; num_groups: none. */
 static uint32_t find_group(const comparison *of, uint32_t run)
 {
     const compared_run *self = &of->runs[run];

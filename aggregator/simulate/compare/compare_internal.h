@@ -1,4 +1,4 @@
-/* What the files of compare share; nobody else includes it. */
+/* Internals of compare. */
 #ifndef FEDGE_AGGREGATOR_SIMULATE_COMPARE_COMPARE_INTERNAL_H
 #define FEDGE_AGGREGATOR_SIMULATE_COMPARE_COMPARE_INTERNAL_H
 
@@ -9,16 +9,16 @@
 
 #include "edge/core/status.h"
 
-#define FEDGE_COMPARE_MAX_NAME 512u /* bytes of a group's name, of several runs' */
+#define FEDGE_COMPARE_MAX_NAME 512u /* bytes of a group's name */
 
 /* A folder. */
 typedef struct compared_run {
-    char *dir; /* as it was given, without slashes behind it */
+    char *dir; /* as given, without slashes at its end */
     cJSON *summary;
-    char *settings; /* job and settings without their seeds; NULL: it is like no other */
-    bool counts;    /* in its group's means: it has not failed, or all have */
-    bool has_twin;  /* compare_groups.c: another that is alike has its seeds, too */
-    int closeness;  /* likewise: how alike others of its group must be */
+    char *settings; /* job and settings without seeds; NULL: equal to no other's */
+    bool counts;    /* it counts in its group's means: it has not failed, or all have */
+    bool has_twin;  /* compare_groups.c: a similar run has the same seeds */
+    int closeness;  /* compare_groups.c: how similar others of its group must be */
     uint32_t group;
 } compared_run;
 
@@ -36,12 +36,12 @@ typedef struct comparison {
     uint32_t num_groups;
 } comparison;
 
-/* compare_groups.c: puts runs together that differ in their seeds only, unless [each]; names the
- * groups. Where one seed stands twice, those of one folder are together, and where it does there
- * too, none: a run that was repeated is no further sample. of->groups is malloc'ed. */
+/* compare_groups.c: groups runs that differ only in their seeds, unless [each], and names the
+ * groups. Where seeds repeat, groups are within a folder, and where they repeat there too each run
+ * is alone: a repeated run is no further sample. of->groups is malloc'ed. */
 FEDGE_MUST_USE fedge_status fedge_compare_group(comparison *of, bool each, fedge_error *err);
 
-/* compare_groups.c: what runs of one group have in common; malloc'ed. */
+/* compare_groups.c: the settings that the runs of a group share; malloc'ed. */
 FEDGE_MUST_USE fedge_status fedge_compare_settings(const char *dir, char **settings,
                                                    fedge_error *err);
 

@@ -14,7 +14,7 @@
 #include "edge/data/dataset.h"
 #include "edge/json/json.h"
 
-#define COHORT 10u                 /* clients of a round, where there are as many */
+#define COHORT 10u                 /* clients of a round, at most */
 #define MAX_JSON ((size_t)1 << 16) /* bytes */
 #define FILE_MODE 0600
 
@@ -37,9 +37,9 @@ typedef struct generator {
     fedge_generate_report report;
 } generator;
 
-/* ---- how much -------------------------------------------------------------------------------- */
+/* ---- counts ---------------------------------------------------------------------------------- */
 
-/* Examples of a client, to train on and for the test set. */
+/* A client's examples for training and for the test set. */
 static void count_client(const fedge_generate_settings *settings, uint32_t client, uint32_t *train,
                          uint32_t *test)
 {
@@ -81,7 +81,7 @@ static fedge_status count(generator *self, fedge_error *err)
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* Names the files, and makes sure that none of them is there. */
+/* Names the files, and removes or refuses existing ones. */
 static fedge_status clear(generator *self, fedge_error *err)
 {
     const fedge_generate_settings *settings = self->settings;
@@ -162,7 +162,7 @@ static fedge_status add_examples(generator *self, fedge_error *err)
 
 /* ---- the job and the client file ------------------------------------------------------------- */
 
-/* How a kind is trained. */
+/* The training of a kind. */
 typedef struct recipe {
     uint32_t rounds, local_epochs;
     const char *learning_rate;
@@ -251,32 +251,23 @@ fedge_status fedge_generate_job(const fedge_generate_settings *settings, fedge_b
         how->local_epochs, how->learning_rate, how->rounds, (double)cohort / clients, cohort);
 }
 
-static fedge_status make_site(const fedge_generate_settings *settings, fedge_buffer *text,
-                              fedge_error *err)
-{
-    (void)settings;
-    return fedge_buffer_printf(text, err,
-                               "{\n"
-                               "  \"data\": {\n"
-                               "    \"synthetic\": {\n"
-                               "      \"values\": \"train-values.npy\",\n"
-                               "      \"labels\": \"train-labels.npy\",\n"
-                               "      \"partition\": \"file:owners.csv\"\n"
-                               "    }\n"
-                               "  }\n"
-                               "}\n");
-}
+static const char SITE_TEXT[] = "{\n"
+                                "  \"data\": {\n"
+                                "    \"synthetic\": {\n"
+                                "      \"values\": \"train-values.npy\",\n"
+                                "      \"labels\": \"train-labels.npy\",\n"
+                                "      \"partition\": \"file:owners.csv\"\n"
+                                "    }\n"
+                                "  }\n"
+                                "}\n";
 
-static fedge_status write_text(const generator *self, int file,
-                               fedge_status (*make)(const fedge_generate_settings *, fedge_buffer *,
-                                                    fedge_error *),
-                               fedge_error *err)
+static fedge_status write_job(const generator *self, fedge_error *err)
 {
     fedge_buffer text;
     fedge_buffer_init(&text, MAX_JSON);
-    fedge_status status = make(self->settings, &text, err);
+    fedge_status status = fedge_generate_job(self->settings, &text, err);
     if (status == FEDGE_OK)
-        status = fedge_os_write_file(self->paths[file], text.data, text.size, FILE_MODE, err);
+        status = fedge_os_write_file(self->paths[JOB], text.data, text.size, FILE_MODE, err);
     fedge_buffer_fini(&text);
     return status;
 }
@@ -286,8 +277,9 @@ static fedge_status write_all(generator *self, fedge_error *err)
     FEDGE_TRY(open_arrays(self, err));
     FEDGE_TRY(add_examples(self, err));
     FEDGE_TRY(fedge_partition_write_csv(self->paths[OWNERS], self->owner, self->next, err));
-    FEDGE_TRY(write_text(self, SITE, make_site, err));
-    return write_text(self, JOB, fedge_generate_job, err);
+    FEDGE_TRY(
+        fedge_os_write_file(self->paths[SITE], SITE_TEXT, sizeof(SITE_TEXT) - 1, FILE_MODE, err));
+    return write_job(self, err);
 }
 
 static fedge_status take_memory(generator *self, fedge_error *err)
@@ -328,7 +320,7 @@ done:
 
 /* ---- options -------------------------------------------------------------------------------- */
 
-#define CLIENTS 100u /* unless told */
+#define CLIENTS 100u /* default */
 #define FEDPROX_CLIENTS 30u
 #define EXAMPLES 600u
 #define IMAGE_EXAMPLES 50u
@@ -378,7 +370,7 @@ const char *fedge_generate_options_help(char text[FEDGE_HELP_SIZE])
     return fedge_command_line_help(&COMMAND_LINE, false, text);
 }
 
-/* Fills in what was not given. */
+/* Sets the defaults. */
 static fedge_status derive(fedge_generate_settings *settings, fedge_error *err)
 {
     const bool fedprox = settings->data.kind == FEDGE_SYNTHETIC_FEDPROX;

@@ -1,9 +1,9 @@
-/* Made-up data (synthetic.h) as ordinary files, with a job that learns them:
+/* Writes synthetic data (synthetic.h) as ordinary files, with a job that learns them:
  *
  *     DIR/train-values.npy, train-labels.npy   client by client
  *     DIR/test-values.npy, test-labels.npy     the job's test set
- *     DIR/owners.csv                           whose each example is (partition.h, file:CSV)
- *     DIR/client.json                          names all these
+ *     DIR/owners.csv                           the owner of each example (partition.h, file:CSV)
+ *     DIR/client.json                          names these
  *     DIR/job.json                             written last
  *
  * Values are float32 or uint8, labels int32.
@@ -23,28 +23,28 @@
 
 typedef struct fedge_generate_settings {
     fedge_synthetic_spec data;
-    char text[FEDGE_GENERATE_MAX_TEXT]; /* the kind, as it was given */
+    char text[FEDGE_GENERATE_MAX_TEXT]; /* the kind, as given */
     const char *dir;
     uint64_t seed;
     uint32_t num_clients;
-    uint32_t num_examples; /* of each client to train on; 0: by fedprox's law */
+    uint32_t num_examples; /* for training, of each client; 0: by fedprox's law */
     uint32_t num_test;     /* of the test set; not for fedprox, where each client adds its own */
-    bool force;            /* replaces these files where they are */
+    bool force;            /* replace existing files */
 } fedge_generate_settings;
 
 typedef struct fedge_generate_report {
     uint64_t num_train, num_test;
-    uint32_t least, most; /* examples of a client to train on */
-    double best_accuracy; /* that a model can have on the test set; NAN: unknown */
+    uint32_t least, most; /* training examples of a client */
+    double best_accuracy; /* the highest possible on the test set; NAN: unknown */
 } fedge_generate_report;
 
-/* Writes the files. FEDGE_EXISTS names one that is there; FEDGE_TOO_BIG for more examples or bytes
- * than a data set may have, before anything is written; FEDGE_NO_SPACE. When it fails later, what
- * it wrote is removed. */
+/* Writes the files. FEDGE_EXISTS names an existing one; FEDGE_TOO_BIG: more examples or bytes than
+ * a data set may have, before anything is written; FEDGE_NO_SPACE. After a later failure the
+ * written files are removed. */
 FEDGE_MUST_USE fedge_status fedge_generate(const fedge_generate_settings *settings,
                                            fedge_generate_report *report, fedge_error *err);
 
-/* The texts of job.json and client.json. */
+/* The text of job.json. */
 FEDGE_MUST_USE fedge_status fedge_generate_job(const fedge_generate_settings *settings,
                                                fedge_buffer *text, fedge_error *err);
 /* The command line of fedge-simulate generate. */
@@ -54,8 +54,8 @@ typedef struct fedge_generate_options {
     bool help;
 } fedge_generate_options;
 
-/* Reads what follows the program's name, argv[0] being "generate". FEDGE_INVALID_ARGUMENT, and
- * FEDGE_OUT_OF_RANGE for a kind's numbers. */
+/* Reads argv, whose first word is "generate". FEDGE_INVALID_ARGUMENT; FEDGE_OUT_OF_RANGE: of a
+ * kind's numbers. */
 FEDGE_MUST_USE fedge_status fedge_generate_options_parse(int argc, char **argv,
                                                          fedge_generate_options *options,
                                                          fedge_error *err);

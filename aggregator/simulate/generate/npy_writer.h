@@ -15,12 +15,12 @@
 typedef struct fedge_npy_writer {
     fedge_os_file file;
     fedge_dtype dtype;
-    fedge_buffer rows; /* not yet in the file */
-    uint64_t offset;   /* of them in the file */
+    fedge_buffer rows; /* not written yet */
+    uint64_t offset;   /* of these in the file */
 } fedge_npy_writer;
 
-/* Creates [path], where there must be nothing, with room for all of [shape] (rank numbers, at most
- * FEDGE_NPY_MAX_RANK): FEDGE_NO_SPACE when there is none. dtype: U8, F32 or I32. */
+/* Creates [path], which must not exist, and reserves space for all of [shape] (rank numbers, at
+ * most FEDGE_NPY_MAX_RANK): FEDGE_NO_SPACE. dtype: U8, F32 or I32. */
 FEDGE_MUST_USE fedge_status fedge_npy_writer_init(fedge_npy_writer *writer, const char *path,
                                                   fedge_dtype dtype, uint32_t rank,
                                                   const uint32_t *shape, fedge_error *err);
@@ -29,7 +29,7 @@ FEDGE_MUST_USE fedge_status fedge_npy_writer_init(fedge_npy_writer *writer, cons
 FEDGE_MUST_USE fedge_status fedge_npy_writer_append(fedge_npy_writer *writer, const void *values,
                                                     size_t count, fedge_error *err);
 
-/* Writes what is left, to the disk. */
+/* Writes the remaining rows and syncs the file. */
 FEDGE_MUST_USE fedge_status fedge_npy_writer_finish(fedge_npy_writer *writer, fedge_error *err);
 void fedge_npy_writer_fini(fedge_npy_writer *writer); /* also after a failed init */
 

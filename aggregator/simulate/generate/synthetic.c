@@ -22,8 +22,8 @@ struct fedge_synthetic {
     fedge_synthetic_spec spec;
     const fedge_synthetic_ops *ops;
     uint64_t seed;
-    uint32_t client;  /* whose law it is */
-    bool laws_differ; /* every client has its own */
+    uint32_t client;  /* the owner of the present law */
+    bool laws_differ; /* every client has its own law */
     void *law;
 };
 
@@ -107,7 +107,7 @@ double fedge_synthetic_example(fedge_synthetic *synthetic, uint32_t client, uint
 /* ---- draws ----------------------------------------------------------------------------------- */
 
 #define TAYLOR_TERMS 14               /* of exp on [-1/4, 1/4]: the next one is below 1e-20 */
-#define LEAST_EXPONENT (-700.0)       /* of what is not 0 */
+#define LEAST_EXPONENT (-700.0)       /* below it exp is 0 */
 #define WIDTH 0.85776388496070679649  /* sqrt(2 / e) */
 #define ACCEPT 5.13610166675096593629 /* 4 exp(1/4) */
 #define REJECT 1.03696104258356602834 /* 4 exp(-1.35) */

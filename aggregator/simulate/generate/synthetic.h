@@ -1,8 +1,8 @@
-/* Data that is made up, for experiments without files.
+/* Synthetic data, for experiments without files.
  *
- * An example is a function of (kind with its arguments, seed, client, position) alone: more clients
- * or more examples leave those there are as they were. The numbers are the same on every CPU: only
- * IEEE 754's basic operations and roots touch them, and no function of the libm.
+ * An example is a function of (kind with its arguments, seed, client, position) alone, so more
+ * clients or examples do not change the others. The numbers are the same on every CPU: they are
+ * made by IEEE 754's basic operations and roots only, without the libm.
  */
 #ifndef FEDGE_AGGREGATOR_SIMULATE_GENERATE_SYNTHETIC_H
 #define FEDGE_AGGREGATOR_SIMULATE_GENERATE_SYNTHETIC_H
@@ -22,7 +22,7 @@
 #define FEDGE_SYNTHETIC_MAX_LAW ((uint64_t)1 << 24) /* values of an example times labels */
 #define FEDGE_SYNTHETIC_MAX_EXAMPLES 1048576u       /* of one client */
 #define FEDGE_SYNTHETIC_MAX_SPREAD 1000.0           /* of alpha and beta */
-#define FEDGE_SYNTHETIC_TEST UINT32_MAX             /* a client whose examples nobody trains on */
+#define FEDGE_SYNTHETIC_TEST UINT32_MAX             /* in place of a client: the test set */
 
 typedef enum fedge_synthetic_kind {
     /* logistic[:FEATURES,LABELS]: one softmax regression for all. x ~ N(0, I), y drawn from
@@ -60,8 +60,8 @@ typedef struct fedge_synthetic_spec {
     bool iid;           /* fedprox:iid */
 } fedge_synthetic_spec;
 
-/* One of the texts above, without arguments with the defaults: logistic:60,10, fedprox:1,1,
- * images:3,32,32,10. FEDGE_INVALID_ARGUMENT and FEDGE_OUT_OF_RANGE say what is possible. */
+/* Parses one of the texts above; the defaults are logistic:60,10, fedprox:1,1, images:3,32,32,10.
+ * FEDGE_INVALID_ARGUMENT and FEDGE_OUT_OF_RANGE say what is possible. */
 FEDGE_MUST_USE fedge_status fedge_synthetic_parse(const char *text, fedge_synthetic_spec *spec,
                                                   fedge_error *err);
 
@@ -72,7 +72,7 @@ size_t fedge_synthetic_example_values(const fedge_synthetic_spec *spec);
  * FEDGE_SYNTHETIC_MAX_EXAMPLES, where larger draws are cut. */
 uint32_t fedge_synthetic_draw_count(uint64_t seed, uint32_t client);
 
-/* Opaque: the truth behind the data. Not for two threads at a time. */
+/* Opaque: the law of the data. For one thread at a time. */
 typedef struct fedge_synthetic fedge_synthetic;
 
 /* FEDGE_NO_MEMORY. */
@@ -82,8 +82,8 @@ void fedge_synthetic_free(fedge_synthetic *synthetic); /* NULL is fine */
 
 /* Example [index] of [client]: its values, floats or bytes as spec.dtype says, and its label.
  * Returns the probability that the likeliest label of these values is theirs, where it is known
- * (logistic), else NAN: its mean is the best accuracy that any model can have. Examples of one
- * client after another are fastest. */
+ * (logistic), else NAN: its mean is the best accuracy that any model can have. Fastest when
+ * one client's examples follow another's. */
 double fedge_synthetic_example(fedge_synthetic *synthetic, uint32_t client, uint32_t index,
                                void *values, int32_t *label);
 

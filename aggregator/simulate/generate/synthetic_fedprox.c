@@ -11,7 +11,7 @@ typedef struct law {
     double mean[FEATURES], spread[FEATURES]; /* of x */
 } law;
 
-/* A number of the arguments, and in *end what follows it; NULL: it is none. */
+/* Parses a number; *end: the text after it, or NULL without one. */
 static double read_number(const char *text, char **end)
 {
     const bool is_number = *text == '.' || (*text >= '0' && *text <= '9');
@@ -51,7 +51,7 @@ static size_t law_size(const fedge_synthetic_spec *spec)
 /* sqrt(j^-1.2) = (j^(1/5))^-3, the root by Newton's method. */
 static double spread_of(int j)
 {
-    double root = 1.0 + j / 5.0; /* above it, so that the steps only fall */
+    double root = 1.0 + j / 5.0; /* an upper bound, from where the steps only fall */
     for (int i = 0; i < ROOT_STEPS; i++) {
         const double fourth = root * root * root * root;
         root -= (fourth * root - j) / (5.0 * fourth);

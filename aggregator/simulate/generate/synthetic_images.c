@@ -2,16 +2,16 @@
 
 #include "aggregator/simulate/generate/synthetic_kind.h"
 
-/* Whole numbers alone: the same bytes everywhere. */
+/* Whole numbers only, so that the bytes are the same everywhere. */
 enum {
     NODES = 4,          /* a picture is drawn between this many grey values each way */
-    ONE = 256,          /* of fixed-point shares */
+    ONE = 256,          /* of fixed-point weights */
     MIDDLE = 128,       /* grey */
     CONTRAST = ONE / 4, /* the least; the most is twice as much */
     MOVES = 8,          /* a side moves by up to this part of it */
-    NOISE = 96,         /* standard deviation, */
-    BYTES_MEAN = 510,   /* made from the sum of four random bytes: its mean */
-    BYTES_SPREAD = 148  /* and standard deviation */
+    NOISE = 96,         /* standard deviation of the noise */
+    BYTES_MEAN = 510,   /* mean of the sum of four random bytes, which makes it */
+    BYTES_SPREAD = 148  /* standard deviation of that sum */
 };
 
 static fedge_status parse(const char *arguments, fedge_synthetic_spec *spec, fedge_error *err)
@@ -48,12 +48,12 @@ static size_t law_size(const fedge_synthetic_spec *spec)
     return fedge_synthetic_example_values(spec) * spec->num_labels;
 }
 
-/* The node before place [at] of [side], and in *share how far behind it, in parts of ONE. */
+/* The node before position [at] of [side]; *weight: the distance from it, in parts of ONE. */
 static uint32_t node_of(uint32_t at, uint32_t side, uint32_t *weight)
 {
-    const uint32_t place = at * (NODES - 1) * ONE / side; /* below (NODES - 1) · ONE */
-    *weight = place % ONE;
-    return place / ONE;
+    const uint32_t position = at * (NODES - 1) * ONE / side; /* below (NODES - 1) · ONE */
+    *weight = position % ONE;
+    return position / ONE;
 }
 
 /* Fills one channel of a picture by bilinear interpolation between random nodes. */
@@ -86,7 +86,7 @@ static void draw_law(const fedge_synthetic_spec *spec, uint64_t seed, uint32_t c
     }
 }
 
-/* Of mean 0. */
+/* Noise of mean 0. */
 static int32_t draw_noise(fedge_rng *rng)
 {
     const uint32_t bits = fedge_rng_u32(rng);
@@ -101,7 +101,7 @@ static int32_t draw_move(uint32_t side, fedge_rng *rng)
     return (int32_t)fedge_rng_below(rng, 2 * most + 1) - (int32_t)most;
 }
 
-/* Where what comes to [at] was; the border goes on outside. */
+/* The position that moves to [at]; the border is repeated outside. */
 static uint32_t source_of(uint32_t at, int32_t move, uint32_t side)
 {
     const int32_t from = (int32_t)at - move;

@@ -1,4 +1,4 @@
-/* What a kind of made-up data supplies; the table of all is in synthetic.c. Internal. */
+/* The interface of a kind of synthetic data; synthetic.c has the table of kinds. */
 #ifndef FEDGE_AGGREGATOR_SIMULATE_GENERATE_SYNTHETIC_KIND_H
 #define FEDGE_AGGREGATOR_SIMULATE_GENERATE_SYNTHETIC_KIND_H
 
@@ -10,10 +10,10 @@ typedef struct fedge_synthetic_ops {
     const char *usage; /* with its arguments, for messages */
     /* [arguments]: the text after the colon, or NULL. Sets all of [spec] except the kind. */
     fedge_status (*parse)(const char *arguments, fedge_synthetic_spec *spec, fedge_error *err);
-    /* Bytes of the law, which is aligned for doubles; may have scratch of [example] in it. */
+    /* Bytes of the law, which is aligned for doubles and may include scratch of [example]. */
     size_t (*law_size)(const fedge_synthetic_spec *spec);
-    /* Draws the law of [client], which is FEDGE_SYNTHETIC_TEST unless clients have laws of their
-     * own. */
+    /* Draws the law of [client], which is FEDGE_SYNTHETIC_TEST unless each client has its own law.
+     */
     void (*draw_law)(const fedge_synthetic_spec *spec, uint64_t seed, uint32_t client, void *law);
     /* As fedge_synthetic_example; [rng] is the example's. */
     double (*example)(const fedge_synthetic_spec *spec, void *law, fedge_rng *rng, void *values,
@@ -31,10 +31,10 @@ enum {
     FEDGE_DRAW_COUNT = 3  /* fedprox: of examples */
 };
 
-/* Reads [count] whole numbers with commas between them, up to the text's end. */
+/* Parses [count] whole numbers with commas between them, up to the text's end. */
 bool fedge_synthetic_numbers(const char *text, uint32_t count, uint32_t *numbers);
 
-/* FEDGE_INVALID_ARGUMENT: what the arguments of [ops] look like. */
+/* Fails with FEDGE_INVALID_ARGUMENT and the usage of [ops]. */
 fedge_status fedge_synthetic_usage(const fedge_synthetic_ops *ops, const char *arguments,
                                    fedge_error *err);
 

@@ -26,13 +26,13 @@ static fedge_status parse(const char *arguments, fedge_synthetic_spec *spec, fed
     return FEDGE_OK;
 }
 
-/* W (labels, features), b (labels), and the logits (labels) of the example at hand. */
+/* W (labels, features), b (labels), and the logits (labels) of the present example. */
 static size_t law_size(const fedge_synthetic_spec *spec)
 {
     return (size_t)spec->num_labels * (spec->shape[0] + 2) * sizeof(double);
 }
 
-/* A logit is the sum of features + 1 equal shares of its variance. */
+/* A logit is a sum of features + 1 terms of equal variance. */
 static void draw_law(const fedge_synthetic_spec *spec, uint64_t seed, uint32_t client, void *law)
 {
     const uint32_t features = spec->shape[0];
@@ -68,7 +68,7 @@ static double example(const fedge_synthetic_spec *spec, void *law, fedge_rng *rn
     while (drawn + 1 < labels && left >= weight[drawn])
         left -= weight[drawn++];
     *label = (int32_t)drawn;
-    return 1.0 / sum; /* the largest share is exp(0) */
+    return 1.0 / sum; /* the largest weight is exp(0) */
 }
 
 const fedge_synthetic_ops fedge_synthetic_logistic = {.name = "logistic",

@@ -230,13 +230,6 @@ void fedge_results_close(fedge_results *results)
 
 /* ---- resuming -------------------------------------------------------------------------------- */
 
-static fedge_status add_line(void *user, const fedge_round_summary *summary, fedge_error *err)
-{
-    (void)err;
-    fedge_run_summary_add(user, summary);
-    return FEDGE_OK;
-}
-
 /* [data] stays all 0 where the run was killed before its first checkpoint. */
 static fedge_status load_checkpoint(const fedge_results *results, fedge_checkpoint_data *data,
                                     fedge_error *err)
@@ -346,7 +339,7 @@ fedge_status fedge_results_begin(fedge_results *results, fedge_simulation *simul
     FEDGE_TRY_OR(fedge_path_join(results->dir, "rounds.jsonl", path, err), done);
     FEDGE_TRY_OR(fedge_round_log_open(&results->log, path, results->checkpoint, err), done);
     results->log.lazy = true;
-    FEDGE_TRY_OR(fedge_round_lines_read(path, add_line, &results->run_summary, err), done);
+    FEDGE_TRY_OR(fedge_run_summary_read(&results->run_summary, path, err), done);
     if (data.model && results->run_summary.rounds != results->checkpoint) {
         status =
             fedge_fail(err, FEDGE_MISMATCH,

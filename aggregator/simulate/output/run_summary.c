@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "aggregator/store/json_file.h"
+#include "aggregator/store/round_log.h"
 
 /* rounds.jsonl has nine digits, and two accuracies on at most 2^28 examples are equal or differ by
  * more than this. */
@@ -104,6 +105,19 @@ void fedge_run_summary_add(fedge_run_summary *run_summary, const fedge_round_sum
     }
     memcpy(run_summary->model, summary->model, sizeof(run_summary->model));
     add_evaluation(run_summary, summary);
+}
+
+static fedge_status add_line(void *user, const fedge_round_summary *summary, fedge_error *err)
+{
+    (void)err;
+    fedge_run_summary_add(user, summary);
+    return FEDGE_OK;
+}
+
+fedge_status fedge_run_summary_read(fedge_run_summary *run_summary, const char *path,
+                                    fedge_error *err)
+{
+    return fedge_round_lines_read(path, add_line, run_summary, err);
 }
 
 bool fedge_run_summary_all_reached(const fedge_run_summary *run_summary)

@@ -80,6 +80,9 @@ void fedge_run_summary_init(fedge_run_summary *run_summary, const double *target
 
 /* Adds a phase that has ended. */
 void fedge_run_summary_add(fedge_run_summary *run_summary, const fedge_round_summary *summary);
+/* Adds the lines of a rounds.jsonl. Errors as fedge_round_lines_read. */
+FEDGE_MUST_USE fedge_status fedge_run_summary_read(fedge_run_summary *run_summary, const char *path,
+                                                   fedge_error *err);
 
 /* Has every target been reached? True without any. */
 bool fedge_run_summary_all_reached(const fedge_run_summary *run_summary);

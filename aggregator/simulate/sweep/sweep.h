@@ -25,44 +25,47 @@
 
 typedef struct fedge_sweep fedge_sweep;
 
-/* Reads options->axes. Everything is checked that can be without data: each combination's job,
- * client's file and partition must be valid (fedge_experiment_check), no setting and none of its
- * values may stand twice, and without options->resume no run's folder may be there (FEDGE_EXISTS);
- * options->out is made and must be writable. options, the job's text and
- * [collective], of the ranks that deal the runs among them (NULL: alone), outlive the sweep. */
+/* Reads options->axes, and checks what needs no data: each combination's job, client file and
+ * partition must be valid (fedge_experiment_check), no setting and no value of one may be given
+ * twice, and without options->resume no run's folder may exist (FEDGE_EXISTS). Makes options->out,
+ * which must be writable. options, the job's text and [collective], of ranks that divide the runs
+ * (NULL: alone), must outlive the sweep. */
 FEDGE_MUST_USE fedge_status fedge_sweep_new(const fedge_simulate_options *options,
                                             const fedge_collective *collective,
                                             const char *job_text, size_t job_size,
                                             fedge_sweep **sweep, fedge_error *err);
 void fedge_sweep_free(fedge_sweep *sweep); /* NULL is fine */
 
-/* Runs them all, each into options->out/NAME: all combinations with the first seed, then with the
- * next. Several ranks all call it and deal the runs in turn; at the end rank 0 has what came of
- * all, and the first rank's failure is that of all. As many go side by side, each on its share of
- * the threads, as it takes to keep all threads at work: one at a time where its rounds train as
- * many clients as there are threads, or where memory does not hold two. A run that fails in its
- * rounds (it diverged) or before (the data cannot be divided so) is noted and the others go on.
- * With options->resume, runs that are there are gone on with. FEDGE_CANCELLED when [cancel] said
- * so, which any thread may ask: all under way are interrupted, and what they did is kept. A file
- * that cannot be written, or want of memory in a run's rounds, ends them all likewise with its
- * status. Unless options->quiet or json says not to, standard error has a line for each run that
- * has ended, in the order of their ends, and where it is a terminal a bar meanwhile if one goes at
- * a time; it also has a note of an option whose place an axis takes, and before the first run that
- * nothing will be evaluated when that is so. */
+/* Does all runs, each into options->out/NAME: all combinations with the first seed, then with the
+ * next. All ranks call it and take runs in turn; at the end rank 0 has all results, and all ranks
+ * have the first failure.
+ *
+ * As many runs go side by side, each on a part of the threads, as keep all threads busy: one at a
+ * time where its rounds train as many clients as there are threads, or where memory does not hold
+ * two. A run that fails in its rounds (it diverged) or before (the data cannot be divided so) is
+ * noted, and the others continue. With options->resume existing runs are continued.
+ *
+ * FEDGE_CANCELLED: [cancel] said so, which any thread may call; all runs are interrupted and their
+ * results kept. A file that cannot be written, or a lack of memory in a run's rounds, ends all runs
+ * in the same way.
+ *
+ * Unless options->quiet or json, prints a line for each run that has ended to standard error, and
+ * on a terminal a bar if one goes at a time. Also notes options that an axis replaces, and before
+ * the first run that nothing will be evaluated. */
 FEDGE_MUST_USE fedge_status fedge_sweep_run(fedge_sweep *sweep, fedge_cancel_fn cancel, void *user,
                                             fedge_error *err);
 
-uint32_t fedge_sweep_num_done(const fedge_sweep *sweep);   /* runs, those that failed too */
-uint32_t fedge_sweep_num_unable(const fedge_sweep *sweep); /* of these, those that had no round */
+uint32_t fedge_sweep_num_done(const fedge_sweep *sweep); /* runs, with those that failed */
+uint32_t
+fedge_sweep_num_unable(const fedge_sweep *sweep); /* of these, those that could not begin */
 
-/* The table of what has been run, and why runs failed; options->json: one line of JSON per
- * combination. Where runs have examples for validation, the combination with the best accuracy on
- * them is marked. Columns are those that any run has a number for; losses stand where no
- * accuracy does (losses of real numbers). */
+/* Prints the table of the runs and why runs failed; with options->json a line of JSON for each
+ * combination. Marks the combination with the best accuracy on examples for validation. Has columns
+ * for which any run has a number, and losses where there is no accuracy. */
 void fedge_sweep_print(const fedge_sweep *sweep, FILE *out);
 
-/* Writes the table as csv to options->out, with every measure that any run has. Does nothing
- * without options->out. Fails as writing a file does. */
+/* Writes the table as csv to options->out, if it is set, with every measure that any run has. Fails
+ * as writing a file does. */
 FEDGE_MUST_USE fedge_status fedge_sweep_leave(const fedge_sweep *sweep, fedge_error *err);
 
 #endif

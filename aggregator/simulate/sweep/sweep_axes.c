@@ -1,4 +1,4 @@
-/* The axes of a sweep: what they say, and the settings, names and folders of a combination. */
+/* Parses the axes of a sweep; makes the settings, names and folders of its combinations. */
 #include <cjson/cJSON.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -42,8 +42,7 @@ typedef struct job_path {
     char text[2 * FEDGE_SWEEP_MAX_TEXT];
 } job_path;
 
-/* The next part of [*path], which goes on behind it; false behind the last, or when it is too long.
- */
+/* Takes the next part of [*path]; false after the last, or where a part is too long. */
 static bool next_part(const char **path, char part[FEDGE_SWEEP_MAX_TEXT])
 {
     const size_t length = strcspn(*path, ".");
@@ -55,7 +54,7 @@ static bool next_part(const char **path, char part[FEDGE_SWEEP_MAX_TEXT])
     return true;
 }
 
-/* Where a key stands in the job; partition and clients stand for themselves. */
+/* The path of a key in the job; partition and clients are their own. */
 static job_path path_of(const char *key)
 {
     job_path path = {.text = ""};
@@ -73,7 +72,7 @@ static job_path path_of(const char *key)
     return path;
 }
 
-/* The same setting by another name? */
+/* Are both names of one setting? */
 static bool is_same(const char *a, const char *b)
 {
     const job_path x = path_of(a), y = path_of(b);
@@ -98,7 +97,7 @@ static bool has_value(const sweep_axis *of, const char *value)
     return false;
 }
 
-/* The comma behind a value, those within a list or an object passed over; NULL: it is the last. */
+/* The comma after a value, which may be a list or an object with commas; NULL: it is the last. */
 static char *find_comma(char *value)
 {
     int depth = 0;
@@ -162,7 +161,7 @@ static bool has_axis(const fedge_sweep *sweep, const char *key)
     return false;
 }
 
-/* The same setting twice, by whatever name, would be two columns of which one is a lie. */
+/* A setting given twice, under any name, would make one of two columns wrong. */
 static fedge_status check_once(const fedge_sweep *sweep, const char *key, fedge_error *err)
 {
     if ((strcmp(key, SEEDS) == 0 && sweep->num_seeds > 0) || has_axis(sweep, key))
@@ -227,7 +226,7 @@ size_t fedge_sweep_name_of(const fedge_sweep *sweep, uint32_t combination,
     return size;
 }
 
-/* "/" would be a folder in a folder, and two values must not become one. */
+/* Escapes "/", and "%" so that names stay different. */
 size_t fedge_sweep_folder_of(const fedge_sweep *sweep, uint32_t combination,
                              char folder[FEDGE_SWEEP_MAX_NAME])
 {
@@ -273,7 +272,7 @@ char *fedge_sweep_group_name(const fedge_sweep *sweep, uint32_t combination,
 
 /* ---- one combination ------------------------------------------------------------------------- */
 
-/* The member [key] of [object], in whichever spelling it is there. */
+/* The member [key] of [object], in any of its spellings. */
 static cJSON *find_member(const cJSON *object, const fedge_json_field *fields, const char *key)
 {
     const fedge_json_field *field = fedge_json_field_of(fields, key);
@@ -287,8 +286,7 @@ static cJSON *find_member(const cJSON *object, const fedge_json_field *fields, c
     return NULL;
 }
 
-/* Puts a value where [path] says, making the objects on the way; the job's own check comes after.
- */
+/* Sets the value at [path], and makes missing objects. The job is checked later. */
 static bool set_key(cJSON *job, const char *path, const char *text)
 {
     char key[128];
@@ -308,7 +306,7 @@ static bool set_key(cJSON *job, const char *path, const char *text)
         if (!cJSON_IsObject(at))
             return false;
     }
-    /* All of it is JSON, or it is a text. */
+    /* JSON as a whole, or else a text. */
     cJSON *value = cJSON_ParseWithOpts(text, NULL, true);
     value = value ? value : cJSON_CreateString(text);
     cJSON *before = find_member(at, fields, path);
@@ -317,7 +315,7 @@ static bool set_key(cJSON *job, const char *path, const char *text)
     return cJSON_AddItemToObject(at, path, value);
 }
 
-/* Is something there? */
+/* Does [path] exist? */
 static bool has_key(const cJSON *job, const char *path)
 {
     char part[FEDGE_SWEEP_MAX_TEXT];
@@ -337,14 +335,14 @@ static bool is_json(const char *text)
     return value != NULL;
 }
 
-/* Some are options of the simulation, not settings of the job. */
+/* Is it a setting of the job, not an option of the simulation? */
 static bool is_of_job(const sweep_axis *axis)
 {
     return strcmp(axis->key, PARTITION) != 0 && strcmp(axis->key, CLIENTS) != 0 &&
            strcmp(axis->key, ROUNDS) != 0;
 }
 
-/* A job without an optimizer has SGD, which has to be said beside a momentum. */
+/* Names the optimizer, SGD by default, which a momentum needs. */
 static bool name_optimizer(cJSON *job)
 {
     const cJSON *training = cJSON_GetObjectItemCaseSensitive(job, "training");
@@ -352,8 +350,8 @@ static bool name_optimizer(cJSON *job)
            set_key(job, "training.optimizer.type", "SGD");
 }
 
-/* Where the value goes that an axis has in a combination: strategy=NAME is the strategy's type, and
- * strategy={…} all of it. */
+/* The path that an axis sets in a combination: strategy=NAME sets the strategy's type, strategy={…}
+ * all of it. */
 static job_path target_of(const fedge_sweep *sweep, uint32_t combination, uint32_t at)
 {
     job_path path = path_of(sweep->axes[at].key);
@@ -363,7 +361,7 @@ static job_path target_of(const fedge_sweep *sweep, uint32_t combination, uint32
     return path;
 }
 
-/* An object whose part [path] is may be an axis of its own; NULL: none is. */
+/* The axis that sets an object around [path]; NULL: none. */
 static const char *find_outer(const fedge_sweep *sweep, uint32_t combination, const char *path)
 {
     for (uint32_t i = 0; i < sweep->num_axes; i++) {
@@ -407,7 +405,7 @@ static uint32_t depth_of(const char *path)
     return depth;
 }
 
-/* Outer objects first: what they replace would take a part of them along that is set already. */
+/* Outer objects first, since setting one removes the parts that were set before. */
 static fedge_status apply_to_job(const fedge_sweep *sweep, uint32_t combination, cJSON *job,
                                  fedge_error *err)
 {

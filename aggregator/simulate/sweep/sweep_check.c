@@ -1,5 +1,4 @@
-/* What is known of a sweep's runs before the first of them: that they can be, and how many clients
- * train at once. */
+/* Checks a sweep's combinations before the first run, and counts the clients that train at once. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,16 +12,17 @@
 #define TEST_SET "test-set"
 #define SEED_PART ",seed=1000" /* of a run's folder, at its longest */
 
-/* ---- what a message is about ----------------------------------------------------------------- */
+/* ---- messages -------------------------------------------------------------------------------- */
 
-/* A message of a job file, "job.json:3: …", without where it is. */
+/* A message of a job file, "job.json:3: …", from the colon on. */
 static const char *after_position(const char *message)
 {
     const char *colon = strstr(message, ": ");
     return colon ? colon : message;
 }
 
-/* Before *err's message: of which combination, without a line of its text, which nobody sees. */
+/* Puts the combination before *err's message, and drops the line number in its text, which nobody
+ * sees. */
 static fedge_status fail_with(const fedge_sweep *sweep, const char *name, fedge_status status,
                               fedge_error *err)
 {
@@ -31,15 +31,15 @@ static fedge_status fail_with(const fedge_sweep *sweep, const char *name, fedge_
     const size_t size = strlen(path);
     if (strncmp(cause.message, path, size) != 0 || cause.message[size] != ':')
         return fedge_error_prefix(err, status, "with %.80s", name);
-    const char *rest = cause.message + size + 1;
+    const char *text = cause.message + size + 1;
     return fedge_fail(err, status, "with %.80s: %s:%s", name, path,
-                      rest + strspn(rest, "0123456789") + (*rest == ' ' ? 0 : 1));
+                      text + strspn(text, "0123456789") + (*text == ' ' ? 0 : 1));
 }
 
 /* ---- clients and cohorts --------------------------------------------------------------------- */
 
-/* As many as the division says, read once for each partition of each data set; 0: that cannot be
- * told, and the run will say why. */
+/* Counts the clients of a division, once for each partition of each data set; 0: unknown, and the
+ * run will say why. */
 static uint32_t count_clients(fedge_sweep *sweep, const fedge_experiment *experiment)
 {
     const fedge_simulate_options *options = experiment->config.options;
@@ -73,7 +73,7 @@ static fedge_status check_files(const char *lines, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* Once, unless it is an axis. */
+/* Checks the files once, unless they are an axis. */
 static fedge_status check_test_set(fedge_sweep *sweep, const fedge_job *job, fedge_error *err)
 {
     const fedge_test_set *set = &job->test_set;
@@ -89,7 +89,7 @@ static fedge_status check_test_set(fedge_sweep *sweep, const fedge_job *job, fed
     return status == FEDGE_OK ? status : fedge_error_prefix(err, status, TEST_SET);
 }
 
-/* What takes virtual time, once for each number of clients. */
+/* Checks the profiles once for each number of clients. */
 static fedge_status check_profiles(fedge_sweep *sweep, const fedge_simulate_options *options,
                                    const fedge_job *job, uint32_t clients, fedge_error *err)
 {
@@ -109,8 +109,8 @@ static fedge_status check_profiles(fedge_sweep *sweep, const fedge_simulate_opti
 
 /* ---- backends -------------------------------------------------------------------------------- */
 
-/* With "auto" a sweep has the backend that all its combinations would choose, so that its runs can
- * go side by side as that backend has them. */
+/* With "auto", takes the backend that all combinations would choose, so that runs can go side by
+ * side on it. */
 static fedge_status choose_backend(fedge_sweep *sweep, const fedge_simulate_options *options,
                                    const fedge_job *job, uint32_t clients, fedge_error *err)
 {
@@ -134,9 +134,9 @@ static fedge_status choose_backend(fedge_sweep *sweep, const fedge_simulate_opti
     return FEDGE_OK;
 }
 
-/* ---- what is evaluated ----------------------------------------------------------------------- */
+/* ---- evaluation ------------------------------------------------------------------------------ */
 
-/* A file that divides may set examples for validation apart. */
+/* Has the run anything to evaluate on? A partition file may set examples for validation apart. */
 static bool may_evaluate(const fedge_experiment *experiment)
 {
     const fedge_job *job = experiment->job;
@@ -147,8 +147,8 @@ static bool may_evaluate(const fedge_experiment *experiment)
 
 /* ---- one combination ------------------------------------------------------------------------- */
 
-/* Can it be run, as far as that is known without the data? *cohort: clients that train in a round;
- * 0: unknown. */
+/* Checks a combination as far as possible without data. *cohort: clients that train in a round; 0:
+ * unknown. */
 static fedge_status examine(fedge_sweep *sweep, const fedge_simulate_options *options,
                             const char *text, size_t size, uint32_t *cohort, bool *shareable,
                             fedge_error *err)
@@ -170,7 +170,7 @@ static fedge_status examine(fedge_sweep *sweep, const fedge_simulate_options *op
         status = check_profiles(sweep, options, job, clients, err);
     if (status == FEDGE_OK)
         status = choose_backend(sweep, options, job, clients, err);
-    /* What a backdoor does is measured by one process alone. */
+    /* Only one process alone measures a backdoor. */
     *shareable = status == FEDGE_OK && !fedge_attack_is_backdoor(&options->attack) &&
                  fedge_simulation_check_shared(job, NULL) == FEDGE_OK;
     sweep->uses_plugin = sweep->uses_plugin || experiment->uses_plugin;
@@ -180,8 +180,8 @@ static fedge_status examine(fedge_sweep *sweep, const fedge_simulate_options *op
     return status;
 }
 
-/* Is the job, or an option, at fault without any setting? Then *err tells the job's line, which the
- * combination's text, written anew, has elsewhere. */
+/* Does the job fail in the same way without the sweep's settings? Then *err names the line in the
+ * job's own text. */
 static bool is_own(fedge_sweep *sweep, fedge_error *err)
 {
     uint32_t cohort = 0;
@@ -217,7 +217,7 @@ fedge_status fedge_sweep_check(fedge_sweep *sweep, uint32_t combination, fedge_e
     }
     if (status == FEDGE_OK || is_own(sweep, err))
         return status;
-    if (fedge_sweep_name_of(sweep, combination, name) == 0) { /* seeds alone */
+    if (fedge_sweep_name_of(sweep, combination, name) == 0) /* the only axis is seeds */ {
         (void)snprintf(name, sizeof(name), "seeds=%" PRIu32, sweep->num_seeds);
     }
     return fail_with(sweep, name, status, err);

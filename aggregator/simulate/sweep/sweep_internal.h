@@ -1,4 +1,4 @@
-/* What the files of a sweep share; nobody else includes it. */
+/* Internals of a sweep. */
 #ifndef FEDGE_AGGREGATOR_SIMULATE_SWEEP_SWEEP_INTERNAL_H
 #define FEDGE_AGGREGATOR_SIMULATE_SWEEP_SWEEP_INTERNAL_H
 
@@ -16,7 +16,7 @@
 
 #define FEDGE_SWEEP_COLUMN "run" /* the first of the table as csv */
 
-/* What to do for a table with more than times in it. */
+/* Advice for a table that has only times. */
 #define FEDGE_SWEEP_MEASURE                                                                        \
     "give the job a \"test-set\" or fraction-evaluate, or use --validation-split"
 
@@ -27,35 +27,36 @@ typedef struct sweep_axis {
     uint32_t num_values;
 } sweep_axis;
 
-/* What came of a run. */
+/* The result of a run. */
 typedef struct sweep_outcome {
     bool done, failed;
-    bool begun; /* it got as far as its rounds */
+    bool begun; /* its rounds began */
     char why[FEDGE_ERROR_MESSAGE_SIZE];
     fedge_run_summary run_summary;
 } sweep_outcome;
 
 /* One of the runs. */
 typedef struct sweep_run {
-    uint32_t number; /* in the order of running, from 1 */
+    uint32_t number; /* from 1, in the order of running */
     uint32_t combination, seed;
     uint32_t num_threads;               /* ≥ 1 */
-    bool alone;                         /* no other goes beside it: it may draw its bar */
-    fedge_sim_shared *shared;           /* with those beside it; NULL: none */
+    bool alone;                         /* no other runs beside it, so it may draw its bar */
+    fedge_sim_shared *shared;           /* with the runs beside it; NULL: none */
     const fedge_collective *collective; /* of the ranks that share it; NULL: alone */
     const char *backend;                /* NULL: the sweep's */
 } sweep_run;
 
-/* Who looks after a run. */
+/* The callbacks of a run. */
 typedef struct sweep_watch {
     fedge_cancel_fn cancel;
-    void (*begun)(void *user, uint64_t promised); /* it is set up; bytes that it will touch yet */
-    void *user;                                   /* of both */
+    void (*begun)(void *user,
+                  uint64_t promised); /* called once it is set up; bytes that it may still take */
+    void *user;                       /* of both */
 } sweep_watch;
 
-/* How many clients a partition says that there are. */
+/* The number of clients of a partition. */
 typedef struct sweep_counted {
-    const char *partition; /* as the options have it, by its place; NULL: the client's file's */
+    const char *partition; /* the options' pointer; NULL: the client file's */
     char data[FEDGE_MAX_DATA_NAME];
     uint32_t clients; /* 0: unknown */
 } sweep_counted;
@@ -74,14 +75,14 @@ struct fedge_sweep {
     bool *shareable;           /* of each combination: ranks can share its runs */
     sweep_counted counted[FEDGE_SWEEP_MAX_VALUES];
     uint32_t num_counted;
-    uint32_t profiles[FEDGE_SWEEP_MAX_VALUES]; /* numbers of clients whose profiles are checked */
+    uint32_t
+        profiles[FEDGE_SWEEP_MAX_VALUES]; /* numbers of clients for which profiles were checked */
     uint32_t num_profiles;
-    const char *backend; /* of all runs; "auto": each finds its own, and they take turns */
-    char
-        no_gpus[FEDGE_ERROR_MESSAGE_SIZE]; /* why "auto" has become the last backend of the table */
-    bool has_test_set;                     /* its files are there */
-    bool uses_plugin;                      /* a run uses all that options->plugin offers */
-    bool is_measured;                      /* a run has something to evaluate on, or may have */
+    const char *backend; /* of all runs; "auto": each chooses one, and they take turns */
+    char no_gpus[FEDGE_ERROR_MESSAGE_SIZE]; /* why "auto" is the last backend of the table */
+    bool has_test_set;                      /* its files exist */
+    bool uses_plugin;                       /* a run uses all of options->plugin */
+    bool is_measured;                       /* a run may have something to evaluate on */
 };
 
 /* sweep_axes.c: reads sweep->options->axes. FEDGE_INVALID_ARGUMENT names what is wrong. */
@@ -90,12 +91,12 @@ FEDGE_MUST_USE fedge_status fedge_sweep_parse_axes(fedge_sweep *sweep, fedge_err
 /* sweep_axes.c: the value of an axis in a combination; the last axis changes fastest. */
 const char *fedge_sweep_value_of(const fedge_sweep *sweep, uint32_t combination, uint32_t at);
 
-/* sweep_axes.c: "lr=0.1,partition=iid"; returns its bytes, of which FEDGE_SWEEP_MAX_NAME − 1 are
- * written. */
+/* sweep_axes.c: writes "lr=0.1,partition=iid", cut at FEDGE_SWEEP_MAX_NAME − 1 bytes; returns its
+ * full length. */
 size_t fedge_sweep_name_of(const fedge_sweep *sweep, uint32_t combination,
                            char name[FEDGE_SWEEP_MAX_NAME]);
 
-/* sweep_axes.c: the same as the name of a folder, another for each combination. */
+/* sweep_axes.c: the same as the name of a folder, unique to the combination. */
 size_t fedge_sweep_folder_of(const fedge_sweep *sweep, uint32_t combination,
                              char folder[FEDGE_SWEEP_MAX_NAME]);
 
@@ -120,42 +121,32 @@ FEDGE_MUST_USE fedge_status fedge_sweep_run_folder(const fedge_sweep *sweep, uin
                                                    uint32_t seed, char path[FEDGE_MAX_PATH],
                                                    fedge_error *err);
 
-/* sweep_run.c: FEDGE_EXISTS when a run's folder is there, unless options->resume; what writing
- * there gives. Makes options->out. */
-FEDGE_MUST_USE fedge_status fedge_sweep_check_folders(const fedge_sweep *sweep, fedge_error *err);
-
-/* sweep_run.c: makes the run. to->done and failed are the caller's to say. */
+/* sweep_run.c: does a run. The caller sets to->done and failed (fedge_sweep_end_run). */
 FEDGE_MUST_USE fedge_status fedge_sweep_run_one(const fedge_sweep *sweep, const sweep_run *run,
                                                 const sweep_watch *watch, sweep_outcome *to,
                                                 fedge_error *err);
 
-/* sweep_run.c: is it the machine that failed, which other runs would meet as well? */
+/* sweep_run.c: is it a failure of the machine, which other runs would meet too? */
 bool fedge_sweep_is_machines(fedge_status status);
 
-/* sweep_run.c: the line of a run that has ended. */
-void fedge_sweep_print_run(const fedge_sweep *sweep, const sweep_run *run, const sweep_outcome *of);
+/* sweep_run.c: notes the result of a run that has ended, and prints its line unless options->quiet
+ * or json. */
+void fedge_sweep_end_run(const fedge_sweep *sweep, const sweep_run *run, sweep_outcome *of,
+                         fedge_status ended, const fedge_error *why);
 
-/* sweep_pool.c: the share of [num_threads] that a run gets: as many runs go side by side as it
- * takes to keep all threads at work on their cohorts, at most [most]. */
+/* sweep_pool.c: the threads of one run, where as many runs go side by side as keep [num_threads]
+ * busy with their cohorts, at most [most]. */
 uint32_t fedge_sweep_threads(uint32_t num_threads, uint32_t cohort, uint32_t most);
 
-/* sweep_pool.c: is there memory for another beside [running] runs? One goes alone until what a run
- * needs is known; usable 0: there is no telling. */
+/* sweep_pool.c: is there memory for another run beside [running]? The first goes alone until [need]
+ * is known. usable 0: unknown. */
 bool fedge_sweep_has_memory(uint32_t running, uint64_t at_start, uint64_t need, uint64_t usable);
 
-/* sweep_pool.c: how many of the runs are left for all ranks together, when each has done its whole
- * runs: those that would leave half of the ranks or more without one. */
+/* sweep_pool.c: the runs that groups of ranks do together at the end: those that would leave half
+ * of the ranks or more without one. */
 uint32_t fedge_sweep_num_shared(uint32_t num_runs, uint32_t num_ranks);
 
-/* sweep_pool.c: makes these, which are the last, each by a group of ranks; all ranks call it.
- * [status], with [err]: how this rank has fared; where one has failed, nothing is done. On all
- * ranks alike: the first failure. */
-FEDGE_MUST_USE fedge_status fedge_sweep_run_groups(fedge_sweep *sweep, uint32_t num_threads,
-                                                   fedge_cancel_fn cancel, void *user,
-                                                   fedge_status status, fedge_error *err);
-
-/* sweep_check.c: can the combination be run, as far as that is known without its data? Its cohort
- * is noted. */
+/* sweep_check.c: checks a combination as far as possible without data, and notes its cohort. */
 FEDGE_MUST_USE fedge_status fedge_sweep_check(fedge_sweep *sweep, uint32_t combination,
                                               fedge_error *err);
 

@@ -11,31 +11,32 @@
 #include "aggregator/threads/worker_pool.h"
 #include "edge/core/os.h"
 
-#define STACK_SIZE ((size_t)8 << 20) /* of a thread that sets up runs, as a program's first has */
+#define STACK_SIZE                                                                                 \
+    ((size_t)8 << 20) /* of a thread that sets up runs; as the first thread of a program */
 
-/* The runs of a sweep, which go side by side where one has no work for all threads. */
+/* The runs of a sweep, side by side where one has no work for all threads. */
 typedef struct pool {
     fedge_sweep *sweep;
     fedge_cancel_fn cancel;
     void *user;
-    uint32_t num_runs;    /* that are dealt whole */
-    uint32_t num_threads; /* of all runs together */
-    uint32_t joined;      /* runs that are trained together; 0: each has its threads */
+    uint32_t num_runs;    /* each done by one rank */
+    uint32_t num_threads; /* of all runs */
+    uint32_t joined;      /* runs that GPUs train together; 0: each has its threads */
     fedge_sim_shared shared;
-    uint64_t usable, at_start; /* bytes: of the machine, and resident before any run */
-    atomic_bool stopping;      /* the machine failed one: the others end as with Ctrl-C */
-    pthread_mutex_t mutex;     /* of all below */
+    uint64_t usable, at_start; /* bytes: usable, and resident before any run */
+    atomic_bool stopping;      /* the machine failed a run: the others end as by Ctrl-C */
+    pthread_mutex_t mutex;     /* of the fields below */
     pthread_cond_t changed;
     uint32_t num_workers;
-    uint32_t next;             /* the first that has not begun, in the order of running */
+    uint32_t next;             /* the first run that has not begun */
     uint32_t running, at_work; /* runs, and their threads */
-    uint64_t need;             /* bytes of one run; 0: not known yet */
+    uint64_t need;             /* bytes of one run; 0: unknown yet */
     uint32_t interrupted;
-    fedge_status status; /* what ended them all */
+    fedge_status status; /* of the failure that ended all */
     fedge_error err;
 } pool;
 
-/* ---- how many at once ------------------------------------------------------------------------ */
+/* ---- runs at once ---------------------------------------------------------------------------- */
 
 uint32_t fedge_sweep_threads(uint32_t num_threads, uint32_t cohort, uint32_t most)
 {
@@ -57,7 +58,7 @@ static uint32_t least(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* GPUs have all runs at once, or one at a time where they may turn out to be threads ("auto"). */
+/* On GPUs each run has all threads. */
 static uint32_t threads_of(const pool *self, uint32_t combination, uint32_t most)
 {
     const bool on_cpu = strcmp(self->sweep->backend, "cpu") == 0;
@@ -65,7 +66,7 @@ static uint32_t threads_of(const pool *self, uint32_t combination, uint32_t most
                   : self->num_threads;
 }
 
-/* Of the runs from [next] on. */
+/* This rank's runs from [next] on. */
 static uint32_t runs_of_rank(const pool *self, uint32_t next)
 {
     const fedge_collective *all = self->sweep->collective;
@@ -73,7 +74,7 @@ static uint32_t runs_of_rank(const pool *self, uint32_t next)
     return (self->num_runs - next + ranks - 1) / ranks;
 }
 
-/* One of every combination first: who stops early can compare them. */
+/* One run of every combination comes first, so that a sweep stopped early can be compared. */
 static sweep_run next_run(pool *self)
 {
     const uint32_t combinations = self->sweep->num_combinations;
@@ -87,7 +88,7 @@ static sweep_run next_run(pool *self)
     return run;
 }
 
-/* The next run of this rank. */
+/* Moves to this rank's next run. */
 static void pass_over_others(pool *self)
 {
     const fedge_collective *all = self->sweep->collective;
@@ -96,7 +97,7 @@ static void pass_over_others(pool *self)
         self->next++;
 }
 
-/* Waits until the next run may begin. False: there is none. */
+/* Waits until the next run may begin. False: none is left. */
 static bool take(pool *self, sweep_run *run)
 {
     pthread_mutex_lock(&self->mutex);
@@ -117,7 +118,7 @@ static bool take(pool *self, sweep_run *run)
         self->running++;
         self->at_work += run->num_threads;
     }
-    pthread_cond_broadcast(&self->changed); /* another is the next now */
+    pthread_cond_broadcast(&self->changed); /* another run is the next now */
     pthread_mutex_unlock(&self->mutex);
     return taken;
 }
@@ -131,8 +132,8 @@ static bool is_over(void *user)
            (self->cancel && self->cancel(self->user));
 }
 
-/* A run has its data and is about to train: how much memory do such runs take? What its threads
- * were promised may not be resident yet. */
+/* Called when a run has its data and is about to train; measures a run's memory. That of its
+ * threads may not be resident yet. */
 static void on_begun(void *user, uint64_t promised)
 {
     pool *self = user;
@@ -146,7 +147,7 @@ static void on_begun(void *user, uint64_t promised)
     pthread_mutex_unlock(&self->mutex);
 }
 
-/* What came of a run, and whether it ends the others. */
+/* Takes a run's result, which may end the others. */
 static void take_outcome(pool *self, const sweep_run *run, sweep_outcome *of, fedge_status ended,
                          const fedge_error *why)
 {
@@ -162,15 +163,10 @@ static void take_outcome(pool *self, const sweep_run *run, sweep_outcome *of, fe
             atomic_store(&self->stopping, true);
         return;
     }
-    of->done = true;
-    of->failed = ended != FEDGE_OK;
-    if (of->failed)
-        memcpy(of->why, why->message, sizeof(of->why));
-    if (!self->sweep->options->quiet && !self->sweep->options->json)
-        fedge_sweep_print_run(self->sweep, run, of);
+    fedge_sweep_end_run(self->sweep, run, of, ended, why);
 }
 
-/* Until no other is under way. True: there was one. */
+/* Waits until no other run is under way. True: there was one. */
 static bool wait_for_others(pool *self, const sweep_run *run)
 {
     pthread_mutex_lock(&self->mutex);
@@ -188,8 +184,8 @@ static bool wait_for_others(pool *self, const sweep_run *run)
     return !alone;
 }
 
-/* With "auto", GPUs were chosen before there were data: where these leave no room for a client, the
- * run has the last backend of the table for itself. */
+/* With "auto", GPUs were chosen before the data were loaded. Where these leave no memory for a
+ * client, the run takes the last backend of the table for itself. */
 static fedge_status run_elsewhere(pool *self, const sweep_run *run, const sweep_watch *watch,
                                   sweep_outcome *to, fedge_error *err)
 {
@@ -204,8 +200,7 @@ static fedge_status run_elsewhere(pool *self, const sweep_run *run, const sweep_
     return fedge_sweep_run_one(self->sweep, &other, watch, to, err);
 }
 
-/* Runs side by side count each other's memory: one that finds too little waits until no other is
- * under way, and tries once more. */
+/* A run that finds too little memory waits until no other is under way, and tries once more. */
 static fedge_status run_or_wait(pool *self, const sweep_run *run, const sweep_watch *watch,
                                 sweep_outcome *to, fedge_error *err)
 {
@@ -246,9 +241,82 @@ static void work_beside(void *user, uint32_t worker)
     work(user);
 }
 
-/* ---- all of them ----------------------------------------------------------------------------- */
+/* ---- runs on ranks --------------------------------------------------------------------------- */
 
-/* An option that an axis takes the place of. */
+uint32_t fedge_sweep_num_shared(uint32_t num_runs, uint32_t num_ranks)
+{
+    const uint32_t left = num_runs % num_ranks;
+    return num_runs < num_ranks || 2 * left <= num_ranks ? left : 0;
+}
+
+static void on_group_begun(void *user, uint64_t promised)
+{
+    (void)user;
+    (void)promised;
+}
+
+/* Takes the result on a group's first rank. A failure of the machine ends all runs. */
+static fedge_status take_group_outcome(const fedge_sweep *sweep, const sweep_run *run,
+                                       sweep_outcome *of, fedge_status ended, fedge_error *err)
+{
+    if (ended == FEDGE_CANCELLED || (of->begun && fedge_sweep_is_machines(ended)))
+        return ended;
+    fedge_sweep_end_run(sweep, run, of, ended, err);
+    return FEDGE_OK;
+}
+
+/* The ranks of a group after the first serve it. After a failure within the rounds the first would
+ * wait for this rank, so it ends all. */
+static void help(const fedge_sweep *sweep, const sweep_run *run, const sweep_watch *watch)
+{
+    sweep_outcome of;
+    fedge_error err;
+    const fedge_status ended = fedge_sweep_run_one(sweep, run, watch, &of, &err);
+    if (ended != FEDGE_OK && of.begun) {
+        fprintf(stderr, "fedge-simulate: rank %" PRIu32 " on %s: %s\n", sweep->collective->rank,
+                sweep->collective->host, err.message);
+        fedge_collective_abort(sweep->collective, 1);
+    }
+}
+
+/* Does the last runs, each by a group of ranks; all ranks call it. [status], with [err]: this
+ * rank's so far; after a failure of one nothing is done. Returns the first failure on all ranks. */
+static fedge_status run_groups(fedge_sweep *sweep, uint32_t num_threads, fedge_cancel_fn cancel,
+                               void *user, fedge_status status, fedge_error *err)
+{
+    const fedge_collective *all = sweep->collective;
+    const uint32_t num_runs = sweep->num_combinations * sweep->num_seeds;
+    const uint32_t num_shared = fedge_sweep_num_shared(num_runs, all->num_ranks);
+    assert(num_shared > 0);
+    const uint32_t group = all->rank % num_shared, at = num_runs - num_shared + group;
+    const uint32_t combination = at % sweep->num_combinations;
+    const sweep_watch watch = {.cancel = cancel, .begun = on_group_begun, .user = user};
+    fedge_collective part;
+    FEDGE_TRY(fedge_collective_agree(all, status, NULL, 0, err));
+    status = fedge_collective_split(all, group, &part, err);
+    FEDGE_TRY(fedge_collective_agree(all, status, NULL, 0, err));
+    const bool shared = sweep->shareable[combination] && !fedge_collective_is_alone(&part);
+    const bool leads = part.rank == 0;
+    const sweep_run run = {.number = at + 1,
+                           .combination = combination,
+                           .seed = at / sweep->num_combinations,
+                           .num_threads = num_threads,
+                           .alone = num_shared == 1,
+                           .collective = shared ? &part : NULL};
+    if (leads) {
+        sweep_outcome *of = &sweep->outcomes[(size_t)run.combination * sweep->num_seeds + run.seed];
+        const fedge_status ended = fedge_sweep_run_one(sweep, &run, &watch, of, err);
+        status = take_group_outcome(sweep, &run, of, ended, err);
+    } else if (shared) {
+        help(sweep, &run, &watch);
+    }
+    fedge_collective_close(&part);
+    return status;
+}
+
+/* ---- all runs -------------------------------------------------------------------------------- */
+
+/* Notes the options that axes replace. */
 static void print_replaced(const fedge_sweep *sweep)
 {
     const fedge_simulate_options *options = sweep->options;
@@ -262,7 +330,7 @@ static void print_replaced(const fedge_sweep *sweep)
     }
 }
 
-/* What became of "auto". */
+/* Says which backend "auto" is. */
 static void print_backend(const fedge_sweep *sweep)
 {
     if (fedge_sim_backend_joins_runs(sweep->backend)) {
@@ -276,7 +344,7 @@ static void print_backend(const fedge_sweep *sweep)
     }
 }
 
-/* As many threads as runs may ever go at once; the caller's is the first of them. */
+/* The most runs at once, each on a thread; the caller's thread is one of them. */
 static uint32_t most_at_once(const pool *self)
 {
     uint32_t most = self->joined > 0 ? self->joined : 1;
@@ -287,7 +355,7 @@ static uint32_t most_at_once(const pool *self)
     return least(most, runs_of_rank(self, 0));
 }
 
-/* With fewer workers than were wanted, fewer runs go side by side. */
+/* With fewer workers than wanted, fewer runs go side by side. */
 static fedge_status work_together(pool *self, fedge_error *err)
 {
     assert(self->num_workers > 0);
@@ -306,7 +374,7 @@ static fedge_status work_together(pool *self, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* Rank 0 has what came of the others' runs, and all have the first failure. */
+/* Sends the other ranks' results to rank 0, and the first failure to all. */
 static fedge_status bring_together(fedge_sweep *sweep, fedge_status status, fedge_error *err)
 {
     const fedge_collective *all = sweep->collective;
@@ -369,7 +437,7 @@ fedge_status fedge_sweep_run(fedge_sweep *sweep, fedge_cancel_fn cancel, void *u
         *err = self.err;
     }
     if (num_shared > 0)
-        status = fedge_sweep_run_groups(sweep, self.num_threads, cancel, user, status, err);
+        status = run_groups(sweep, self.num_threads, cancel, user, status, err);
     return bring_together(sweep, status, err);
 }
 
@@ -387,86 +455,4 @@ uint32_t fedge_sweep_num_unable(const fedge_sweep *sweep)
     for (uint32_t i = 0; i < sweep->num_combinations * sweep->num_seeds; i++)
         unable += sweep->outcomes[i].done && !sweep->outcomes[i].begun;
     return unable;
-}
-
-/* ---- runs on ranks --------------------------------------------------------------------------- */
-
-uint32_t fedge_sweep_num_shared(uint32_t num_runs, uint32_t num_ranks)
-{
-    const uint32_t rest = num_runs % num_ranks;
-    return num_runs < num_ranks || 2 * rest <= num_ranks ? rest : 0;
-}
-
-/* Of a run that ranks share: for one that is shared nothing has to be known of memory. */
-static void on_group_begun(void *user, uint64_t promised)
-{
-    (void)user;
-    (void)promised;
-}
-
-/* The first rank of a group has what came of it; what ends one run ends them all. */
-static fedge_status take_group_outcome(const fedge_sweep *sweep, const sweep_run *run,
-                                       sweep_outcome *of, fedge_status ended, fedge_error *err)
-{
-    if (ended == FEDGE_CANCELLED || (of->begun && fedge_sweep_is_machines(ended)))
-        return ended;
-    of->done = true;
-    of->failed = ended != FEDGE_OK;
-    if (of->failed)
-        memcpy(of->why, err->message, sizeof(of->why));
-    if (!sweep->options->quiet && !sweep->options->json)
-        fedge_sweep_print_run(sweep, run, of);
-    return FEDGE_OK;
-}
-
-/* The ranks of a group after the first serve it. After a failure within the rounds the first would
- * wait for this rank, so it ends all. */
-static void help(const fedge_sweep *sweep, const sweep_run *run, const sweep_watch *watch)
-{
-    sweep_outcome of;
-    fedge_error err;
-    const fedge_status ended = fedge_sweep_run_one(sweep, run, watch, &of, &err);
-    if (ended != FEDGE_OK && of.begun) {
-        fprintf(stderr, "fedge-simulate: rank %" PRIu32 " on %s: %s\n", sweep->collective->rank,
-                sweep->collective->host, err.message);
-        fedge_collective_abort(sweep->collective, 1);
-    }
-}
-
-fedge_status fedge_sweep_run_groups(fedge_sweep *sweep, uint32_t num_threads,
-                                    fedge_cancel_fn cancel, void *user, fedge_status status,
-                                    fedge_error *err)
-{
-    const fedge_collective *all = sweep->collective;
-    const uint32_t num_runs = sweep->num_combinations * sweep->num_seeds;
-    const uint32_t num_shared = fedge_sweep_num_shared(num_runs, all->num_ranks);
-    assert(num_shared > 0);
-    const uint32_t group = all->rank % num_shared, at = num_runs - num_shared + group;
-    const uint32_t combination = at % sweep->num_combinations;
-    const sweep_watch watch = {.cancel = cancel, .begun = on_group_begun, .user = user};
-    fedge_collective part;
-    status = fedge_collective_agree(all, status, NULL, 0, err);
-    if (status == FEDGE_OK) {
-        status = fedge_collective_split(all, group, &part, err);
-        status = fedge_collective_agree(all, status, NULL, 0, err);
-    }
-    if (status != FEDGE_OK)
-        return status;
-    const bool shared = sweep->shareable[combination] && !fedge_collective_is_alone(&part);
-    const bool leads = part.rank == 0;
-    const sweep_run run = {.number = at + 1,
-                           .combination = combination,
-                           .seed = at / sweep->num_combinations,
-                           .num_threads = num_threads,
-                           .alone = num_shared == 1,
-                           .collective = shared ? &part : NULL};
-    if (leads) {
-        sweep_outcome *of = &sweep->outcomes[(size_t)run.combination * sweep->num_seeds + run.seed];
-        const fedge_status ended = fedge_sweep_run_one(sweep, &run, &watch, of, err);
-        status = take_group_outcome(sweep, &run, of, ended, err);
-    } else if (shared) {
-        help(sweep, &run, &watch);
-    }
-    fedge_collective_close(&part);
-    return status;
 }

@@ -30,7 +30,7 @@ static bool is_begun(const char *out)
     return fedge_os_exists(path);
 }
 
-/* How many of the runs have a folder already; the first of them is left in [path]. */
+/* Counts the runs that have a folder; [path]: that of the first. */
 static fedge_status count_begun(const fedge_sweep *sweep, uint32_t *count,
                                 char path[FEDGE_MAX_PATH], fedge_error *err)
 {
@@ -59,7 +59,7 @@ static fedge_status check_writable(const char *out, fedge_error *err)
     return status == FEDGE_OK ? status : fedge_error_prefix(err, status, "--out");
 }
 
-/* Refuses a file that has the name of a sweep's table and is none. */
+/* Refuses a file that is not a sweep's table but has its name. */
 static fedge_status check_name(const char *out, fedge_error *err)
 {
     char table[FEDGE_MAX_PATH];
@@ -67,8 +67,8 @@ static fedge_status check_name(const char *out, fedge_error *err)
     return fedge_table_csv_check(table, FEDGE_SWEEP_COLUMN, err);
 }
 
-/* Before the first run, not hours later at the one whose folder is there. */
-fedge_status fedge_sweep_check_folders(const fedge_sweep *sweep, fedge_error *err)
+/* FEDGE_EXISTS when a run's folder exists, unless options->resume. Makes options->out. */
+static fedge_status check_folders(const fedge_sweep *sweep, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
     uint32_t begun = 0;
@@ -92,7 +92,6 @@ fedge_status fedge_sweep_check_folders(const fedge_sweep *sweep, fedge_error *er
 
 /* ---- one run --------------------------------------------------------------------------------- */
 
-/* Is it the machine that failed, which the next run would meet as well? */
 bool fedge_sweep_is_machines(fedge_status status)
 {
     return status == FEDGE_IO || status == FEDGE_NO_SPACE || status == FEDGE_NO_MEMORY ||
@@ -139,18 +138,18 @@ fedge_status fedge_sweep_run_one(const fedge_sweep *sweep, const sweep_run *run,
         status = fedge_experiment_run(experiment, err);
         to->run_summary = experiment->results.run_summary;
     }
-    if (fedge_sweep_is_machines(status) && experiment->kept[0]) { /* it ends the sweep */
+    if (fedge_sweep_is_machines(status) && experiment->kept[0]) /* it ends the sweep */ {
         fprintf(stderr, "fedge-simulate: %s\n", experiment->kept);
     }
     fedge_experiment_fini(experiment);
     free(experiment);
     free(text);
-    fedge_os_return_freed(); /* the next run counts what there is */
+    fedge_os_return_freed(); /* before the next run counts its memory */
     return status;
 }
 
-/* What is known of the model: its accuracy, or without one its loss, on the test set, or
- * without one on the examples for validation, or else on clients. */
+/* Prints the accuracy, or else the loss, on the test set, or else for validation, or else on
+ * clients. */
 static void print_result(const fedge_run_summary *run_summary, FILE *out)
 {
     const fedge_run_summary_curve *curve =
@@ -168,8 +167,8 @@ static void print_result(const fedge_run_summary *run_summary, FILE *out)
         fprintf(out, "round %" PRIu32, run_summary->rounds);
 }
 
-/* The line is whole, whatever other runs write. */
-void fedge_sweep_print_run(const fedge_sweep *sweep, const sweep_run *run, const sweep_outcome *of)
+/* Prints a run's line as a whole, whatever other runs write. */
+static void print_run(const fedge_sweep *sweep, const sweep_run *run, const sweep_outcome *of)
 {
     char name[FEDGE_SWEEP_MAX_FOLDER];
     flockfile(stderr);
@@ -187,9 +186,18 @@ void fedge_sweep_print_run(const fedge_sweep *sweep, const sweep_run *run, const
     funlockfile(stderr);
 }
 
-/* --- the command
- * --------------------------------------------------------------------------------
- */
+void fedge_sweep_end_run(const fedge_sweep *sweep, const sweep_run *run, sweep_outcome *of,
+                         fedge_status ended, const fedge_error *why)
+{
+    of->done = true;
+    of->failed = ended != FEDGE_OK;
+    if (of->failed)
+        memcpy(of->why, why->message, sizeof(of->why));
+    if (!sweep->options->quiet && !sweep->options->json)
+        print_run(sweep, run, of);
+}
+
+/* ---- the sweep ------------------------------------------------------------------------------- */
 
 fedge_status fedge_sweep_new(const fedge_simulate_options *options,
                              const fedge_collective *collective, const char *job_text,
@@ -218,7 +226,7 @@ fedge_status fedge_sweep_new(const fedge_simulate_options *options,
         goto failed;
     for (uint32_t c = 0; c < fresh->num_combinations; c++)
         FEDGE_TRY_OR(fedge_sweep_check(fresh, c, err), failed);
-    FEDGE_TRY_OR(fedge_sweep_check_folders(fresh, err), failed);
+    FEDGE_TRY_OR(check_folders(fresh, err), failed);
     *sweep = fresh;
     return FEDGE_OK;
 failed:

@@ -12,7 +12,7 @@
 
 /* ---- numbers over seeds ---------------------------------------------------------------------- */
 
-/* A number of a run. From ROUNDS_TO on: rounds to the target of that place. */
+/* A number of a run. ROUNDS_TO + t: the rounds to target t. */
 typedef enum measure {
     LAST_ACCURACY,
     LAST_TEN,
@@ -28,34 +28,21 @@ typedef enum measure {
     ROUNDS_TO
 } measure;
 
-static double value_of(const fedge_run_summary *run_summary, uint32_t what)
+static double value_of(const fedge_run_summary *of, uint32_t what)
 {
-    switch (what) {
-    case LAST_ACCURACY:
-        return run_summary->test.accuracy;
-    case LAST_TEN:
-        return fedge_run_summary_last_mean(&run_summary->test);
-    case BEST_VALIDATION:
-        return run_summary->validation.best;
-    case TEST_AT_BEST:
-        return run_summary->test_at_best;
-    case CLIENT_ACCURACY:
-        return run_summary->client_accuracy;
-    case LAST_LOSS:
-        return run_summary->test.loss;
-    case VALIDATION_LOSS:
-        return run_summary->validation.loss;
-    case CLIENT_LOSS:
-        return run_summary->client_loss;
-    case VIRTUAL_SECONDS:
-        return run_summary->has_virtual_time ? run_summary->virtual_time : NAN;
-    case BYTES_UP:
-        return (double)run_summary->bytes_up;
-    case SECONDS:
-        return run_summary->seconds;
-    default:
-        return run_summary->reached[what - ROUNDS_TO];
-    }
+    const double values[ROUNDS_TO] = {[LAST_ACCURACY] = of->test.accuracy,
+                                      [LAST_TEN] = fedge_run_summary_last_mean(&of->test),
+                                      [BEST_VALIDATION] = of->validation.best,
+                                      [TEST_AT_BEST] = of->test_at_best,
+                                      [CLIENT_ACCURACY] = of->client_accuracy,
+                                      [LAST_LOSS] = of->test.loss,
+                                      [VALIDATION_LOSS] = of->validation.loss,
+                                      [CLIENT_LOSS] = of->client_loss,
+                                      [VIRTUAL_SECONDS] =
+                                          of->has_virtual_time ? of->virtual_time : NAN,
+                                      [BYTES_UP] = (double)of->bytes_up,
+                                      [SECONDS] = of->seconds};
+    return what < ROUNDS_TO ? values[what] : of->reached[what - ROUNDS_TO];
 }
 
 static const sweep_outcome *outcome_of(const fedge_sweep *sweep, uint32_t combination,
@@ -64,7 +51,7 @@ static const sweep_outcome *outcome_of(const fedge_sweep *sweep, uint32_t combin
     return &sweep->outcomes[(size_t)combination * sweep->num_seeds + seed];
 }
 
-/* Of one seed; NaN: not to be counted. [what]: a measure. */
+/* The measure [what] of one seed; NaN: it does not count. */
 static double value_at(const fedge_sweep *sweep, uint32_t combination, uint32_t seed, uint32_t what)
 {
     const sweep_outcome *of = outcome_of(sweep, combination, seed);
@@ -72,7 +59,7 @@ static double value_at(const fedge_sweep *sweep, uint32_t combination, uint32_t 
     return isfinite(value) ? value : NAN;
 }
 
-/* Over the seeds of a combination; values that are not finite do not count. */
+/* The spread over a combination's seeds; values that are not finite do not count. */
 static fedge_spread spread_of(const fedge_sweep *sweep, uint32_t combination, uint32_t what)
 {
     fedge_spread of = {0};
@@ -87,12 +74,12 @@ static double mean_of(const fedge_sweep *sweep, uint32_t combination, uint32_t w
     return fedge_spread_mean(&of);
 }
 
-/* The measures that the table has, in its order: those that any run has a number for. */
+/* The columns of measures; one for which no run has a number is left out. */
 static const struct {
     const char *title, *key;
     measure what;
-    bool in_json; /* of machines, whether known or not */
-    bool is_loss; /* stands where no accuracy does */
+    bool in_json; /* always in JSON */
+    bool is_loss; /* only where there is no accuracy */
     double scale;
     int decimals;
 } MEASURES[] = {{"accuracy %", "accuracy", LAST_ACCURACY, true, false, 100.0, 2},
@@ -109,15 +96,15 @@ static const struct {
 #define NOTHING UINT32_MAX
 #define MIN_WIDTH 12 /* of an axis's column */
 
-/* What the table has, by what the runs have. */
+/* The columns that the table has. */
 typedef struct layout {
-    bool stands[NUM_MEASURES];
-    bool measured;   /* anything but time is known */
-    uint32_t chosen; /* the combination with the best validation; NOTHING without any */
+    bool shows[NUM_MEASURES];
+    bool measured;                       /* more than times is known */
+    uint32_t chosen;                     /* the combination with the best validation, or NOTHING */
     int widths[FEDGE_SIMULATE_MAX_AXES]; /* of the axes' columns */
 } layout;
 
-/* The combination with the best validation, a failed seed not counting; NOTHING without any. */
+/* The combination with the best validation over the seeds that did not fail, or NOTHING. */
 static uint32_t choose(const fedge_sweep *sweep)
 {
     double best = -INFINITY;
@@ -148,11 +135,11 @@ static layout lay_out(const fedge_sweep *sweep)
     const bool has_accuracy =
         any(sweep, LAST_ACCURACY) || any(sweep, BEST_VALIDATION) || any(sweep, CLIENT_ACCURACY);
     for (size_t m = 0; m < NUM_MEASURES; m++) {
-        of.stands[m] = any(sweep, MEASURES[m].what) && !(MEASURES[m].is_loss && has_accuracy);
-        of.measured = of.measured || (of.stands[m] && MEASURES[m].what != VIRTUAL_SECONDS);
+        of.shows[m] = any(sweep, MEASURES[m].what) && !(MEASURES[m].is_loss && has_accuracy);
+        of.measured = of.measured || (of.shows[m] && MEASURES[m].what != VIRTUAL_SECONDS);
     }
     if (!of.measured)
-        of.stands[0] = true;
+        of.shows[0] = true;
     for (uint32_t i = 0; i < sweep->num_axes; i++) {
         const sweep_axis *axis = &sweep->axes[i];
         of.widths[i] = MIN_WIDTH;
@@ -180,7 +167,7 @@ static uint32_t count_done(const fedge_sweep *sweep, uint32_t combination)
     return done;
 }
 
-/* Values of updates that were cut to their bounds, over all seeds. */
+/* Values of updates that were clamped to their bounds, over all seeds. */
 static uint64_t count_clamped(const fedge_sweep *sweep, uint32_t combination)
 {
     uint64_t clamped = 0;
@@ -204,11 +191,10 @@ static void print_spread(FILE *out, fedge_spread of, double scale, int decimals)
         (void)snprintf(text, sizeof(text), "%.*f ± %*s", decimals, scale * of.mean, decimals + 2,
                        deviation);
     }
-    /* The sign takes two bytes and one column. */
+    /* "±" is two bytes and one column. */
     fprintf(out, " %*s", of.count > 0 ? 17 : 16, text);
 }
 
-/* Over the whole run; they hardly differ between seeds. */
 static void print_bytes(FILE *out, fedge_spread of)
 {
     char text[FEDGE_BYTES_TEXT];
@@ -220,7 +206,7 @@ static void print_head(const fedge_sweep *sweep, const layout *of, FILE *out)
     for (uint32_t i = 0; i < sweep->num_axes; i++)
         fprintf(out, "%-*s ", of->widths[i], sweep->axes[i].key);
     for (size_t m = 0; m < NUM_MEASURES; m++) {
-        if (of->stands[m])
+        if (of->shows[m])
             fprintf(out, " %16s", MEASURES[m].title);
     }
     fprintf(out, " %9s", "bytes up");
@@ -237,7 +223,7 @@ static void print_row(const fedge_sweep *sweep, uint32_t combination, const layo
     for (uint32_t i = 0; i < sweep->num_axes; i++)
         fprintf(out, "%-*s ", of->widths[i], fedge_sweep_value_of(sweep, combination, i));
     for (size_t m = 0; m < NUM_MEASURES; m++) {
-        if (of->stands[m]) {
+        if (of->shows[m]) {
             print_spread(out, spread_of(sweep, combination, MEASURES[m].what), MEASURES[m].scale,
                          MEASURES[m].decimals);
         }
@@ -274,7 +260,7 @@ static uint32_t next_failed(const fedge_sweep *sweep, uint32_t combination, uint
     return seed;
 }
 
-/* Below the table: a line for each reason. */
+/* Prints a line for each reason of failures. */
 static void print_failures(const fedge_sweep *sweep, uint32_t combination, FILE *out)
 {
     char name[FEDGE_SWEEP_MAX_FOLDER];
@@ -332,7 +318,7 @@ static void print_json_row(const fedge_sweep *sweep, uint32_t combination, const
     add_failures(json, sweep, combination);
     add_number(json, "clamped", "", (double)count_clamped(sweep, combination));
     for (size_t m = 0; m < NUM_MEASURES; m++) {
-        if (of->stands[m] || MEASURES[m].in_json) {
+        if (of->shows[m] || MEASURES[m].in_json) {
             const fedge_spread values = spread_of(sweep, combination, MEASURES[m].what);
             add_spread(json, MEASURES[m].key, &values);
         }
@@ -356,7 +342,7 @@ static void print_json_row(const fedge_sweep *sweep, uint32_t combination, const
     cJSON_Delete(json);
 }
 
-/* Runs that have ended well. */
+/* Counts the runs that did not fail. */
 static uint32_t count_good(const fedge_sweep *sweep)
 {
     uint32_t good = 0;

@@ -17,7 +17,7 @@
 #include "edge/core/rng.h"
 #include "edge/data/formats/csv.h"
 
-#define STRETCH 64.0 /* average periods on and off that a stretch of drawn time has */
+#define SEGMENT_PERIODS 64.0 /* average periods on and off in a segment of drawn time */
 
 enum { CLIENT, FROM, TO, NUM_COLUMNS };
 
@@ -37,7 +37,7 @@ struct fedge_availability {
     /* Read; NULL: drawn. */
     interval *intervals; /* ascending by (client, from) */
     uint32_t num_intervals, capacity;
-    uint32_t *first; /* (num_clients + 1): client c has spans[first[c], first[c + 1]) */
+    uint32_t *first; /* (num_clients + 1): client c has intervals[first[c], first[c + 1]) */
     uint64_t period; /* seconds */
 };
 
@@ -63,18 +63,18 @@ static fedge_status parse_drawn(fedge_availability *self, const char *text, fedg
     self->fraction = fraction;
     self->on_us = seconds * 1e6;
     self->off_us = self->on_us * (1.0 - fraction) / fraction;
-    self->segment_us = (uint64_t)(STRETCH * (self->on_us + self->off_us));
+    self->segment_us = (uint64_t)(SEGMENT_PERIODS * (self->on_us + self->off_us));
     return FEDGE_OK;
 }
 
-/* Exponentially distributed, at least a microsecond. */
+/* Draws an exponentially distributed time, at least a microsecond. */
 static uint64_t draw_period(fedge_rng *rng, double mean_us)
 {
-    /* fedge_rng_double may be 0 and is never 1, hence its complement under the logarithm. */
+    /* fedge_rng_double is in [0, 1), so the logarithm takes its complement. */
     return 1 + (uint64_t)(-mean_us * log(1.0 - fedge_rng_double(rng)));
 }
 
-/* The client's state at [time_us], and until when it stays within the stretch. */
+/* The client's state at [time_us], and the end of it or of the segment. */
 static bool drawn_at(const fedge_availability *self, uint32_t client, uint64_t time_us,
                      uint64_t *until_us)
 {
@@ -145,7 +145,6 @@ static fedge_status check_row(const fedge_availability *self, const fedge_csv *c
 static fedge_status add_interval(fedge_availability *self, interval row, fedge_error *err)
 {
     if (self->num_intervals == self->capacity) {
-        /* [period] is the largest "to" so far: rows come in any order. */
         const uint32_t more = self->capacity > 0 ? self->capacity * 2 : 1024;
         interval *intervals = more <= FEDGE_AVAILABILITY_MAX_ROWS
                                   ? realloc(self->intervals, more * sizeof(*intervals))
@@ -188,7 +187,7 @@ static int by_time(const void *a, const void *b)
     return (x->from > y->from) - (x->from < y->from);
 }
 
-/* Sorts the spans and finds each client's. */
+/* Sorts the intervals by client and checks them. */
 static fedge_status index_intervals(fedge_availability *self, const char *path, fedge_error *err)
 {
     self->first = calloc((size_t)self->num_clients + 1, sizeof(*self->first));
@@ -235,8 +234,7 @@ static fedge_status load(fedge_availability *self, const char *path, fedge_error
     return index_intervals(self, path, err);
 }
 
-/* The client's state at [time_us], and until when the trace says so without a look at the next
- * row. */
+/* The client's state at [time_us], and the end of its row or of the gap before it. */
 static bool read_at(const fedge_availability *self, uint32_t client, uint64_t time_us,
                     uint64_t *until_us)
 {

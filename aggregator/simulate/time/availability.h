@@ -1,10 +1,10 @@
-/* Availability: when each virtual client is there. A pure function of (client, time), so a run goes
- * on from any time without having kept anything.
+/* Availability: when each virtual client is online. A pure function of (client, time), so a run can
+ * resume at any time without stored state.
  *
  * Drawn, "SHARE,SECONDS": a client is online for SHARE of the time, in periods of SECONDS on
  * average with periods offline between them, all exponentially distributed (an on-off Markov
- * process). Time is cut into stretches of 64 average periods on and off; each begins anew with
- * online of probability SHARE, so that any time can be reached without drawing all before it.
+ * process). Time is cut into segments of 64 average periods on and off; each begins online with
+ * probability SHARE, so that any time can be computed without drawing all before it.
  *
  * Read, "file:CSV": a header and rows of client,from,to in whole seconds, in which the client is
  * online from [from] until before [to]. Each client has at least one row. All of it repeats from
@@ -37,8 +37,8 @@ FEDGE_MUST_USE fedge_status fedge_availability_new(const char *text, uint64_t se
                                                    fedge_error *err);
 void fedge_availability_free(fedge_availability *availability); /* NULL is fine */
 
-/* Is the client online at [time_us]? And until when does it stay so: the first later time at which
- * it is not, or FEDGE_AVAILABILITY_NEVER. */
+/* Is the client online at [time_us]? *until_us: the first later time at which this changes, or
+ * FEDGE_AVAILABILITY_NEVER. */
 bool fedge_availability_at(const fedge_availability *availability, uint32_t client,
                            uint64_t time_us, uint64_t *until_us);
 

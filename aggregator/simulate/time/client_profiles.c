@@ -9,10 +9,12 @@
 #include "edge/data/formats/csv.h"
 #include "edge/json/json.h"
 
-/* Last number of a profile's streams. */
+/* The last number of a profile's streams. */
 enum { STREAM_COMPUTE, STREAM_DOWN, STREAM_UP };
 
-#define FORWARD_SHARE (1.0 / 3.0) /* of a training step: the backward pass is two products more */
+#define FORWARD_FRACTION                                                                           \
+    (1.0 / 3.0) /* of a training step, whose backward pass has two products                        \
+                 */
 
 bool fedge_client_profiles_is_wanted(const fedge_client_profiles_settings *settings)
 {
@@ -84,8 +86,8 @@ static int by_speed(const void *a, const void *b)
     return x->client < y->client ? -1 : x->client > y->client;
 }
 
-/* Clients fall into as many groups as there are quantiles, of equal size, by compute speed first;
- * ties go by the client's number, so that the same clients are in the same group in each run. */
+/* Sets each client's quantile, by compute speed first and by its number last, so that every run has
+ * the same. */
 static fedge_status rank(fedge_client_profiles *profiles, fedge_error *err)
 {
     ranked *all = malloc(profiles->num_clients * sizeof(*all));
@@ -117,8 +119,8 @@ static void draw_clients(fedge_client_profiles *profiles, const distributions *f
     }
 }
 
-/* A trace comes after the drawing and replaces the columns it has; those it lacks keep what was
- * drawn. An option for a column of the trace would have no effect, and is refused for that. */
+/* Replaces the drawn values by the columns of the trace. Refuses an option for such a column, which
+ * would have no effect. */
 static fedge_status load_trace(fedge_client_profiles *profiles,
                                const fedge_client_profiles_settings *settings, fedge_error *err)
 {
@@ -191,17 +193,17 @@ double fedge_client_profiles_examples(const fedge_training_spec *training, fedge
                                       uint32_t count)
 {
     if (kind == FEDGE_TASK_EVALUATE)
-        return FORWARD_SHARE * count;
+        return FORWARD_FRACTION * count;
     if (training->local_steps == 0)
         return (double)training->local_epochs * count;
-    /* Steps go over the epochs, of which each ends with a step of what is left. */
+    /* Each epoch ends with a smaller step for the examples that are left. */
     const uint32_t batch = training->batch_size;
     const uint32_t per_epoch = count / batch + (count % batch > 0);
     if (per_epoch == 0)
         return 0.0;
     const uint32_t epochs = training->local_steps / per_epoch;
-    const double rest = (double)(training->local_steps % per_epoch) * batch;
-    return (double)epochs * count + fmin(rest, count);
+    const double more = (double)(training->local_steps % per_epoch) * batch;
+    return (double)epochs * count + fmin(more, count);
 }
 
 uint64_t fedge_client_profiles_task_us(const fedge_client_profiles *profiles, uint32_t client,
@@ -331,10 +333,10 @@ static const char *const NAMES[NUM_COLUMNS] = {"client", "compute", "down", "up"
 typedef struct trace {
     fedge_csv csv;
     const char *path;
-    uint32_t column[NUM_COLUMNS]; /* which field it is */
+    uint32_t column[NUM_COLUMNS]; /* its field */
     bool has[NUM_COLUMNS];
     uint32_t num_clients;
-    uint64_t *line_of; /* (num_clients): where its row is; 0: not yet */
+    uint64_t *line_of; /* (num_clients): the line of its row; 0: none yet */
 } trace;
 
 /* ---- the header ------------------------------------------------------------------------------ */
@@ -417,7 +419,7 @@ static fedge_status check_client(trace *self, float value, uint32_t *client, fed
     return FEDGE_OK;
 }
 
-/* Puts the row's value of a column where it belongs; a column that is not there has none. */
+/* Checks and copies the row's value of a column, if the trace has it. */
 static fedge_status take_value(const trace *self, const float *row, uint32_t column, float *to,
                                fedge_error *err)
 {
@@ -447,9 +449,9 @@ static fedge_status read_row(trace *self, fedge_client_profile *clients, fedge_e
     FEDGE_TRY(fedge_csv_values(&self->csv, FEDGE_F32, self->csv.columns, row, err));
     FEDGE_TRY(check_client(self, row[self->column[CLIENT]], &client, err));
     fedge_client_profile *to = &clients[client];
-    float *const places[NUM_COLUMNS] = {NULL, &to->compute, &to->down, &to->up, &to->failure};
+    float *const targets[NUM_COLUMNS] = {NULL, &to->compute, &to->down, &to->up, &to->failure};
     for (uint32_t i = COMPUTE; i < NUM_COLUMNS; i++)
-        FEDGE_TRY(take_value(self, row, i, places[i], err));
+        FEDGE_TRY(take_value(self, row, i, targets[i], err));
     return FEDGE_OK;
 }
 

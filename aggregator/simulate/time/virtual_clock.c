@@ -11,7 +11,7 @@ void fedge_virtual_clock_fini(fedge_virtual_clock *virtual_clock)
     *virtual_clock = (fedge_virtual_clock){0};
 }
 
-/* NEVER when it would be later than can be told. */
+/* FEDGE_TIME_NEVER where the sum would overflow. */
 static uint64_t later(uint64_t time_us, uint64_t by_us)
 {
     return by_us < FEDGE_TIME_NEVER - time_us ? time_us + by_us : FEDGE_TIME_NEVER;
@@ -78,8 +78,7 @@ bool fedge_virtual_clock_next(fedge_virtual_clock *virtual_clock, fedge_event *e
     return true;
 }
 
-/* Is [event] sure, when those before it are? [change]: the next that lets another client in, or
- * NULL. */
+/* Is [event] sure, when those before it are? [change]: the next arrival or departure, or NULL. */
 static bool is_sure(const fedge_virtual_clock *virtual_clock, const fedge_event *event,
                     const fedge_event *change)
 {
@@ -100,10 +99,10 @@ fedge_status fedge_virtual_clock_sure(fedge_virtual_clock *virtual_clock, uint32
         virtual_clock->sure = sure;
         virtual_clock->sure_capacity = due->capacity;
     }
-    /* With a slot empty, a client who joins would begin a task that may end before those behind. */
+    /* A client that joins would take an empty slot, and its task may end before later ones. */
     const fedge_event *change =
         is_empty && virtual_clock->changes.count > 0 ? &virtual_clock->changes.items[0] : NULL;
-    /* Taken out and put back: that costs what the sure ones are, not what is due. */
+    /* Takes the sure events out and puts them back: the cost depends on these, not on all. */
     while (*num < most && due->count > 0 && is_sure(virtual_clock, &due->items[0], change))
         virtual_clock->sure[(*num)++] = fedge_event_queue_pop(due);
     for (uint32_t i = 0; i < *num; i++)
@@ -122,8 +121,8 @@ void fedge_event_queue_fini(fedge_event_queue *events)
     *events = (fedge_event_queue){0};
 }
 
-/* A total order: two events of one time are taken in the same order in every run, whatever the
- * order in which they were put in. A heap alone would not promise that. */
+/* A total order, so that events of the same time have the same order in every run; a heap alone
+ * does not ensure that. */
 int fedge_event_compare(const fedge_event *a, const fedge_event *b)
 {
     if (a->time_us != b->time_us)
