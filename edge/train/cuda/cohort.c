@@ -132,67 +132,52 @@ static fedge_status make_event(const fedge_cohort *self, cudaEvent_t *event, fed
     return fedge_cohort_cuda(self, cudaEventCreateWithFlags(event, flags), "making an event", err);
 }
 
-static fedge_status make_told(fedge_cohort *self, fedge_cohort_upload *upload, fedge_error *err)
+static fedge_status make_upload(fedge_cohort *self, fedge_cohort_upload *upload, fedge_error *err)
 {
-    const size_t slot_steps = (size_t)self->run * self->num_slots;
-    fedge_status status = fedge_cohort_take(self, &upload->slot_steps,
-                                            slot_steps * sizeof(*upload->slot_steps), true, err);
-    if (status == FEDGE_OK) {
-        status =
-            fedge_cohort_take(self, &upload->indices,
-                              slot_steps * self->plan.batch * sizeof(*upload->indices), true, err);
-    }
-    if (status == FEDGE_OK && self->plan.augments) {
-        status =
-            fedge_cohort_take(self, &upload->moves,
-                              slot_steps * self->plan.batch * sizeof(*upload->moves), true, err);
-    }
-    return status == FEDGE_OK ? make_event(self, &upload->done, err) : status;
+    const size_t steps = (size_t)self->run * self->num_slots, examples = steps * self->plan.batch;
+    const size_t moves = self->plan.augments ? examples * sizeof(*upload->moves) : 0;
+    FEDGE_TRY(fedge_cohort_take(self, &upload->slot_steps, steps * sizeof(*upload->slot_steps),
+                                true, err));
+    FEDGE_TRY(
+        fedge_cohort_take(self, &upload->indices, examples * sizeof(*upload->indices), true, err));
+    if (moves > 0)
+        FEDGE_TRY(fedge_cohort_take(self, &upload->moves, moves, true, err));
+    return make_event(self, &upload->done, err);
 }
 
 static fedge_status make_ending(fedge_cohort *self, fedge_cohort_ending *ending, fedge_error *err)
 {
     /* A silo brings back one model, by its first ending. */
     const bool brings = self->plan.share.num_parts == 0 || ending == self->endings;
-    fedge_status status = FEDGE_OK;
-    if (brings) {
-        status = fedge_cohort_take(self, &ending->values, self->plan.num_state * sizeof(float),
-                                   true, err);
-    }
-    if (status == FEDGE_OK)
-        status = fedge_cohort_take(self, &ending->tally, sizeof(*ending->tally), true, err);
-    return status == FEDGE_OK ? make_event(self, &ending->done, err) : status;
+    const size_t model = self->plan.num_state * sizeof(float);
+    if (brings)
+        FEDGE_TRY(fedge_cohort_take(self, &ending->values, model, true, err));
+    FEDGE_TRY(fedge_cohort_take(self, &ending->tally, sizeof(*ending->tally), true, err));
+    return make_event(self, &ending->done, err);
 }
 
 static fedge_status make_host(fedge_cohort *self, fedge_error *err)
 {
-    fedge_status status = FEDGE_OK;
-    for (uint32_t i = 0; i < 2 && status == FEDGE_OK; i++) {
-        status = make_told(self, &self->upload[i], err);
-        if (status == FEDGE_OK) {
-            status = fedge_cohort_take(self, &self->staging[i],
-                                       self->plan.num_state * sizeof(float), true, err);
-        }
-        if (status == FEDGE_OK)
-            status = make_event(self, &self->staged[i], err);
+    const size_t model = self->plan.num_state * sizeof(float);
+    for (uint32_t i = 0; i < 2; i++) {
+        FEDGE_TRY(make_upload(self, &self->upload[i], err));
+        FEDGE_TRY(fedge_cohort_take(self, &self->staging[i], model, true, err));
+        FEDGE_TRY(make_event(self, &self->staged[i], err));
     }
-    for (uint32_t i = 0; i < FEDGE_COHORT_RING && status == FEDGE_OK; i++)
-        status = make_ending(self, &self->endings[i], err);
-    const fedge_cohort_share *share = &self->plan.share;
-    for (uint32_t i = 0; i < self->plan.num_states && share->states_on_host && status == FEDGE_OK;
-         i++) {
+    for (uint32_t i = 0; i < FEDGE_COHORT_RING; i++)
+        FEDGE_TRY(make_ending(self, &self->endings[i], err));
+    for (uint32_t i = 0; i < self->plan.num_states && self->plan.share.states_on_host; i++) {
         const size_t size = fedge_cohort_kept(&self->plan) * fedge_cohort_state_size(&self->plan);
-        status = fedge_cohort_take(self, &self->host_states[i], size, true, err);
+        FEDGE_TRY(fedge_cohort_take(self, &self->host_states[i], size, true, err));
         self->arrays.states[i] = self->host_states[i];
     }
-    if (status == FEDGE_OK && self->config.num_chunks > 0) {
-        const size_t count = (size_t)fedge_cohort_members(&self->config) * self->config.num_chunks;
-        status = fedge_cohort_take(self, &self->chunks, count * sizeof(*self->chunks), true, err);
+    const size_t chunks = (size_t)fedge_cohort_members(&self->config) * self->config.num_chunks;
+    if (chunks > 0) {
+        FEDGE_TRY(
+            fedge_cohort_take(self, &self->chunks, chunks * sizeof(*self->chunks), true, err));
     }
     const size_t predicted = (size_t)self->run * self->num_slots * self->plan.batch;
-    return status == FEDGE_OK
-               ? fedge_cohort_take(self, &self->predicted, predicted * sizeof(int32_t), true, err)
-               : status;
+    return fedge_cohort_take(self, &self->predicted, predicted * sizeof(int32_t), true, err);
 }
 
 /* ---- examples -------------------------------------------------------------------------------- */
@@ -221,19 +206,16 @@ static fedge_status upload_all(fedge_cohort *self, char *pinned, fedge_error *er
     const fedge_cohort_config *config = &self->config;
     const size_t channels = config->num_channels * sizeof(float);
     const size_t example = self->plan.input * (config->dtype == FEDGE_U8 ? 1 : sizeof(float));
-    fedge_status status = upload(self, self->arrays.mean, config->mean, channels, pinned, err);
-    if (status == FEDGE_OK)
-        status = upload(self, self->arrays.std, config->std, channels, pinned, err);
-    for (uint32_t i = 0; i < FEDGE_COHORT_SETS && status == FEDGE_OK; i++) {
+    FEDGE_TRY(upload(self, self->arrays.mean, config->mean, channels, pinned, err));
+    FEDGE_TRY(upload(self, self->arrays.std, config->std, channels, pinned, err));
+    for (uint32_t i = 0; i < FEDGE_COHORT_SETS; i++) {
         const fedge_cohort_examples *set = &config->sets[i];
-        status = upload(self, self->arrays.sets[i].values, set->values, set->count * example,
-                        pinned, err);
-        if (status == FEDGE_OK) {
-            status = upload(self, self->arrays.sets[i].labels, set->labels,
-                            set->count * sizeof(int32_t), pinned, err);
-        }
+        const fedge_cohort_set *to = &self->arrays.sets[i];
+        const size_t labels = set->count * sizeof(int32_t);
+        FEDGE_TRY(upload(self, to->values, set->values, set->count * example, pinned, err));
+        FEDGE_TRY(upload(self, to->labels, set->labels, labels, pinned, err));
     }
-    return status;
+    return FEDGE_OK;
 }
 
 /* A label that is no output would be read behind the outputs. One output is told apart from another
@@ -291,13 +273,13 @@ static fedge_status check_indices(const fedge_cohort *self, uint32_t rows, fedge
 
 static fedge_status check_examples(const fedge_cohort *self, fedge_error *err)
 {
-    fedge_status status = check_labels(self, err);
-    for (uint32_t i = 0; i < self->plan.num_layers && status == FEDGE_OK; i++) {
+    FEDGE_TRY(check_labels(self, err));
+    for (uint32_t i = 0; i < self->plan.num_layers; i++) {
         const fedge_layer_spec *layer = &self->plan.layers[i].spec;
         if (layer->type == FEDGE_LAYER_EMBEDDING)
-            status = check_indices(self, layer->u.embedding.num_embeddings, err);
+            FEDGE_TRY(check_indices(self, layer->u.embedding.num_embeddings, err));
     }
-    return status;
+    return FEDGE_OK;
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -334,41 +316,35 @@ static fedge_status take_gpu(const fedge_cohort *self, fedge_error *err)
     return fedge_cohort_cuda(self, error, "choosing it", err);
 }
 
+/* Chooses the GPU and the number of slots. */
+static fedge_status choose(fedge_cohort *self, fedge_error *err)
+{
+    FEDGE_TRY(take_gpu(self, err));
+    FEDGE_TRY(check_precision(self, err));
+    return choose_slots(self, err);
+}
+
+/* What a failure leaves, fedge_cohort_free frees. */
 static fedge_status open_on_gpu(fedge_cohort *self, fedge_error *err)
 {
     char *pinned = NULL;
-    fedge_status status = take_gpu(self, err);
-    if (status == FEDGE_OK)
-        status = check_precision(self, err);
-    if (status == FEDGE_OK)
-        status = choose_slots(self, err);
-    /* Not to wait for what others in the process do on CUDA's default stream. */
-    if (status == FEDGE_OK) {
-        status =
-            fedge_cohort_cuda(self, cudaStreamCreateWithFlags(&self->stream, cudaStreamNonBlocking),
-                              "making a stream", err);
-    }
+    FEDGE_TRY(choose(self, err));
+    /* The cohort does not wait for other work on CUDA's default stream. */
+    FEDGE_TRY(fedge_cohort_cuda(self,
+                                cudaStreamCreateWithFlags(&self->stream, cudaStreamNonBlocking),
+                                "making a stream", err));
     const size_t shared =
         fedge_cohort_place_shared(&self->plan, &self->config, &self->arrays, NULL);
-    if (status == FEDGE_OK)
-        status = fedge_cohort_take(self, &self->shared_block, shared, false, err);
-    if (status == FEDGE_OK) {
-        status =
-            fedge_cohort_take(self, &self->slot_block, bytes_of(self, self->num_slots), false, err);
-    }
-    if (status == FEDGE_OK) {
-        (void)fedge_cohort_place_shared(&self->plan, &self->config, &self->arrays,
-                                        self->shared_block);
-        (void)fedge_cohort_place_slots(&self->plan, &self->arrays, self->slot_block,
-                                       self->num_slots, self->run);
-        status = make_host(self, err);
-    }
-    if (status == FEDGE_OK)
-        status = fedge_cohort_take(self, &pinned, UPLOAD, true, err);
-    if (status == FEDGE_OK)
-        status = upload_all(self, pinned, err);
-    if (pinned)
-        (void)cudaFreeHost(pinned);
+    FEDGE_TRY(fedge_cohort_take(self, &self->shared_block, shared, false, err));
+    FEDGE_TRY(
+        fedge_cohort_take(self, &self->slot_block, bytes_of(self, self->num_slots), false, err));
+    (void)fedge_cohort_place_shared(&self->plan, &self->config, &self->arrays, self->shared_block);
+    (void)fedge_cohort_place_slots(&self->plan, &self->arrays, self->slot_block, self->num_slots,
+                                   self->run);
+    FEDGE_TRY(make_host(self, err));
+    FEDGE_TRY(fedge_cohort_take(self, &pinned, UPLOAD, true, err));
+    const fedge_status status = upload_all(self, pinned, err);
+    (void)cudaFreeHost(pinned);
     return status;
 }
 
@@ -378,18 +354,16 @@ static fedge_status make_planned(const fedge_cohort_config *config, fedge_cohort
 {
     uint32_t there = 0;
     *cohort = NULL;
-    fedge_status status = fedge_cohort_count_gpus(&there, err);
-    if (status == FEDGE_OK && (config->gpu < 0 || (uint32_t)config->gpu >= there)) {
-        status = fedge_fail(err, FEDGE_NOT_FOUND, "GPU %d is not there: there are 0 to %u",
-                            config->gpu, there - 1);
+    FEDGE_TRY(fedge_cohort_count_gpus(&there, err));
+    if (config->gpu < 0 || (uint32_t)config->gpu >= there) {
+        return fedge_fail(err, FEDGE_NOT_FOUND, "GPU %d is not there: there are 0 to %u",
+                          config->gpu, there - 1);
     }
-    if (status != FEDGE_OK)
-        return status;
     fedge_cohort *fresh = calloc(1, sizeof(*fresh));
     if (!fresh)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a cohort");
     fresh->config = *config;
-    status = fedge_cohort_plan_make(&fresh->plan, config, err);
+    const fedge_status status = fedge_cohort_plan_make(&fresh->plan, config, err);
     if (status == FEDGE_OK)
         *cohort = fresh;
     else
@@ -400,13 +374,8 @@ static fedge_status make_planned(const fedge_cohort_config *config, fedge_cohort
 fedge_status fedge_cohort_check_gpu(const fedge_cohort_config *config, fedge_error *err)
 {
     fedge_cohort *planned = NULL;
-    fedge_status status = make_planned(config, &planned, err);
-    if (status == FEDGE_OK)
-        status = take_gpu(planned, err);
-    if (status == FEDGE_OK)
-        status = check_precision(planned, err);
-    if (status == FEDGE_OK)
-        status = choose_slots(planned, err);
+    FEDGE_TRY(make_planned(config, &planned, err));
+    const fedge_status status = choose(planned, err);
     free(planned);
     return status;
 }
@@ -416,23 +385,19 @@ fedge_status fedge_cohort_new(const fedge_cohort_config *config, fedge_cohort **
 {
     fedge_cohort *fresh = NULL;
     *cohort = NULL;
-    fedge_status status = make_planned(config, &fresh, err);
-    if (status != FEDGE_OK)
-        return status;
-    status = check_examples(fresh, err);
-    if (status == FEDGE_OK)
-        status = open_on_gpu(fresh, err);
-    if (status == FEDGE_OK) {
-        fresh->slots = calloc(fresh->num_slots, sizeof(*fresh->slots));
-        status = fresh->slots ? FEDGE_OK
-                              : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a cohort's slots");
+    FEDGE_TRY(make_planned(config, &fresh, err));
+    fedge_status status = FEDGE_OK;
+    FEDGE_TRY_OR(check_examples(fresh, err), failed);
+    FEDGE_TRY_OR(open_on_gpu(fresh, err), failed);
+    fresh->slots = calloc(fresh->num_slots, sizeof(*fresh->slots));
+    if (fresh->slots) {
+        *cohort = fresh;
+        return FEDGE_OK;
     }
-    if (status != FEDGE_OK) {
-        fedge_cohort_free(fresh);
-        return status;
-    }
-    *cohort = fresh;
-    return FEDGE_OK;
+    status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a cohort's slots");
+failed:
+    fedge_cohort_free(fresh);
+    return status;
 }
 
 static void free_host(fedge_cohort *self)

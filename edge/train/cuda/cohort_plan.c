@@ -76,10 +76,10 @@ static fedge_status check_layer(const fedge_cohort_config *config, uint32_t inde
 
 fedge_status fedge_cohort_check(const fedge_cohort_config *config, fedge_error *err)
 {
-    fedge_status status = check_options(config, err);
-    for (uint32_t i = 0; i < config->model->num_layers && status == FEDGE_OK; i++)
-        status = check_layer(config, i, err);
-    return status;
+    FEDGE_TRY(check_options(config, err));
+    for (uint32_t i = 0; i < config->model->num_layers; i++)
+        FEDGE_TRY(check_layer(config, i, err));
+    return FEDGE_OK;
 }
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
@@ -137,18 +137,15 @@ static fedge_status connect(fedge_cohort_plan *plan, const fedge_model_spec *spe
 {
     fedge_cohort_layer *layer = &plan->layers[index];
     fedge_shape in[FEDGE_MAX_LAYER_INPUTS];
-    fedge_status status = fedge_layer_sources(spec, index, layer->inputs, &layer->num_inputs, err);
-    for (uint32_t k = 0; k < layer->num_inputs && status == FEDGE_OK; k++) {
+    FEDGE_TRY(fedge_layer_sources(spec, index, layer->inputs, &layer->num_inputs, err));
+    for (uint32_t k = 0; k < layer->num_inputs; k++) {
         const uint16_t from = layer->inputs[k];
         in[k] = from == FEDGE_INPUT_MODEL ? plan->shape : plan->layers[from].out;
         layer->wants |= from != FEDGE_INPUT_MODEL && plan->layers[from].wants;
         plan->is_chain &= from == (index == 0 ? FEDGE_INPUT_MODEL : index - 1);
     }
-    if (status == FEDGE_OK) {
-        layer->in = in[0];
-        status = fedge_shape_infer(spec, index, in, layer->num_inputs, &layer->out, err);
-    }
-    return status;
+    layer->in = in[0];
+    return fedge_shape_infer(spec, index, in, layer->num_inputs, &layer->out, err);
 }
 
 /* Where each layer finds its statistics, and its words in a step's stream. */
@@ -175,10 +172,10 @@ static fedge_status add_layer(fedge_cohort_plan *plan, const fedge_model_spec *s
     *layer = (fedge_cohort_layer){.ops = fedge_cohort_layer_ops_of(spec->layers[index].type),
                                   .spec = spec->layers[index],
                                   .first_value = plan->num_values};
-    const fedge_status status = connect(plan, spec, index, err);
+    FEDGE_TRY(connect(plan, spec, index, err));
     const size_t values = fedge_shape_count(&layer->out);
     plan->most = values > plan->most ? values : plan->most;
-    if (status == FEDGE_OK && !add_ranges(plan, &layer->spec, plan->num_values)) {
+    if (!add_ranges(plan, &layer->spec, plan->num_values)) {
         const fedge_status many = fedge_fail(err, FEDGE_UNSUPPORTED,
                                              "with it over %d stretches of values are trained that "
                                              "frozen ones part, and GPUs take no more: freeze "
@@ -191,7 +188,7 @@ static fedge_status add_layer(fedge_cohort_plan *plan, const fedge_model_spec *s
     layer->first_buffer = plan->num_state; /* behind all parameters, once they are counted */
     plan->num_values += values_of(&layer->spec, false);
     plan->num_state += values_of(&layer->spec, true);
-    return status;
+    return FEDGE_OK;
 }
 
 /* How often each layer's output is read; returns how often the model's input is. */
@@ -265,29 +262,25 @@ fedge_status fedge_cohort_plan_make(fedge_cohort_plan *plan, const fedge_cohort_
                                 .loss = loss_of(spec->loss),
                                 .argument = loss_argument(spec),
                                 .share = config->share};
-    fedge_status status = fedge_cohort_check(config, err);
-    if (status == FEDGE_OK)
-        status = fedge_shape_input(spec, &plan->shape, err);
+    FEDGE_TRY(fedge_cohort_check(config, err));
+    FEDGE_TRY(fedge_shape_input(spec, &plan->shape, err));
     plan->input = plan->most = fedge_shape_count(&plan->shape);
-    for (uint32_t i = 0; i < spec->num_layers && status == FEDGE_OK; i++)
-        status = add_layer(plan, spec, i, err);
-    if (status == FEDGE_OK) {
-        place_behind(plan);
-        choose_recomputed(plan);
-        status = choose_over_input(plan, err);
-    }
+    for (uint32_t i = 0; i < spec->num_layers; i++)
+        FEDGE_TRY(add_layer(plan, spec, i, err));
+    place_behind(plan);
+    choose_recomputed(plan);
+    FEDGE_TRY(choose_over_input(plan, err));
     plan->classes = (uint32_t)fedge_shape_count(&plan->layers[spec->num_layers - 1].out);
     const size_t line = LINE * (plan->share.num_parts > 0 ? (size_t)plan->share.num_gpus : 1);
     plan->stride = (plan->num_state + line - 1) / line * line;
     plan->batch = plan->share.num_parts > 0 ? plan->share.part : plan->batch;
-    if (status == FEDGE_OK &&
-        (plan->num_state > MOST_VALUES || plan->most > MOST_VALUES / plan->batch)) {
-        status = fedge_fail(err, FEDGE_UNSUPPORTED,
-                            "a batch of %u examples of %zu values: GPUs take up to %zu in all: use "
-                            "a smaller batch-size or --engine cpu",
-                            (unsigned)plan->batch, plan->most, MOST_VALUES);
+    if (plan->num_state > MOST_VALUES || plan->most > MOST_VALUES / plan->batch) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "a batch of %u examples of %zu values: GPUs take up to %zu in all: use "
+                          "a smaller batch-size or --engine cpu",
+                          (unsigned)plan->batch, plan->most, MOST_VALUES);
     }
-    return status;
+    return FEDGE_OK;
 }
 
 /* ---- places ---------------------------------------------------------------------------------- */

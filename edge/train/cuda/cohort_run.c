@@ -202,13 +202,11 @@ static fedge_status begin_slot(running *self, uint32_t index, fedge_error *err)
         if (task && task->status != FEDGE_OK) {
             tell_done(self, task, NULL);
         } else if (task) {
-            fedge_status status = fedge_cohort_fit_order(slot, task->num_examples, err);
-            if (status == FEDGE_OK && task->correction && cohort->arrays.corrections) {
-                status = stage(self, cohort->arrays.corrections + index * cohort->plan.stride,
-                               task->correction, cohort->plan.num_values, err);
+            FEDGE_TRY(fedge_cohort_fit_order(slot, task->num_examples, err));
+            if (task->correction && cohort->arrays.corrections) {
+                FEDGE_TRY(stage(self, cohort->arrays.corrections + index * cohort->plan.stride,
+                                task->correction, cohort->plan.num_values, err));
             }
-            if (status != FEDGE_OK)
-                return status;
             slot->task = task;
             slot->steps = steps;
             slot->done = slot->seen = 0;
@@ -424,28 +422,27 @@ static fedge_status run_once(running *self, bool *idle, fedge_error *err)
 {
     fedge_cohort *cohort = self->cohort;
     uint32_t active = 0;
-    fedge_status status = FEDGE_OK;
     self->wants_predicted = false;
-    for (uint32_t s = 0; s < cohort->num_slots && status == FEDGE_OK; s++) {
-        status = begin_slot(self, s, err);
+    for (uint32_t s = 0; s < cohort->num_slots; s++) {
+        FEDGE_TRY(begin_slot(self, s, err));
         const fedge_cohort_task *task = cohort->slots[s].task;
         self->wants_predicted |= !trains(self) && task && task->predicted;
     }
     const uint32_t run = count_run(self, &active);
     *idle = run == 0;
-    if (status == FEDGE_OK && run > 0)
-        status = tell_run(self, run, active, err);
-    for (uint32_t k = 0; k < run && status == FEDGE_OK; k++)
-        status = take_step(self, k, active, err);
-    if (status == FEDGE_OK && run > 0 && self->wants_predicted)
-        status = take_predicted(self, run, active, err);
+    if (run > 0)
+        FEDGE_TRY(tell_run(self, run, active, err));
+    for (uint32_t k = 0; k < run; k++)
+        FEDGE_TRY(take_step(self, k, active, err));
+    if (run > 0 && self->wants_predicted)
+        FEDGE_TRY(take_predicted(self, run, active, err));
     /* In the order of slots, which does not depend on how far the GPU is. */
-    for (uint32_t s = 0; s < active && status == FEDGE_OK; s++) {
+    for (uint32_t s = 0; s < active; s++) {
         const fedge_cohort_slot *slot = &cohort->slots[s];
         if (slot->task && slot->done == slot->steps)
-            status = end_slot(self, s, err);
+            FEDGE_TRY(end_slot(self, s, err));
     }
-    return status;
+    return FEDGE_OK;
 }
 
 /* Of one cohort, whose arrays are the same. */
@@ -527,32 +524,28 @@ static fedge_status run_all(running *self, fedge_error *err)
 {
     fedge_cohort *cohort = self->cohort;
     const fedge_cohort_work *work = self->work;
-    fedge_status status = check(self, cudaSetDevice(cohort->config.gpu), "choosing it", err);
-    if (status == FEDGE_OK)
-        keep_graphs(self);
-    for (uint32_t m = 0; m < work->num_members && status == FEDGE_OK; m++) {
-        status = stage(self, cohort->arrays.start + m * cohort->plan.stride, work->members[m].start,
-                       cohort->plan.num_state, err);
+    FEDGE_TRY(check(self, cudaSetDevice(cohort->config.gpu), "choosing it", err));
+    keep_graphs(self);
+    for (uint32_t m = 0; m < work->num_members; m++) {
+        FEDGE_TRY(stage(self, cohort->arrays.start + m * cohort->plan.stride,
+                        work->members[m].start, cohort->plan.num_state, err));
     }
-    if (status == FEDGE_OK)
-        status = stage_pieces(self, err);
-    for (bool idle = false; status == FEDGE_OK && !idle;) {
+    FEDGE_TRY(stage_pieces(self, err));
+    for (bool idle = false; !idle;) {
         /* Between runs: what is queued ends, and a run is short. */
         if (work->cancel && work->cancel(work->user))
             cancel_rest(self);
-        status = run_once(self, &idle, err);
+        FEDGE_TRY(run_once(self, &idle, err));
     }
-    while (status == FEDGE_OK && cohort->num_endings > 0)
-        status = end_oldest(self, err);
-    return status;
+    while (cohort->num_endings > 0)
+        FEDGE_TRY(end_oldest(self, err));
+    return FEDGE_OK;
 }
 
 fedge_status fedge_cohort_run(fedge_cohort *cohort, const fedge_cohort_work *work, fedge_error *err)
 {
     running self = {.cohort = cohort, .work = work};
-    fedge_status status = check_work(cohort, work, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(check_work(cohort, work, err));
     if (cohort->lost.status != FEDGE_OK) { /* not every error of a GPU comes again by itself */
         *err = cohort->lost;
         return cohort->lost.status;
@@ -560,7 +553,7 @@ fedge_status fedge_cohort_run(fedge_cohort *cohort, const fedge_cohort_work *wor
     self.step = fedge_cohort_step_of(cohort, work->members[0].training);
     if (has_own(&self))
         self.step.values = cohort->arrays.values;
-    status = run_all(&self, err);
+    const fedge_status status = run_all(&self, err);
     if (status != FEDGE_OK)
         forget_tasks(cohort);
     if (status == FEDGE_GPU_LOST)

@@ -21,8 +21,7 @@ fedge_status fedge_cohort_fit_order(fedge_cohort_slot *slot, uint32_t count, fed
 /* As the CPU's layers check it, by its size alone. */
 static fedge_status check_size(const fedge_cohort_plan *plan, uint32_t size, fedge_error *err)
 {
-    fedge_status status = FEDGE_OK;
-    for (uint32_t i = 0; i < plan->num_layers && status == FEDGE_OK; i++) {
+    for (uint32_t i = 0; i < plan->num_layers; i++) {
         const fedge_cohort_layer *layer = &plan->layers[i];
         const fedge_layer_ops *ops = fedge_layer_ops_of(layer->spec.type);
         const fedge_layer_run run = {.spec = &layer->spec,
@@ -31,11 +30,11 @@ static fedge_status check_size(const fedge_cohort_plan *plan, uint32_t size, fed
                                      .num_inputs = layer->num_inputs,
                                      .in = {layer->in},
                                      .out = layer->out};
-        status = ops->check ? ops->check(&run, err) : FEDGE_OK;
+        const fedge_status status = ops->check ? ops->check(&run, err) : FEDGE_OK;
         if (status != FEDGE_OK)
-            status = fedge_layer_prefix(&layer->spec, i, status, err);
+            return fedge_layer_prefix(&layer->spec, i, status, err);
     }
-    return status;
+    return FEDGE_OK;
 }
 
 fedge_status fedge_cohort_count_steps(const fedge_cohort_plan *plan,
@@ -43,11 +42,9 @@ fedge_status fedge_cohort_count_steps(const fedge_cohort_plan *plan,
                                       uint64_t *steps, fedge_error *err)
 {
     const uint32_t size = training->batch_size, whole = num_examples < size ? num_examples : size;
-    fedge_status status = fedge_trainer_count_steps(training, num_examples, steps, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_trainer_count_steps(training, num_examples, steps, err));
     const uint32_t left = num_examples % size;
-    status = check_size(plan, whole, err);
+    fedge_status status = check_size(plan, whole, err);
     if (status == FEDGE_OK && left > 0 && *steps > num_examples / size)
         status = check_size(plan, left, err);
     return status == FEDGE_OK

@@ -54,18 +54,18 @@ fedge_status fedge_silo_bytes(const fedge_silo_config *config, uint32_t num_gpus
     uint32_t num_parts = 0;
     uint64_t *const to[] = {all, least};
     const fedge_cohort_share share = share_of(config, num_gpus, &num_parts);
-    fedge_status status = FEDGE_OK;
-    for (int i = 0; i < 2 && status == FEDGE_OK; i++) {
+    *all = *least = 0;
+    for (int i = 0; i < 2; i++) {
         fedge_cohort_memory memory;
         fedge_cohort_config cohort = least_of(config, share);
         if (i == 0) {
             cohort.most_slots = share.num_parts;
             cohort.share.states_on_host = false;
         }
-        status = fedge_cohort_bytes(&cohort, &memory, err);
-        *to[i] = status == FEDGE_OK ? memory.slots + memory.shared : 0;
+        FEDGE_TRY(fedge_cohort_bytes(&cohort, &memory, err));
+        *to[i] = memory.slots + memory.shared;
     }
-    return status;
+    return FEDGE_OK;
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -113,24 +113,21 @@ static fedge_status join_gpus(fedge_silo *self, fedge_error *err)
     int numbers[FEDGE_COHORT_MAX_GPUS];
     if (self->share.num_gpus < 2)
         return FEDGE_OK;
-    fedge_status status = fedge_nccl_load(&self->nccl, err);
+    FEDGE_TRY(fedge_nccl_load(&self->nccl, err));
     for (uint32_t i = 0; i < self->share.num_gpus; i++)
         numbers[i] = (int)self->config.gpus[i];
     (void)snprintf(self->names, sizeof(self->names), "one of %u GPUs",
                    (unsigned)self->share.num_gpus);
-    if (status == FEDGE_OK)
-        status = fedge_gpu_watch_init(&self->watch, self->config.stuck, NULL, err);
-    if (status == FEDGE_OK) {
-        fedge_gpu_call call = {FEDGE_GPU_NCCL, self->names, "starting NCCL", 0, NULL, 0};
-        fedge_gpu_watch_begin(&self->watch, &call);
-        const fedge_nccl_result result =
-            self->nccl.comm_init_all(self->comms, (int)self->share.num_gpus, numbers);
-        fedge_gpu_watch_end(&self->watch, &call);
-        self->num_comms = self->share.num_gpus;
-        status = fedge_silo_nccl(self, result, "starting NCCL", err);
-        self->lost = self->lost || status != FEDGE_OK; /* those that are made have no peers */
-    }
-    return status;
+    FEDGE_TRY(fedge_gpu_watch_init(&self->watch, self->config.stuck, NULL, err));
+    fedge_gpu_call call = {FEDGE_GPU_NCCL, self->names, "starting NCCL", 0, NULL, 0};
+    fedge_gpu_watch_begin(&self->watch, &call);
+    const fedge_nccl_result result =
+        self->nccl.comm_init_all(self->comms, (int)self->share.num_gpus, numbers);
+    fedge_gpu_watch_end(&self->watch, &call);
+    self->num_comms = self->share.num_gpus;
+    /* After a failure the communicators that were made have no peers. */
+    self->lost = self->lost || result != FEDGE_NCCL_SUCCESS;
+    return fedge_silo_nccl(self, result, "starting NCCL", err);
 }
 
 /* Names the GPUs, where the caller wants all. One that is not there is told also where the batch
@@ -157,38 +154,33 @@ fedge_status fedge_silo_check_gpus(const fedge_silo_config *config, fedge_error 
     fedge_silo_config wanted = *config;
     uint32_t num_parts = 0;
     fedge_nccl nccl;
-    fedge_status status = fedge_cohort_check(&config->cohort, err);
-    if (status == FEDGE_OK)
-        status = choose_gpus(&wanted, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_cohort_check(&config->cohort, err));
+    FEDGE_TRY(choose_gpus(&wanted, err));
     const fedge_cohort_share share = share_of(&wanted, wanted.num_gpus, &num_parts);
     fedge_cohort_config cohort = least_of(&wanted, share);
-    for (uint32_t i = 0; i < share.num_gpus && status == FEDGE_OK; i++) {
+    for (uint32_t i = 0; i < share.num_gpus; i++) {
         cohort.gpu = (int)wanted.gpus[i];
-        status = fedge_cohort_check_gpu(&cohort, err);
+        FEDGE_TRY(fedge_cohort_check_gpu(&cohort, err));
     }
-    if (status == FEDGE_OK && share.num_gpus > 1) {
-        status = fedge_nccl_load(&nccl, err);
-        if (status == FEDGE_OK)
-            fedge_nccl_unload(&nccl);
+    if (share.num_gpus > 1) {
+        FEDGE_TRY(fedge_nccl_load(&nccl, err));
+        fedge_nccl_unload(&nccl);
     }
-    return status;
+    return FEDGE_OK;
 }
 
 static fedge_status open_silo(fedge_silo *self, fedge_error *err)
 {
     const uint32_t batch = self->config.cohort.options->max_batch;
-    fedge_status status = choose_gpus(&self->config, err);
-    if (status == FEDGE_OK) {
-        self->share = share_of(&self->config, self->config.num_gpus, &self->num_parts);
-        self->indices = calloc(batch, sizeof(*self->indices));
-        self->moves = calloc(batch, sizeof(*self->moves));
-        status = self->indices && self->moves
-                     ? open_gpus(self, err)
-                     : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a batch's examples");
-    }
-    return status == FEDGE_OK ? join_gpus(self, err) : status;
+    FEDGE_TRY(fedge_cohort_check(&self->config.cohort, err));
+    FEDGE_TRY(choose_gpus(&self->config, err));
+    self->share = share_of(&self->config, self->config.num_gpus, &self->num_parts);
+    self->indices = calloc(batch, sizeof(*self->indices));
+    self->moves = calloc(batch, sizeof(*self->moves));
+    if (!self->indices || !self->moves)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a batch's examples");
+    FEDGE_TRY(open_gpus(self, err));
+    return join_gpus(self, err);
 }
 
 fedge_status fedge_silo_new(const fedge_silo_config *config, fedge_silo **silo, fedge_error *err)
@@ -198,15 +190,12 @@ fedge_status fedge_silo_new(const fedge_silo_config *config, fedge_silo **silo, 
     if (!fresh)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a silo");
     fresh->config = *config;
-    fedge_status status = fedge_cohort_check(&config->cohort, err);
+    const fedge_status status = open_silo(fresh, err);
     if (status == FEDGE_OK)
-        status = open_silo(fresh, err);
-    if (status != FEDGE_OK) {
+        *silo = fresh;
+    else
         fedge_silo_free(fresh);
-        return status;
-    }
-    *silo = fresh;
-    return FEDGE_OK;
+    return status;
 }
 
 void fedge_silo_free(fedge_silo *silo)

@@ -28,15 +28,14 @@ fedge_status fedge_silo_nccl(const fedge_silo *silo, fedge_nccl_result result, c
 
 static fedge_status look_at_comms(const fedge_silo *silo, fedge_error *err)
 {
-    fedge_status status = FEDGE_OK;
-    for (uint32_t i = 0; i < silo->num_comms && status == FEDGE_OK; i++) {
+    for (uint32_t i = 0; i < silo->num_comms; i++) {
         fedge_nccl_result found = FEDGE_NCCL_SUCCESS;
         const fedge_nccl_result result = silo->nccl.comm_get_async_error(silo->comms[i], &found);
         found = found == FEDGE_NCCL_IN_PROGRESS ? FEDGE_NCCL_SUCCESS : found;
-        status = fedge_silo_nccl(silo, result != FEDGE_NCCL_SUCCESS ? result : found,
-                                 "joining gradients", err);
+        FEDGE_TRY(fedge_silo_nccl(silo, result != FEDGE_NCCL_SUCCESS ? result : found,
+                                  "joining gradients", err));
     }
-    return status;
+    return FEDGE_OK;
 }
 
 /* Waits for an event, but not for a GPU that another one waits for in vain. */
@@ -89,15 +88,12 @@ static fedge_status begin(const run *self, fedge_silo_gpu *gpu, const float *val
     fedge_cohort *cohort = gpu->cohort;
     const fedge_cohort_arrays *arrays = &cohort->arrays;
     const size_t states = fedge_cohort_kept(&cohort->plan) * fedge_cohort_state_size(&cohort->plan);
-    fedge_status status = use(gpu, err);
-    if (status == FEDGE_OK)
-        status = stage(self, cohort, 0, arrays->start, values, cohort->plan.num_state, err);
-    if (status == FEDGE_OK && self->task->correction && arrays->corrections) {
-        status = stage(self, cohort, 1, arrays->corrections, self->task->correction,
-                       cohort->plan.num_values, err);
+    FEDGE_TRY(use(gpu, err));
+    FEDGE_TRY(stage(self, cohort, 0, arrays->start, values, cohort->plan.num_state, err));
+    if (self->task->correction && arrays->corrections) {
+        FEDGE_TRY(stage(self, cohort, 1, arrays->corrections, self->task->correction,
+                        cohort->plan.num_values, err));
     }
-    if (status != FEDGE_OK)
-        return status;
     cudaError_t error =
         cudaMemcpyAsync(arrays->values, arrays->start, cohort->plan.num_state * sizeof(float),
                         cudaMemcpyDefault, cohort->stream);
@@ -129,7 +125,7 @@ static void fill_turns(const run *self, const fedge_silo_gpu *gpu,
     }
 }
 
-static fedge_status tell(const run *self, fedge_silo_gpu *gpu, fedge_error *err)
+static fedge_status upload_step(const run *self, fedge_silo_gpu *gpu, fedge_error *err)
 {
     const fedge_silo *silo = self->silo;
     fedge_cohort *cohort = gpu->cohort;
@@ -307,27 +303,23 @@ static fedge_status take_step(run *self, fedge_error *err)
 {
     fedge_silo *silo = self->silo;
     const uint32_t gpus = silo->share.num_gpus;
-    fedge_status status = FEDGE_OK;
     /* Drawn once for all GPUs, by the first one's plan: each gets its parts of the same batch. */
     self->turn =
         fedge_cohort_next_step(silo->gpus[0].cohort, self->training, &silo->order, silo->indices,
                                silo->config.cohort.augmentation ? silo->moves : NULL);
-    for (uint32_t i = 0; i < gpus && status == FEDGE_OK; i++) {
-        status = use(&silo->gpus[i], err);
-        if (status == FEDGE_OK)
-            status = tell(self, &silo->gpus[i], err);
-        if (status == FEDGE_OK)
-            status = add_parts(self, &silo->gpus[i], err);
+    for (uint32_t i = 0; i < gpus; i++) {
+        FEDGE_TRY(use(&silo->gpus[i], err));
+        FEDGE_TRY(upload_step(self, &silo->gpus[i], err));
+        FEDGE_TRY(add_parts(self, &silo->gpus[i], err));
     }
-    if (status == FEDGE_OK)
-        status = together(silo, JOIN_SUMS, err);
-    for (uint32_t i = 0; i < gpus && status == FEDGE_OK; i++)
-        status = take_gradient(self, i, err);
-    if (status == FEDGE_OK && self->training->optimizer.clip_norm > 0.0f)
-        status = together(silo, GATHER_GRADIENTS, err);
-    for (uint32_t i = 0; i < gpus && status == FEDGE_OK; i++)
-        status = step_values(self, i, err);
-    return status == FEDGE_OK ? together(silo, GATHER_VALUES, err) : status;
+    FEDGE_TRY(together(silo, JOIN_SUMS, err));
+    for (uint32_t i = 0; i < gpus; i++)
+        FEDGE_TRY(take_gradient(self, i, err));
+    if (self->training->optimizer.clip_norm > 0.0f)
+        FEDGE_TRY(together(silo, GATHER_GRADIENTS, err));
+    for (uint32_t i = 0; i < gpus; i++)
+        FEDGE_TRY(step_values(self, i, err));
+    return together(silo, GATHER_VALUES, err);
 }
 
 /* ---- what came of it ------------------------------------------------------------------------- */
@@ -423,24 +415,18 @@ static fedge_status train(run *self, float *values, uint64_t steps, fedge_cancel
                           void *cancel_user, fedge_error *err)
 {
     fedge_silo *silo = self->silo;
-    fedge_status status = FEDGE_OK;
-    for (uint32_t i = 0; i < silo->share.num_gpus && status == FEDGE_OK; i++)
-        status = begin(self, &silo->gpus[i], values, err);
     bool cancelled = false;
-    for (uint64_t k = 0; k < steps && status == FEDGE_OK && !cancelled; k++) {
+    for (uint32_t i = 0; i < silo->share.num_gpus; i++)
+        FEDGE_TRY(begin(self, &silo->gpus[i], values, err));
+    for (uint64_t k = 0; k < steps && !cancelled; k++) {
         cancelled = cancel && cancel(cancel_user);
-        status = cancelled ? FEDGE_OK : take_step(self, err);
+        if (!cancelled)
+            FEDGE_TRY(take_step(self, err));
     }
-    /* Also when it is cancelled: then nothing is under way. */
-    for (uint32_t i = 0; i < silo->share.num_gpus && status == FEDGE_OK; i++)
-        status = bring_back(self, i, err);
-    /* Where memory ends on one GPU, another may be at work on the step, or wait for it for ever:
-     * that nothing is under way is sure only of a process that begins. */
-    if (status == FEDGE_NO_MEMORY)
-        status = fedge_error_prefix(err, FEDGE_GPU_LOST, "training is cut off");
-    return status == FEDGE_OK && cancelled
-               ? fedge_fail(err, FEDGE_CANCELLED, "training was cancelled")
-               : status;
+    /* Also after a cancellation: it waits until nothing is under way. */
+    for (uint32_t i = 0; i < silo->share.num_gpus; i++)
+        FEDGE_TRY(bring_back(self, i, err));
+    return cancelled ? fedge_fail(err, FEDGE_CANCELLED, "training was cancelled") : FEDGE_OK;
 }
 
 fedge_status fedge_silo_train(fedge_silo *silo, const fedge_cohort_task *task,
@@ -456,24 +442,23 @@ fedge_status fedge_silo_train(fedge_silo *silo, const fedge_cohort_task *task,
                 .task = &mine,
                 .fraction = 46 - log2_up(silo->config.cohort.options->max_batch)};
     uint64_t steps = 0;
-    fedge_status status = check(&self, &steps, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(check(&self, &steps, err));
+    FEDGE_TRY(fedge_cohort_fit_order(&silo->order, mine.num_examples, err));
     silo->order.task = &mine;
     silo->order.next = silo->order.epoch = 0;
     silo->order.done = silo->order.seen = 0;
-    status = fedge_cohort_fit_order(&silo->order, mine.num_examples, err);
-    if (status == FEDGE_OK)
-        status = train(&self, values, steps, cancel, cancel_user, err);
+    fedge_status status = train(&self, values, steps, cancel, cancel_user, err);
     silo->order.task = NULL;
+    /* Where memory ends on one GPU, another may still work on the step or wait for it for ever.
+     * Only a new process can be sure that nothing is under way. */
+    if (status == FEDGE_NO_MEMORY)
+        status = fedge_error_prefix(err, FEDGE_GPU_LOST, "training is cut off");
     silo->lost |= status == FEDGE_GPU_LOST;
     *result = (fedge_trainer_result){
         .num_examples = task->num_examples, .num_steps = steps, .num_seen = silo->order.seen};
-    if (status == FEDGE_OK)
-        status = add_up(&self, result, err);
-    if (status == FEDGE_OK) {
-        memcpy(values, silo->gpus[0].cohort->endings[0].values,
-               silo->gpus[0].cohort->plan.num_state * sizeof(float));
-    }
-    return status;
+    FEDGE_TRY(status);
+    FEDGE_TRY(add_up(&self, result, err));
+    memcpy(values, silo->gpus[0].cohort->endings[0].values,
+           silo->gpus[0].cohort->plan.num_state * sizeof(float));
+    return FEDGE_OK;
 }
