@@ -13,7 +13,6 @@
 #include "client/fedge_client.h"
 #include "edge/core/os.h"
 #include "edge/data/formats/safetensors.h"
-#include "edge/plan/model_delta.h"
 #include "edge/plan/plan.h"
 #include "edge/plan/update.h"
 #include "edge/site/site.h"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "edge/plan/model_delta.h"
+#include "edge/plan/update.h"
 
 static size_t num_trained(const fedge_plan *plan)
 {

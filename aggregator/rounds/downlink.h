@@ -1,5 +1,5 @@
 /* The way down of a job with "down": each step of the global model as the delta that clients get
- * (edge/plan/model_delta.h), the last few of them, and the residual of what their codec dropped.
+ * (edge/plan/update.h), the last few of them, and the residual of what their codec dropped.
  *
  *     _begin before the strategy's step, _end after it, which moves the model by what clients will
  *     decode
@@ -12,8 +12,8 @@
 
 #include "edge/core/bytes.h"
 #include "edge/core/status.h"
-#include "edge/plan/model_delta.h"
 #include "edge/plan/plan.h"
+#include "edge/plan/update.h"
 
 /* That are kept, as long as they are together smaller than a whole model. */
 #define FEDGE_DOWNLINK_STEPS FEDGE_MODEL_DELTA_MAX_STEPS

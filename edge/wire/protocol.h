@@ -78,7 +78,7 @@ typedef enum fedge_list_use {
     FEDGE_LIST_HELD
 } fedge_list_use;
 
-/* A blob that turns an older model into the present one (model_delta.h). */
+/* A blob that turns an older model into the present one (edge/plan/update.h). */
 typedef struct fedge_delta_ref {
     char base[FEDGE_HASH_TEXT], hash[FEDGE_HASH_TEXT]; /* of the older model, and the blob's own */
     uint64_t size;

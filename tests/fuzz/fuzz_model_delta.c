@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "edge/plan/model_delta.h"
+#include "edge/plan/update.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -2,7 +2,7 @@
  * but takes 8 cycles or more for four. The product with the reciprocal, in binary32, is less than
  * 2^−15 off where |v / d| ≤ 129, so rounded it is the quotient or its neighbour. Which of them is
  * right the remainder says, exactly. */
-#include "edge/core/codec/block_scale.h"
+#include "edge/core/codec/values.h"
 
 #include <math.h>
 

@@ -105,13 +105,12 @@ fedge_status fedge_chosen_fail_end(const fedge_tensor_spec *spec, fedge_error *e
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
-/* As largest, choose and read of fedge_codec_ops are, of the values with the largest magnitude. */
-size_t fedge_groups_largest(const fedge_codec *codec, size_t count, bool signs);
-FEDGE_MUST_USE fedge_status fedge_groups_choose(const fedge_codec_tensor *tensor, bool signs,
-                                                float *x, uint8_t *out, size_t *size,
-                                                fedge_error *err);
-FEDGE_MUST_USE fedge_status fedge_groups_read(const fedge_codec_tensor *tensor, bool signs,
-                                              const uint8_t *in, size_t size, size_t *used,
-                                              fedge_error *err);
+/* largest, choose and read of the codecs that choose the values with the largest magnitude: all of
+ * each value, or the signs alone (fedge_codec_ops' signs). */
+size_t fedge_groups_largest(const fedge_codec *codec, size_t count);
+FEDGE_MUST_USE fedge_status fedge_groups_choose(const fedge_codec_tensor *tensor, float *x,
+                                                uint8_t *out, size_t *size, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_groups_read(const fedge_codec_tensor *tensor, const uint8_t *in,
+                                              size_t size, size_t *used, fedge_error *err);
 
 #endif

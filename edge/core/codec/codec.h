@@ -94,6 +94,7 @@ typedef struct fedge_codec_ops {
                    fedge_codec_stats *stats);
 
     /* ---- of one that chooses ---- */
+    bool signs; /* of the chosen values it writes the signs alone, and one magnitude for all */
     /* Most bytes of a tensor of [count] values. */
     size_t (*largest)(const fedge_codec *codec, size_t count);
     /* Writes a tensor whose values x (spec->count) are within its bound to [out] unless that is

@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "edge/core/bytes.h"
-#include "edge/core/codec/floats.h"
+#include "edge/core/codec/values.h"
 #include "edge/core/half.h"
 
 #define CHUNK 1024    /* values that are decoded at a time, on the stack */

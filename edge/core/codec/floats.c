@@ -1,4 +1,4 @@
-#include "edge/core/codec/floats.h"
+#include "edge/core/codec/values.h"
 
 #include <math.h>
 

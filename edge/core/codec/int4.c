@@ -9,8 +9,8 @@
 #include <assert.h>
 
 #include "edge/core/bytes.h"
-#include "edge/core/codec/block_scale.h"
 #include "edge/core/codec/codec.h"
+#include "edge/core/codec/values.h"
 #include "edge/core/os.h"
 
 #define SCALE_BYTES 2

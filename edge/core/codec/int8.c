@@ -1,4 +1,4 @@
-#include "edge/core/codec/block_scale.h"
+#include "edge/core/codec/values.h"
 
 #include <assert.h>
 #include <string.h>

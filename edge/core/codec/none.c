@@ -2,7 +2,7 @@
 #include <math.h>
 
 #include "edge/core/bytes.h"
-#include "edge/core/codec/floats.h"
+#include "edge/core/codec/values.h"
 
 #define CHUNK 1024 /* floats that are decoded at a time, on the stack */
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "edge/core/bytes.h"
-#include "edge/core/codec/floats.h"
+#include "edge/core/codec/values.h"
 #include "edge/core/half.h"
 #include "edge/core/rng.h"
 

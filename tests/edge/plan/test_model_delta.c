@@ -6,7 +6,7 @@
 
 #include "edge/core/bytes.h"
 #include "edge/core/rng.h"
-#include "edge/plan/model_delta.h"
+#include "edge/plan/update.h"
 #include "tests/edge/core/cmocka_all.h"
 #include "tests/edge/core/codec/codecs.h"
 

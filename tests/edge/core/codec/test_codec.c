@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "edge/core/bytes.h"
-#include "edge/core/codec/block_scale.h"
 #include "edge/core/codec/codec.h"
+#include "edge/core/codec/values.h"
 #include "edge/core/rng.h"
 #include "tests/edge/core/codec/codecs.h"
 #include "tests/fuzz/codec_seed.h"
