@@ -11,18 +11,12 @@
 #include "aggregator/simulate/time/availability.h"
 #include "edge/json/json.h"
 
-static bool has_target(const fedge_simulate_options *options, double target)
+/* "0.75,0.8": accuracies in (0, 1]. */
+static fedge_status take_targets(void *settings, const char *option, const char *text,
+                                 fedge_error *err)
 {
-    for (uint32_t i = 0; i < options->num_targets; i++) {
-        if (options->targets[i] >= target && options->targets[i] <= target)
-            return true;
-    }
-    return false;
-}
-
-/* "0.75,0.8": shares in (0, 1]. */
-static fedge_status parse_targets(const char *text, fedge_simulate_options *out, fedge_error *err)
-{
+    (void)option;
+    fedge_simulate_options *out = settings;
     const char *at = text;
     out->num_targets = 0;
     for (;;) {
@@ -34,9 +28,12 @@ static fedge_status parse_targets(const char *text, fedge_simulate_options *out,
                               "them, such as 0.75,0.8, not '%s'",
                               text);
         }
-        if (has_target(out, value)) {
-            return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                              "--target: %g is given twice in '%s': once is enough", value, text);
+        for (uint32_t i = 0; i < out->num_targets; i++) {
+            if (out->targets[i] >= value && out->targets[i] <= value) {
+                return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                                  "--target: %g is given twice in '%s': once is enough", value,
+                                  text);
+            }
         }
         if (out->num_targets == FEDGE_RUN_SUMMARY_MAX_TARGETS) {
             return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--target: more than %d accuracies",
@@ -49,14 +46,7 @@ static fedge_status parse_targets(const char *text, fedge_simulate_options *out,
     }
 }
 
-static fedge_status take_targets(void *settings, const char *option, const char *value,
-                                 fedge_error *err)
-{
-    (void)option;
-    return parse_targets(value, settings, err);
-}
-
-/* A probability or share that leaves something. */
+/* Parses a number from 0 to below 1. */
 static fedge_status parse_fraction(const char *option, const char *text, double *fraction,
                                    fedge_error *err)
 {
@@ -157,7 +147,7 @@ static fedge_status take_join(void *settings, const char *option, const char *va
     FEDGE_OPTION(name, argument, help, type, fedge_simulate_options, field)
 #define GIVEN(field) .given = offsetof(fedge_simulate_options, field)
 
-/* Those who are not advanced, with usage and notes, fit 24 lines. */
+/* Those that are not advanced fit 24 lines, with usage and notes. */
 static const fedge_option OPTIONS[] = {
     {OPTION("job", "JOB", "the job, as fedge-aggregator takes it", TEXT, job), .needed = true},
     {OPTION("clients", "N", "number of virtual clients", U32, num_clients), .min = 1,
@@ -325,7 +315,7 @@ static fedge_status check_complete(const fedge_simulate_options *options, fedge_
     return FEDGE_OK;
 }
 
-/* Refuses a name of another kind, which may be that of a file to keep. */
+/* Refuses a name that does not end in .csv, which may be that of another file. */
 static fedge_status check_table(const char *path, fedge_error *err)
 {
     static const char suffix[] = ".csv";
@@ -368,7 +358,7 @@ fedge_status fedge_simulate_options_parse(int argc, char **argv, fedge_simulate_
                                                                 : FEDGE_SIMULATE_VERSION;
         return FEDGE_OK;
     }
-    /* --sweep's further settings need not have the option before each. */
+    /* Further words are settings of --sweep. */
     for (uint32_t i = 0; i < words.num && options->num_axes > 0; i++)
         FEDGE_TRY(add_axis(words.at[i], options, err));
     if (words.num > 0 && options->num_axes == 0) {

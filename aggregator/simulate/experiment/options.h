@@ -28,30 +28,30 @@ typedef enum fedge_simulate_action {
 typedef struct fedge_simulate_options {
     fedge_simulate_action action;
     const char *job, *data, *out, *partition;
-    fedge_attack attack;               /* all 0: nobody lies */
-    const char *attack_text;           /* as it was given; NULL: none */
+    fedge_attack attack;               /* all 0: none */
+    const char *attack_text;           /* as given; NULL: none */
     const char *replay;                /* rounds.jsonl of an asynchronous run; NULL: none */
     const char *strategy_plugin;       /* FILE; NULL: none */
-    const struct fedge_plugin *plugin; /* what it holds, when the caller has loaded it; or NULL */
-    const char *owner;                 /* the csv files' column that says whose an example is */
+    const struct fedge_plugin *plugin; /* loaded by the caller; or NULL */
+    const char *owner;                 /* the csv files' column of owners; NULL: none */
     bool has_seed, has_partition_seed;
     uint64_t seed, partition_seed;
     uint32_t seed_offset; /* of a sweep's runs: added to both seeds */
     uint32_t num_clients, num_threads, num_rounds;
-    const char *backend;           /* name of what trains, or "auto"; "cpu" when not given */
-    const char *accumulator;       /* name of a kind, or "auto"; NULL: as the backend has it */
+    const char *backend;           /* name of the training backend, or "auto"; default "cpu" */
+    const char *accumulator;       /* name of a kind, or "auto"; NULL: that of the backend */
     fedge_accumulator_config sums; /* gpus and shard; the rest is the caller's */
-    uint64_t client_state_memory;  /* bytes; 0: as much as there is */
-    uint32_t evaluate_every;       /* 1 when not given */
-    uint32_t client_accuracy;      /* clients whose own examples the last model is evaluated on */
+    uint64_t client_state_memory;  /* bytes; 0: what the machine allows */
+    uint32_t evaluate_every;       /* default 1 */
+    uint32_t client_accuracy;      /* clients on which the last model is evaluated */
     double validation_split;
     double targets[FEDGE_RUN_SUMMARY_MAX_TARGETS];
     uint32_t num_targets;
-    bool stop_at_target;                       /* num_targets is above 0 then */
+    bool stop_at_target;                       /* then num_targets ≥ 1 */
     const char *axes[FEDGE_SIMULATE_MAX_AXES]; /* of a sweep: KEY=VALUE,… (sweep.h) */
     uint32_t num_axes;                         /* 0: no sweep */
     fedge_client_profiles_settings profiles;
-    bool plan; /* say what would be, and end */
+    bool plan; /* print fedge_simulation_plan and exit */
     bool resume, quiet, json;
     bool each;   /* of compare */
     char **dirs; /* to compare */

@@ -1,6 +1,6 @@
-/* The profiles: how fast each virtual client computes, how fast its connection is, how often it
+/* Client profiles: how fast each virtual client computes, how fast its connection is, how often it
  * fails. Everything is a function of (settings, seed, client, round), so nothing depends on threads
- * or on what happened before.
+ * or history.
  *
  * A task takes
  *
@@ -23,24 +23,23 @@
 #include "edge/plan/plan.h"
 #include "edge/wire/protocol.h"
 
-/* A distribution of positive numbers, as the command line names it: how fast clients compute, how
- * many bytes a second they have. */
+/* A distribution of positive numbers, as on the command line. */
 
-/* Parameters and draws lie in [FEDGE_DISTRIBUTION_MIN, FEDGE_DISTRIBUTION_MAX]; a draw outside is
- * moved to the end. */
+/* Parameters and draws are in [FEDGE_DISTRIBUTION_MIN, FEDGE_DISTRIBUTION_MAX]; draws are clamped.
+ */
 #define FEDGE_DISTRIBUTION_MIN 1e-9
 #define FEDGE_DISTRIBUTION_MAX 1e15
 #define FEDGE_DISTRIBUTION_MAX_SIGMA 10.0
 #define FEDGE_DISTRIBUTION_MAX_TEXT 64 /* bytes, with NUL */
 
 typedef enum fedge_distribution_kind {
-    FEDGE_DISTRIBUTION_NONE,     /* not given: without limit, draws are INFINITY */
+    FEDGE_DISTRIBUTION_NONE,     /* not given: draws are INFINITY */
     FEDGE_DISTRIBUTION_FIXED,    /* fixed:A */
     FEDGE_DISTRIBUTION_UNIFORM,  /* uniform:A,B in [A, B) */
     FEDGE_DISTRIBUTION_LOGNORMAL /* lognormal:A,B = A·exp(B·z), z standard normal: median A */
 } fedge_distribution_kind;
 
-/* Plain data. One that is all 0 is NONE. */
+/* Plain data; all 0 is NONE. */
 typedef struct fedge_distribution {
     fedge_distribution_kind kind;
     double a, b;
@@ -51,30 +50,29 @@ FEDGE_MUST_USE fedge_status fedge_distribution_parse(const char *text, size_t si
                                                      fedge_distribution *distribution,
                                                      fedge_error *err);
 
-/* One number; takes up to four words of [rng]. */
+/* Draws a number; takes up to four words of [rng]. */
 double fedge_distribution_draw(const fedge_distribution *distribution, fedge_rng *rng);
 
 #define FEDGE_CLIENT_PROFILES_MAX_TASK_US                                                          \
     ((uint64_t)1 << 50) /* 35 years: a longer task counts as this */
 
-/* What the command line says of the profiles. Plain data; one that is all 0 is a run without
- * virtual time. */
+/* The options of the profiles. Plain data; all 0: no virtual time. */
 typedef struct fedge_client_profiles_settings {
     const char *compute;      /* examples trained a second: "lognormal:100,0.5"; NULL: no time */
     const char *bandwidth;    /* bytes a second down and up, "DOWN" or "DOWN/UP"; NULL: no time */
     double failure;           /* probability that a task fails, in [0, 1) */
-    const char *availability; /* as availability.h has it; NULL: everybody is always there */
-    const char *trace; /* a file that says so of each client (fedge_trace_load); NULL: none */
+    const char *availability; /* as in availability.h; NULL: clients are always online */
+    const char *trace;        /* a file of profiles (fedge_trace_load); NULL: none */
 } fedge_client_profiles_settings;
 
 /* One client. */
 typedef struct fedge_client_profile {
     float compute;  /* examples trained a second */
     float down, up; /* bytes a second */
-    float failure;  /* probability of a task */
+    float failure;  /* probability that a task fails */
 } fedge_client_profile;
 
-/* Read by any number of threads once it is made. */
+/* Immutable, so any number of threads may read it. */
 typedef struct fedge_client_profiles {
     uint64_t seed;
     uint32_t num_clients;
@@ -82,27 +80,27 @@ typedef struct fedge_client_profiles {
     /* (num_clients): 0 for the quarter that computes slowest to FEDGE_SPEED_QUANTILES − 1; of
      * equally fast ones the slower connection, then the lower index, comes first. */
     uint8_t *quantile;
-    fedge_availability *availability; /* NULL: everybody is always there */
+    fedge_availability *availability; /* NULL: clients are always online */
 } fedge_client_profiles;
 
-/* What a task moves and works through. */
+/* The bytes and examples of a task. */
 typedef struct fedge_client_profiles_work {
     uint64_t bytes_down, bytes_up;
-    double examples; /* as trained ones */
+    double examples; /* an evaluated one counts 1/3 */
 } fedge_client_profiles_work;
 
-/* Is there anything that takes virtual time? */
+/* Does any option give virtual time? */
 bool fedge_client_profiles_is_wanted(const fedge_client_profiles_settings *settings);
 
-/* Draws all clients; a column of the trace takes the place of a draw. FEDGE_INVALID_ARGUMENT names
- * the option: one that is no distribution, or says what a column of the trace says. Others are
- * fedge_trace_load's and fedge_availability_new's. */
+/* Draws all clients; the trace's columns replace draws. FEDGE_INVALID_ARGUMENT names an option that
+ * is no distribution or that a column of the trace replaces. Other errors as fedge_trace_load and
+ * fedge_availability_new. */
 FEDGE_MUST_USE fedge_status
 fedge_client_profiles_new(const fedge_client_profiles_settings *settings, uint64_t seed,
                           uint32_t num_clients, fedge_client_profiles **profiles, fedge_error *err);
 void fedge_client_profiles_free(fedge_client_profiles *profiles); /* NULL is fine */
 
-/* Examples that a client with [count] of them works through in a task of [kind]. */
+/* The examples of a task of [kind] for a client that has [count]. */
 double fedge_client_profiles_examples(const fedge_training_spec *training, fedge_task_kind kind,
                                       uint32_t count);
 
@@ -110,10 +108,10 @@ double fedge_client_profiles_examples(const fedge_training_spec *training, fedge
 uint64_t fedge_client_profiles_task_us(const fedge_client_profiles *profiles, uint32_t client,
                                        const fedge_client_profiles_work *work);
 
-/* What tells apart draws for one client in one round. An evaluation is attempted once. */
+/* The stream of a client's draws in one round. An evaluation has one attempt. */
 uint16_t fedge_client_profiles_stream(fedge_task_kind kind, uint32_t attempt);
 
-/* Does a task fail? Then after *share of its time, uniform in [0, 1). */
+/* Does a task fail? Then after *fraction of its time, uniform in [0, 1). */
 bool fedge_client_profiles_fails(const fedge_client_profiles *profiles, uint32_t client,
                                  uint32_t round, uint32_t attempt, fedge_task_kind kind,
                                  double *fraction);
@@ -127,14 +125,14 @@ bool fedge_client_profiles_fails(const fedge_client_profiles *profiles, uint32_t
  * fedge_client_profile, in any order, and each may be left out.
  */
 
-/* Which columns there are. */
+/* The columns that a trace has. */
 typedef struct fedge_trace_columns {
     bool compute, down, up, failure;
 } fedge_trace_columns;
 
-/* Reads the columns that there are into [clients] (num_clients) and leaves the rest. Errors name
- * file and line. FEDGE_CORRUPT: a client without a row or with two, a column that is not known;
- * FEDGE_OUT_OF_RANGE: a number that cannot be; and those of edge/data/formats/csv.h. */
+/* Reads the trace's columns into [clients] (num_clients). Errors name file and line. FEDGE_CORRUPT:
+ * a client without a row or with two, or an unknown column; FEDGE_OUT_OF_RANGE: an impossible
+ * number; and those of edge/data/formats/csv.h. */
 FEDGE_MUST_USE fedge_status fedge_trace_load(const char *path, uint32_t num_clients,
                                              fedge_client_profile *clients,
                                              fedge_trace_columns *columns, fedge_error *err);

@@ -1,6 +1,6 @@
-/* The virtual clock: which of a phase's tasks ends when, and which results are sure to be wanted.
+/* The virtual clock: when each of a phase's tasks ends, and which results are sure to be used.
  *
- * Pure, as the round machine is: it knows no training and no clock but its own. Times are virtual
+ * Pure, as the round machine: it does no training and reads no real clock. Times are virtual
  * microseconds since the start of the run.
  */
 #ifndef FEDGE_AGGREGATOR_SIMULATE_TIME_VIRTUAL_CLOCK_H
@@ -11,13 +11,11 @@
 
 #include "edge/core/status.h"
 
-/* What will happen, and when: a binary heap. */
-
-/* In the order in which they happen at the same time: who finishes then has finished before it
- * goes, and nobody meets who takes turns. */
+/* The kinds of events, in their order at the same time: a client finishes before it leaves, and
+ * leaves before another joins. */
 typedef enum fedge_event_kind {
-    FEDGE_EVENT_FINISH, /* its result is there */
-    FEDGE_EVENT_FAIL,   /* it gives its task up */
+    FEDGE_EVENT_FINISH, /* its result arrives */
+    FEDGE_EVENT_FAIL,   /* it gives up its task */
     FEDGE_EVENT_LEAVE,
     FEDGE_EVENT_JOIN
 } fedge_event_kind;
@@ -30,7 +28,7 @@ typedef struct fedge_event {
     fedge_event_kind kind;
 } fedge_event;
 
-/* items[0] is the first. One that is all 0 is empty. */
+/* A binary heap: items[0] is the first event. All 0: empty. */
 typedef struct fedge_event_queue {
     fedge_event *items;
     uint32_t count, capacity;
@@ -45,58 +43,57 @@ int fedge_event_compare(const fedge_event *a, const fedge_event *b);
 FEDGE_MUST_USE fedge_status fedge_event_queue_push(fedge_event_queue *events, fedge_event event,
                                                    fedge_error *err);
 
-/* Takes the first one; count ≥ 1. */
+/* Takes the first event; count ≥ 1. */
 fedge_event fedge_event_queue_pop(fedge_event_queue *events);
 
 #define FEDGE_TIME_NEVER UINT64_MAX
-#define FEDGE_TIME_NO_TASK UINT32_MAX /* the task of an event that is of a client alone */
+#define FEDGE_TIME_NO_TASK UINT32_MAX /* in place of a task, for events of a client only */
 
-/* One that is all 0 stands at time 0. */
+/* All 0: at time 0. */
 typedef struct fedge_virtual_clock {
     uint64_t now_us;
-    uint64_t opened_us;        /* the phase */
-    uint64_t deadline_us;      /* of the phase, or NEVER; without a phase too */
-    fedge_event_queue due;     /* what becomes of the phase's tasks */
-    fedge_event_queue changes; /* who comes and goes: LEAVE and JOIN without a task */
-    fedge_event *sure;         /* room for fedge_virtual_clock_sure */
+    uint64_t opened_us;        /* when the phase opened */
+    uint64_t deadline_us;      /* of the phase; FEDGE_TIME_NEVER: none, or no phase */
+    fedge_event_queue due;     /* the ends of the phase's tasks */
+    fedge_event_queue changes; /* LEAVE and JOIN without a task */
+    fedge_event *sure;         /* (sure_capacity), of fedge_virtual_clock_sure */
     uint32_t sure_capacity;
 } fedge_virtual_clock;
 
 void fedge_virtual_clock_fini(fedge_virtual_clock *virtual_clock);
 
-/* A phase opens now; 0: it has no deadline. Forgets the tasks of the one before. */
+/* Opens a phase now and forgets the tasks of the last one. deadline_ms 0: none. */
 void fedge_virtual_clock_open(fedge_virtual_clock *virtual_clock, uint64_t deadline_ms);
 
-/* The phase is over: nothing is due. */
+/* Ends the phase: nothing is due. */
 void fedge_virtual_clock_close(fedge_virtual_clock *virtual_clock);
 
-/* A client comes or goes at [time_us]; NEVER: it does not. */
+/* A client joins or leaves at [time_us]; FEDGE_TIME_NEVER: it does not. */
 FEDGE_MUST_USE fedge_status fedge_virtual_clock_change(fedge_virtual_clock *virtual_clock,
                                                        uint32_t client, fedge_event_kind kind,
                                                        uint64_t time_us, fedge_error *err);
 
-/* What happens next, without going there; NULL: nothing before the deadline. */
+/* The next event, without moving to it; NULL: none before the deadline. */
 const fedge_event *fedge_virtual_clock_first(const fedge_virtual_clock *virtual_clock);
 
-/* A client begins a task now. [duration_us] later, as [event]'s kind says, it has done it (FINISH),
- * gives it up (FAIL) or goes with it half done (LEAVE); or, being away, comes back to begin it
- * again (JOIN). */
+/* A client begins a task now. After [duration_us] it finishes (FINISH), gives up (FAIL) or leaves
+ * during the task (LEAVE), or, if it is away, returns to begin the task again (JOIN). */
 FEDGE_MUST_USE fedge_status fedge_virtual_clock_begin(fedge_virtual_clock *virtual_clock,
                                                       fedge_event event, uint64_t duration_us,
                                                       fedge_error *err);
 
-/* Goes to the next event and takes it. At the deadline, which comes after all else at that time:
- * false, and the clock stands there; when nothing will ever happen too, and then deadline_us is
- * NEVER. */
+/* Moves to the next event and takes it. False at the deadline, which comes after all events of its
+ * time, with the clock there; also where no event will ever come, and deadline_us is then
+ * FEDGE_TIME_NEVER. */
 bool fedge_virtual_clock_next(fedge_virtual_clock *virtual_clock, fedge_event *event);
 
-/* The first tasks to finish, at most [most], that will be among the phase's results whatever
- * becomes of any work: *num of them in *events, in the order of time, valid until the next call.
+/* The first tasks to finish, at most [most], that will be among the phase's results whatever their
+ * work gives: *num of them in *events, in the order of time, valid until the next call.
  *
- * Only a client that begins a task can overtake one that is on its way, so nothing behind the first
- * task that fails, is left or begun again is sure; nor, when a slot [is_empty] for whoever joins,
- * anything behind the next change. When the work of a sure one turns out to fail, another client
- * takes its slot and no one else's, so the others stay sure. */
+ * Only a client that begins a task can overtake one that is under way. So nothing is sure after the
+ * first task that fails, is left or is begun again, nor, when a slot [is_empty] for a client that
+ * joins, after the next change. When the work of a sure task fails, another client takes its slot
+ * only, so the others stay sure. */
 FEDGE_MUST_USE fedge_status fedge_virtual_clock_sure(fedge_virtual_clock *virtual_clock,
                                                      uint32_t most, bool is_empty,
                                                      const fedge_event **events, uint32_t *num,
