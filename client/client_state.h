@@ -5,8 +5,8 @@
  * this update, since an acknowledgement may be lost, and in a round that fails it means nothing.
  * So the store holds two states, each with its task. Before the first counted update the state is
  * 0. If the named state is missing (a lost disk, a damaged file), a strategy's update reports it
- * (FEDGE_KEPT_LOST), and all clients begin anew: the server's sum over the clients would be wrong
- * for good. A lost residual is 0 again.
+ * (FEDGE_CLIENT_STATE_LOST), and all clients begin anew: the server's sum over the clients would be
+ * wrong for good. A lost residual is 0 again.
  */
 #ifndef FEDGE_CLIENT_CLIENT_STATE_H
 #define FEDGE_CLIENT_CLIENT_STATE_H

@@ -23,11 +23,11 @@
 
 #define MAX_PEER_CERTIFICATE 8192 /* bytes of DER */
 #define MAX_WHY 256
-/* Two parts of an upload: more would be seconds of a slow link for which nothing seems to move, and
- * would be lost with the connection. */
+/* Two parts of an upload: on a slow link more would look like seconds without progress, and would
+ * be lost with the connection. */
 #define MAX_UNSENT (2 * FEDGE_MESSAGE_MAX_PAYLOAD)
 #define CLOSE_TIMEOUT_S 2
-#define MAX_FDS 16 /* libwebsockets sizes its tables by the process's limit otherwise */
+#define MAX_FDS 16 /* else libwebsockets sizes its tables by the process's limit */
 
 struct fedge_link {
     struct lws_context *context;
@@ -44,8 +44,8 @@ struct fedge_link {
     bool established;
     unsigned http_status;
     fedge_certificate_info server;
-    char why[MAX_WHY];         /* what is known of the connection's end before it comes */
-    char closing_why[MAX_WHY]; /* told to the peer of [closing] */
+    char why[MAX_WHY];         /* the reason of the connection's end, if known before it */
+    char closing_why[MAX_WHY]; /* the reason sent to the peer of [closing] */
     lws_retry_bo_t heartbeat;
     lws_sorted_usec_list_t timer;
     size_t received; /* bytes of the message in [rx] */
@@ -84,7 +84,7 @@ static void gone(fedge_link *link, const char *otherwise)
     snprintf(why, sizeof(why), "%s", link->why[0] ? link->why : otherwise);
     unsigned http_status = link->http_status == 101 ? 0 : link->http_status;
     if (http_status && http_status != 503)
-        fedge_resume_forget(); /* refused: the certificate must be seen again */
+        fedge_resume_forget(); /* refused: the next handshake must show the certificate */
     link->wsi = NULL;
     link->established = link->connecting = false;
     link->events.disconnected(link->events.user, http_status, why);
@@ -156,17 +156,17 @@ static int write_one(fedge_link *link, struct lws *wsi)
 {
     uint8_t *out = link->tx + LWS_PRE;
     size_t size = link->events.writeable(link->events.user, out, FEDGE_MESSAGE_MAX_SIZE);
-    /* A last message comes with fedge_link_close: the peer gets it before the close frame. */
+    /* A last message goes out before the close frame. */
     if (size == 0 || (link->wsi != wsi && link->closing != wsi))
         return 0;
     if (lws_write(wsi, out, size, LWS_WRITE_BINARY) < (int)size)
         return -1;
-    /* Room came as what was before it went: a ping would wait behind the upload for its answer. */
+    /* The link was writeable, so it lives: a ping would have to wait behind the upload. */
     lws_validity_confirmed(wsi);
     return 0;
 }
 
-/* The old connection: says why it closes as soon as it can, and goes. */
+/* Events of the old connection, which sends its reason and closes. */
 static int close_old(fedge_link *link, struct lws *wsi, enum lws_callback_reasons reason)
 {
     if (reason == LWS_CALLBACK_CLIENT_WRITEABLE) {
@@ -438,11 +438,10 @@ fedge_status fedge_link_set_proxy(fedge_link *link, const char *proxy, fedge_err
                           : FEDGE_OK;
 }
 
-/* The address of the host whose turn it is, where its name has several of a family: one for each
- * rank, say. Left to libwebsockets, all clients would begin at the one that getaddrinfo puts first.
- * The one address of a name goes to libwebsockets as well, so that the name is asked for once. With
- * one of each family libwebsockets gets the name itself: it tries the second when the first cannot
- * be reached. So it does for an address with a zone (fe80::1%eth0), which inet_ntop leaves out. */
+/* Chooses an address of the host's name by [turn]: a name may have one for each rank, and
+ * libwebsockets alone would begin all clients at getaddrinfo's first. With one address of each
+ * family libwebsockets gets the name itself and tries the second when the first fails; likewise for
+ * an address with a zone (fe80::1%eth0), which inet_ntop leaves out. */
 static const char *address_of(const fedge_link *link, char text[INET6_ADDRSTRLEN])
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *at;
@@ -488,12 +487,10 @@ void fedge_link_connect(fedge_link *link)
     memset(&info, 0, sizeof(info));
     info.context = link->context;
     info.vhost = link->vhost;
-    info.address =
-        link->proxy[0] ? literal : address_of(link, numeric); /* a proxy is told it as it is */
+    info.address = link->proxy[0] ? literal : address_of(link, numeric); /* proxies resolve names */
     info.port = link->port;
     info.path = link->path;
     info.host = authority;
-    /* Only to addresses of its own list. */
     info.ssl_connection = LCCSCF_USE_SSL | LCCSCF_HTTP_NO_FOLLOW_REDIRECT;
     info.protocol = FEDGE_SUBPROTOCOL;
     info.local_protocol_name = FEDGE_SUBPROTOCOL;
@@ -504,7 +501,7 @@ void fedge_link_connect(fedge_link *link)
     link->http_status = 0;
     link->established = false;
     link->connecting = true;
-    /* When it fails at once, libwebsockets calls back in most cases only. */
+    /* libwebsockets does not always call back when a connection fails at once. */
     struct lws *wsi = lws_client_connect_via_info(&info);
     if (!wsi && link->connecting)
         gone(link, "no connection");
@@ -610,8 +607,7 @@ fedge_status fedge_proxy_for(const char *url, const char *given, char out[FEDGE_
     }
     if (!proxy || *proxy == '\0')
         return FEDGE_OK;
-    /* First of all: what follows tells the address, and a password is none of the log's business.
-     */
+    /* Checked first: later errors show the address, and a password must not get into the log. */
     if (strchr(proxy, '@')) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "the proxy's address has a user's name, but fedge cannot log in to a "

@@ -339,8 +339,10 @@ static void fill_upload(fedge_worker *w, double seconds)
     upload->incarnation = given->incarnation;
     upload->num_examples = w->report.num_examples;
     if (w->plan->hooks && !w->plan->hooks->alone && given->task.kind == FEDGE_TASK_TRAIN &&
-        w->state.lost)
-        add_metric(upload, FEDGE_KEPT_LOST, 1); /* first, before the trainer's fill the list */
+        w->state.lost) {
+        add_metric(upload, FEDGE_CLIENT_STATE_LOST,
+                   1); /* first, before the trainer's fill the list */
+    }
     for (uint32_t i = 0; i < w->report.num_metrics && i < FEDGE_CLIENT_MAX_METRICS; i++)
         add_metric(upload, w->report.metrics[i].name, w->report.metrics[i].value);
     add_metric(upload, given->task.kind == FEDGE_TASK_TRAIN ? "seconds-train" : "seconds-evaluate",

@@ -132,7 +132,7 @@ static fedge_status gather(fedge_server_run *server, fedge_journal *journal, uin
     double clamped = fedge_upload_metric(upload, "clamped");
     double most = (double)server->plan->sent.schema.num_elements;
     to->clamped += clamped > 0.0 ? fmin(clamped, most) : 0.0; /* a client may say anything */
-    to->gathered->states_lost += fedge_upload_metric(upload, FEDGE_KEPT_LOST) > 0.0;
+    to->gathered->states_lost += fedge_upload_metric(upload, FEDGE_CLIENT_STATE_LOST) > 0.0;
     return FEDGE_OK;
 }
 

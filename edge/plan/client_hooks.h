@@ -67,7 +67,7 @@ struct fedge_json_field;
 
 /* The metric, not 0, of an update whose client lost what it kept, of which the server has a part.
  */
-#define FEDGE_KEPT_LOST "control-lost"
+#define FEDGE_CLIENT_STATE_LOST "control-lost"
 
 /* The metrics of an update whose plan's hooks measure: the mean loss of the model that training
  * starts from on the examples to train, and the squared norm of what is trained's change. */

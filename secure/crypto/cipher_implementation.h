@@ -1,4 +1,4 @@
-/* The implementations of the ciphers behind ciphers.h, and how one is judged. */
+/* The implementations of the ciphers behind ciphers.h, and how one is checked and chosen. */
 #ifndef FEDGE_SECURE_CRYPTO_CIPHER_IMPLEMENTATION_H
 #define FEDGE_SECURE_CRYPTO_CIPHER_IMPLEMENTATION_H
 
@@ -32,18 +32,16 @@ typedef struct fedge_ciphers {
 /* mbedTLS's own. */
 extern const fedge_ciphers fedge_ciphers_mbedtls;
 
-/* libgcrypt's. What it is not made for goes to mbedTLS's: AES-192, nonces of other than 12 bytes,
- * messages of no bytes. */
+/* libgcrypt's. AES-192, nonces of other than 12 bytes and empty messages go to mbedTLS's. */
 extern const fedge_ciphers fedge_ciphers_gcrypt;
 
-/* NULL where [ciphers] gives the known answers in both directions, in place and not, and refuses
- * what was changed; else what it does not: "its AES-128-GCM is wrong". A message of a whole TLS
- * record is compared with [reference]'s, as only long ones go through a CPU's widest
- * instructions. */
+/* NULL if [ciphers] gives the known answers in both directions, in place and not, and refuses
+ * changed messages; else the first fault: "its AES-128-GCM is wrong". A message of a whole TLS
+ * record is compared with [reference]'s, since only long ones use a CPU's widest instructions. */
 const char *fedge_known_answers(const fedge_ciphers *ciphers, const fedge_ciphers *reference);
 
-/* The choice between [fast], whose use [refusal] (or NULL) speaks against, and [portable]: NULL
- * when neither gives the known answers. [why]: why it is not [fast]; NULL: it is. */
+/* Chooses [fast], or [portable] if there is a [refusal] of [fast] (NULL: none) or it gives wrong
+ * answers; NULL when neither gives the known answers. *why: the reason against [fast], or NULL. */
 const fedge_ciphers *fedge_ciphers_choose(const fedge_ciphers *fast, const char *refusal,
                                           const fedge_ciphers *portable, const char **why);
 

@@ -17,15 +17,14 @@ void fedge_sha256(const void *data, size_t size, uint8_t hash[32]);
 /* The same as 64 lower-case hex digits and NUL. */
 void fedge_sha256_text(const void *data, size_t size, char text[65]);
 
-/* The same of data that comes piece by piece, where identities are built (FEDGE_NETWORK). One
- * thread at a time. */
+/* The same for data in chunks, where identities are built (FEDGE_NETWORK). One thread at a time. */
 typedef struct fedge_sha256_stream fedge_sha256_stream;
 
-/* [size]: of all that will come, so that it is known what pays. FEDGE_NO_MEMORY. */
+/* [size]: of all data, by which the library is chosen. FEDGE_NO_MEMORY. */
 FEDGE_MUST_USE fedge_status fedge_sha256_stream_new(uint64_t size, fedge_sha256_stream **stream,
                                                     fedge_error *err);
 void fedge_sha256_stream_add(fedge_sha256_stream *stream, const void *data, size_t size);
-/* The hash of what has come, as fedge_sha256_text gives it; nothing may come afterwards. */
+/* The hash of the data so far, as fedge_sha256_text gives it; nothing may be added afterwards. */
 void fedge_sha256_stream_text(fedge_sha256_stream *stream, char text[65]);
 void fedge_sha256_stream_free(fedge_sha256_stream *stream); /* NULL is fine */
 

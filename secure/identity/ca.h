@@ -26,9 +26,9 @@
 #define FEDGE_CA_LEAF_DAYS 365
 #define FEDGE_CA_MAX_DAYS 36500
 
-/* Makes DIR (0700) with a new root and intermediate. Called again it goes on where it was cut off,
- * and leaves an authority of this name that is complete as it is; FEDGE_EXISTS when the files that
- * are there belong to another. [name]: of the authority, fedge_name_valid and at most 40 bytes.
+/* Makes DIR (0700) with a new root and intermediate. Called again it continues where it was cut
+ * off, and does not change a complete authority of this name. FEDGE_EXISTS: the files belong to
+ * another authority. [name]: the authority's, fedge_name_valid and at most 40 bytes.
  * [root_end_ms] and [issuing_end_ms] get the ends of validity (Unix). */
 FEDGE_MUST_USE fedge_status fedge_ca_create(const char *dir, const char *name, unsigned root_days,
                                             unsigned issuing_days, uint64_t now_ms,
@@ -50,7 +50,8 @@ FEDGE_MUST_USE fedge_status fedge_ca_load(const char *dir, uint64_t now_ms, fedg
                                           fedge_error *err);
 void fedge_ca_free(fedge_ca *ca); /* NULL is fine */
 
-/* Whether [chain] is a certificate and the intermediate of [ca], as fedge_ca_sign makes them. */
+/* True if [chain] is a certificate followed by the intermediate of [ca], as fedge_ca_sign makes it.
+ */
 bool fedge_ca_is_of(const fedge_ca *ca, const mbedtls_x509_crt *chain);
 
 /* Signs a request that fedge_key_request_read has accepted, for [days] but not beyond the

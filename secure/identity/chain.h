@@ -16,9 +16,9 @@ typedef struct fedge_chain {
     uint64_t not_before_ms, not_after_ms;
 } fedge_chain;
 
-/* Called when a handshake's peer has been verified, before it is done; [socket] as in
- * fedge_tls_refused_socket. One handler for each thread, which sets it for itself; NULL removes
- * it. */
+/* Called when a handshake's peer has been verified, before the handshake ends; [socket] as in
+ * fedge_tls_refused_socket. One handler for each thread, set by the thread itself; NULL removes it.
+ */
 typedef void (*fedge_chain_verified_fn)(void *user, int socket, const fedge_chain *chain);
 void fedge_chain_on_verified(fedge_chain_verified_fn fn, void *user);
 

@@ -1,4 +1,4 @@
-/* Who is who: keys, certificate chains, roles and time.
+/* Identities: keys, certificate chains, roles and trusted roots.
  *
  * identity/  key.pem (0600), chain.pem (own certificate, then the issuing intermediate)
  * trust/     *.pem, one root each; the current and the next one during a rollover
@@ -7,7 +7,7 @@
  *
  * A certificate names its device as URI SAN urn:fedge:device:UUID and its role as URI SAN
  * urn:fedge:role:ROLE; the extended key usage must agree (serverAuth for servers, clientAuth for
- * the rest). The common name is never read.
+ * all others). The common name is never read.
  */
 #ifndef FEDGE_SECURE_IDENTITY_IDENTITY_H
 #define FEDGE_SECURE_IDENTITY_IDENTITY_H
@@ -25,7 +25,7 @@
 FEDGE_MUST_USE fedge_status fedge_certificate_read(const uint8_t *der, size_t der_size,
                                                    fedge_certificate_info *info, fedge_error *err);
 
-/* An own identity, loaded. PEM texts as files hold them. The key is wiped by fedge_identity_free.
+/* This program's own identity, with the PEM texts of its files. fedge_identity_free wipes the key.
  */
 typedef struct fedge_identity {
     fedge_certificate_info certificate;
@@ -35,14 +35,13 @@ typedef struct fedge_identity {
 
 /* Loads DIR/key.pem and DIR/chain.pem. Refuses a key file that others may read, a key that does not
  * belong to the certificate, and a certificate that is not for [role]; FEDGE_EXPIRED when it is
- * past its end at [now_ms] (0: not checked). Messages name the file and the command that mends it.
- */
+ * past its end at [now_ms] (0: not checked). Messages name the file and the command that helps. */
 FEDGE_MUST_USE fedge_status fedge_identity_load(const char *dir, fedge_role role, uint64_t now_ms,
                                                 fedge_identity **identity, fedge_error *err);
 void fedge_identity_free(fedge_identity *identity); /* NULL is fine */
 
-/* Puts an answer to a request (certificate, then intermediate) into DIR/chain.pem, once it is known
- * to belong to DIR/next-key.pem (a renewal's, which then becomes key.pem) or to DIR/key.pem.
+/* Installs a signed chain (certificate, then intermediate) as DIR/chain.pem, after checking that it
+ * belongs to DIR/next-key.pem (a renewal's key, which becomes key.pem) or to DIR/key.pem.
  * FEDGE_MISMATCH: to neither. May be repeated after a crash. */
 FEDGE_MUST_USE fedge_status fedge_identity_install(const char *dir, const char *chain_pem,
                                                    fedge_certificate_info *info, fedge_error *err);

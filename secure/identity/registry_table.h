@@ -17,8 +17,8 @@
 typedef struct fedge_registry_certificate {
     uint8_t fingerprint[FEDGE_FINGERPRINT_SIZE];
     uint64_t not_after_ms;
-    uint32_t device; /* its place in devices */
-    uint32_t next;   /* of the same device, or FEDGE_REGISTRY_NONE */
+    uint32_t device; /* index in devices */
+    uint32_t next;   /* the device's next certificate, or FEDGE_REGISTRY_NONE */
     fedge_certificate_state state;
 } fedge_registry_certificate;
 
@@ -27,7 +27,7 @@ typedef struct fedge_registry_device {
     char name[FEDGE_NAME_SIZE];
     fedge_role role;
     uint32_t index;
-    uint32_t first, last; /* its certificates, or FEDGE_REGISTRY_NONE */
+    uint32_t first, last; /* of its certificates; FEDGE_REGISTRY_NONE: it has none */
     uint32_t num_certificates;
 } fedge_registry_device;
 
@@ -49,10 +49,10 @@ struct fedge_registry {
 FEDGE_MUST_USE fedge_status fedge_registry_new(fedge_registry **registry, fedge_error *err);
 
 /* Appends a device without certificates; its index is the next of its role. FEDGE_DUPLICATE when
- * the id is known, FEDGE_TOO_BIG. *place: in devices. */
+ * the id is known, FEDGE_TOO_BIG. *device: its index in devices. */
 FEDGE_MUST_USE fedge_status fedge_registry_put_device(fedge_registry *registry,
                                                       const fedge_device_id *id, fedge_role role,
-                                                      const char *name, uint32_t *place,
+                                                      const char *name, uint32_t *device,
                                                       fedge_error *err);
 
 /* Appends a certificate to a device. FEDGE_DUPLICATE when the fingerprint is known, FEDGE_TOO_BIG

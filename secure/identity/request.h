@@ -1,8 +1,8 @@
 /* Requests for a certificate (PKCS #10): made where the key lives, signed where the authority does.
  *
  * A request carries the names that the certificate will have. A request for renewal also carries
- * the device's present certificate and a signature by its key over the request, so that the
- * authority can renew without asking who sent it:
+ * the device's present certificate and a signature by its key over the request, which proves to the
+ * authority that the device has sent it:
  *
  *   -----BEGIN CERTIFICATE REQUEST-----   the request
  *   -----BEGIN CERTIFICATE-----           the present certificate (renewal only)
@@ -20,7 +20,7 @@
 #include "secure/identity/identity.h"
 #include "secure/identity/x509.h"
 
-/* What a certificate is asked for. */
+/* The names in a request. */
 typedef struct fedge_key_request_names {
     const char *name; /* for people; fedge_name_valid */
     fedge_role role;
@@ -38,8 +38,8 @@ FEDGE_MUST_USE fedge_status fedge_key_request_make(const fedge_key_request_names
                                                    char **key_pem, char **request_pem,
                                                    fedge_error *err);
 
-/* A request for renewal with the names of the present certificate. With [new_key] a fresh key comes
- * in *key_pem, otherwise the present one is used again and *key_pem is NULL. */
+/* Makes a request for renewal with the names of the present certificate. With [new_key], *key_pem
+ * gets a fresh key; else the present key is used again and *key_pem is NULL. */
 FEDGE_MUST_USE fedge_status fedge_key_request_renew(const fedge_identity *present, bool new_key,
                                                     char **key_pem, char **request_pem,
                                                     fedge_error *err);
@@ -47,7 +47,7 @@ FEDGE_MUST_USE fedge_status fedge_key_request_renew(const fedge_identity *presen
 /* Overwrites a secret text and frees it; NULL is fine. */
 void fedge_key_request_wipe(char *secret);
 
-/* A request that has been read: its own signature, its key's curve and its names are right. */
+/* A request that has been read and checked: its own signature, its key's curve and its names. */
 typedef struct fedge_key_request {
     mbedtls_x509_csr csr;
     fedge_x509_names names; /* points into csr */
@@ -57,15 +57,15 @@ typedef struct fedge_key_request {
     fedge_certificate_info present;
 } fedge_key_request;
 
-/* Reads a request's PEM text. FEDGE_CORRUPT, or FEDGE_DENIED with what is wrong with it. Free with
- * fedge_key_request_fini also after an error. */
+/* Reads a request's PEM text. FEDGE_CORRUPT; FEDGE_DENIED: a check has failed. Free it by
+ * fedge_key_request_fini, also after an error. */
 FEDGE_MUST_USE fedge_status fedge_key_request_read(const char *pem, fedge_key_request *request,
                                                    fedge_error *err);
 void fedge_key_request_fini(fedge_key_request *request);
 
-/* FEDGE_DENIED, with the hosts that [request] asks for, unless those of [granted] are just the same
- * in any order; its other members are not looked at. FEDGE_INVALID_ARGUMENT, FEDGE_TOO_BIG: what is
- * granted cannot be a host. */
+/* Checks that [granted] has exactly the hosts that [request] asks for, in any order; its other
+ * members are ignored. FEDGE_DENIED: the message has the difference. FEDGE_INVALID_ARGUMENT,
+ * FEDGE_TOO_BIG: a granted name cannot be a host. */
 FEDGE_MUST_USE fedge_status fedge_key_request_check_hosts(const fedge_key_request *request,
                                                           const fedge_key_request_names *granted,
                                                           fedge_error *err);

@@ -1,16 +1,16 @@
-/* Session tickets of a server (RFC 8446, 4.6.1): a device that comes back shows one in place of its
- * certificate, and both sides are spared signatures, for the price of one key exchange.
+/* Session tickets (RFC 8446, 4.6.1): a device that reconnects shows a ticket in place of its
+ * certificate, which saves both sides signatures, at the price of one key exchange.
  *
- * A ticket is sealed (AES-256-GCM) with a key of the day, which is made from the server's own key:
- * it survives a restart without being kept anywhere, is another when the server's key is another,
- * and whoever could forge a ticket has the server's key. In it stands who the device is, by which
- * certificate, and what its chain rests on. It is good for FEDGE_TICKET_LIFETIME_MS from the
- * handshake in which the device has proved its key; what resumes gets no new one. Resumption always
- * includes a fresh key exchange, so recorded traffic stays secret whatever becomes of the keys.
+ * The server seals a ticket (AES-256-GCM) with a key of the day, derived from the server's own key:
+ * tickets survive a restart without any storage, end with the server's key, and can be forged only
+ * with it. A ticket holds the device's id, role and certificate fingerprint, and its chain's root
+ * and validity. It is good for FEDGE_TICKET_LIFETIME_MS from the handshake in which the device has
+ * proved its key; a resumed session gets no new ticket. Resumption always includes a fresh key
+ * exchange, so recorded traffic stays secret even if the keys become known.
  *
- * A ticket says nothing of whether the device may connect: on resumption its chain is asked again
- * here, against the roots and the time, and the registry by fedge_peer_check_again. Whose ticket is
- * not good makes a full handshake.
+ * A ticket does not admit a device: on resumption its chain is checked against the roots and the
+ * time here, and the registry by fedge_peer_check_again. A device with a bad ticket makes a full
+ * handshake.
  */
 #ifndef FEDGE_SECURE_IDENTITY_TICKETS_H
 #define FEDGE_SECURE_IDENTITY_TICKETS_H
@@ -24,7 +24,7 @@
 /* The longest that TLS 1.3 allows. */
 #define FEDGE_TICKET_LIFETIME_MS ((uint64_t)7 * 24 * 3600 * 1000)
 
-/* What is sealed about the owner. Plain data. */
+/* The sealed description of the owner. Plain data. */
 typedef struct fedge_ticket_owner {
     uint8_t fingerprint[FEDGE_FINGERPRINT_SIZE]; /* of the certificate shown at first */
     char device_id[FEDGE_UUID_TEXT];
@@ -34,10 +34,10 @@ typedef struct fedge_ticket_owner {
 
 typedef struct fedge_tickets {
     void *user;
-    /* What the verified chain of this socket's peer rests on; false: not known, and no ticket. */
+    /* Gets the verified chain of this socket's peer; false: not known, so no ticket is issued. */
     bool (*chain_of)(void *user, int socket, fedge_chain *chain);
-    /* A good ticket was shown. It counts when the handshake is over and the peer has no certificate
-     * (mbedtls_ssl_get_peer_cert): then it has proved that the ticket is its own. */
+    /* Called for a good ticket. It counts once the handshake is over and the peer has no
+     * certificate (mbedtls_ssl_get_peer_cert): then the peer has proved that it owns the ticket. */
     void (*shown)(void *user, int socket, const fedge_ticket_owner *owner);
 } fedge_tickets;
 

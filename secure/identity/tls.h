@@ -12,9 +12,9 @@
  *   - reports why a handshake failed.
  * What TLS cannot know (registered, pending, revoked) is for fedge_peer_check.
  *
- * The settings are one per process, as the wrapped functions have no other place to keep them. Any
- * number of threads may run TLS connections; roots and identity are first set before they do, and
- * always by one thread. Changes hold for connections made afterwards.
+ * The settings are one per process, since the wrapped functions get no other context. Any number of
+ * threads may run TLS connections; one thread sets roots and identity, the first time before any
+ * connection. Changes hold for connections made afterwards.
  */
 #ifndef FEDGE_SECURE_IDENTITY_TLS_H
 #define FEDGE_SECURE_IDENTITY_TLS_H
@@ -25,14 +25,14 @@
 #include "edge/core/status.h"
 #include "secure/identity/identity.h"
 
-/* Trusts exactly the roots in [pem] (fedge_trust_load), of which there may be several, in place of
- * any that libwebsockets was given. Again at any time, e.g. on SIGHUP. FEDGE_CORRUPT: the old ones
- * stay. */
+/* Trusts exactly the roots in [pem] (fedge_trust_load), one or several, in place of those of
+ * libwebsockets. May be called again at any time, e.g. on SIGHUP. FEDGE_CORRUPT: the old ones stay.
+ */
 FEDGE_MUST_USE fedge_status fedge_tls_set_roots(const char *pem, fedge_error *err);
 
-/* Presents this identity, with its whole chain, on every server-side connection, in place of the
- * one that libwebsockets was given (of which it would present the first certificate only). Copied.
- * Again at any time. FEDGE_CORRUPT: the old one stays. */
+/* Presents this identity, with its whole chain, on every server-side connection, in place of that
+ * of libwebsockets, which would present only the first certificate. Copied. May be called again at
+ * any time. FEDGE_CORRUPT: the old one stays. */
 FEDGE_MUST_USE fedge_status fedge_tls_set_server_identity(const fedge_identity *identity,
                                                           fedge_error *err);
 
@@ -40,21 +40,21 @@ FEDGE_MUST_USE fedge_status fedge_tls_set_server_identity(const fedge_identity *
  * the end of a program, and for tests. */
 void fedge_tls_reset(void);
 
-/* Called on a connection's thread when its handshake fails: [reason] says why ("expired", "not
- * signed by a trusted root", "no certificate", …), [subject] who the peer claims to be ("" without
- * a certificate). Of a connection that is lost in the handshake clients are told, servers are not.
- * Also called when the peer has refused this side: between two of fedge's own programs the reason
- * then stands in the peer's log only, and [reason] says so. One handler for each thread, which sets
- * it for itself; NULL removes it. */
+/* Called on a connection's thread when its handshake fails. [reason]: "expired", "not signed by a
+ * trusted root", "no certificate", …; [subject]: the claimed name of the peer, "" without a
+ * certificate. For a connection lost in the handshake only a client's handler is called. Also
+ * called when the peer has refused this side: between two of fedge's programs only the peer's log
+ * then has the cause, and [reason] says so. One handler for each thread, set by the thread itself;
+ * NULL removes it. */
 typedef void (*fedge_tls_refused_fn)(void *user, const char *subject, const char *reason);
 void fedge_tls_on_refused(fedge_tls_refused_fn fn, void *user);
 
 /* Within the handler: the socket of the connection, for getpeername; −1 anywhere else. */
 int fedge_tls_refused_socket(void);
 
-/* Certificate time: the clock that validity is checked against, here and in mbedTLS, never behind
- * the largest of the system clock, the build's date and what was set here (the last server time
- * a client stored): boards without a clock battery work. Any thread. */
+/* Certificate time, against which validity is checked here and in mbedTLS: the latest of the system
+ * clock, the build's date and the time set here (the last server time that a client stored), so
+ * that boards without a clock battery work. Any thread. */
 void fedge_tls_set_min_time(uint64_t unix_ms);
 uint64_t fedge_tls_now_ms(void);
 

@@ -1,5 +1,5 @@
-/* What the files of this folder share on top of mbedTLS: randomness, errors, times and the names in
- * a certificate. Not for other folders. */
+/* Helpers of this folder on top of mbedTLS: randomness, errors, times, files and the names in a
+ * certificate. Not for other folders. */
 #ifndef FEDGE_SECURE_IDENTITY_X509_H
 #define FEDGE_SECURE_IDENTITY_X509_H
 
@@ -81,8 +81,8 @@ FEDGE_MUST_USE fedge_status fedge_x509_check_curve(const mbedtls_pk_context *key
 FEDGE_MUST_USE fedge_status fedge_x509_parse_key(const char *pem, const char *what,
                                                  mbedtls_pk_context *key, fedge_error *err);
 
-/* FEDGE_OK when DIR/NAME is the private key of [public_key], FEDGE_NOT_FOUND when there is none,
- * FEDGE_MISMATCH when it is another's. [path] gets its path. */
+/* Checks that DIR/NAME is the private key of [public_key]. FEDGE_NOT_FOUND: there is no file;
+ * FEDGE_MISMATCH: it is another's. [path] gets its path. */
 FEDGE_MUST_USE fedge_status fedge_x509_compare_key(const char *dir, const char *name,
                                                    const mbedtls_pk_context *public_key,
                                                    char path[FEDGE_OS_MAX_PATH], fedge_error *err);

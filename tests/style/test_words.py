@@ -22,7 +22,8 @@ EVERYWHERE = ("",)
 PLAIN = (
     "README.md", "docs/",
     "aggregator/simulate/",
-    "edge/core/", "edge/json/", "edge/wire/", "edge/plan/", "edge/data/", "edge/site/",
+    "edge/core/", "edge/json/", "edge/wire/", "edge/plan/", "edge/data/", "edge/site/", "secure/", "client/",
+    "examples/",
 )
 
 RETIRED = [
@@ -64,6 +65,11 @@ RETIRED = [
     (r"fedge_reach(_\w+)?", "host probe", EVERYWHERE),
     (r"fedge_codec_encode_pieces|FEDGE_CODEC_PIECE", "chunk", EVERYWHERE),
     (r"fedge_inflater_span", "range", EVERYWHERE),
+    (r"fedge_client_engine\w*", "training backend", EVERYWHERE),
+    (r"fedge_kept(?!_updates)(_\w+)?", "client state", EVERYWHERE),
+    (r"fedge_verdicts?(_\w+)?", "chain cache; result", EVERYWHERE),
+    (r"sighting", "peer check", EVERYWHERE),
+    (r"material(_\w+)?", "credentials", ("secure/", "client/")),
 ]
 WORDS = [
 ]
