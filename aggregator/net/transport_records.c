@@ -4,8 +4,8 @@
  *
  * Reading: with the rest of a record the next one's header is read, if it is there; then the
  * connection's next record is taken at once. A header alone is no loss to whoever waits for the
- * socket: what it announces is still to be read from there. Writing: the kernel is told when more
- * records of a message follow, and sends them together. */
+ * socket: what it announces is still to be read from there. Writing: MSG_MORE tells the kernel that
+ * more records of a message follow, so that it sends them together. */
 #define _GNU_SOURCE /* libwebsockets.h needs more than C11 */
 
 #include <assert.h>

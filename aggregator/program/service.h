@@ -45,7 +45,7 @@ struct ev_loop *fedge_service_loop(fedge_service *service);
 void fedge_service_wake(void *service);
 
 /* From here on TERM and INT stop the service, also while it does not run yet; until then they end
- * the program at once, so that nobody waits for a long recovery. To be called before anyone is told
+ * the program at once, so that nobody waits for a long recovery. Call it before anyone learns
  * that the service is there; fedge_service_run calls it too. */
 void fedge_service_catch_signals(fedge_service *service);
 

@@ -63,7 +63,7 @@ static const float *take_trained(void *user, uint32_t index, size_t at, size_t n
     float *trained = find_trained(user, index, at, &start);
     for (size_t i = 0; i < n; i++)
         room[i] = trained[i] - start[i];
-    /* Back in the same pass, while the piece is in the first-level cache. */
+    /* Back in the same pass, while the chunk is in the first-level cache. */
     memcpy(trained, start, n * sizeof(*trained));
     return room;
 }

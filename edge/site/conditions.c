@@ -285,7 +285,7 @@ static bool link_holds(const fedge_conditions *c, fedge_obstacle *o)
 }
 
 /* "22:00-06:00" as minutes of the day; false when it is not that. */
-static bool span_of(const char *text, unsigned *from, unsigned *to)
+static bool hours_of(const char *text, unsigned *from, unsigned *to)
 {
     static const char shape[] = "00:00-00:00";
     unsigned at[4] = {0};
@@ -304,7 +304,7 @@ static bool hours_hold(const fedge_conditions *c, unsigned minute, fedge_obstacl
 {
     unsigned from, to, wait = DAY_MINUTES;
     for (uint32_t i = 0; i < c->num_hours; i++) {
-        if (!span_of(c->hours[i], &from, &to))
+        if (!hours_of(c->hours[i], &from, &to))
             continue;
         if (from < to ? minute >= from && minute < to : minute >= from || minute < to)
             return true;
@@ -352,7 +352,7 @@ fedge_status fedge_conditions_check(const fedge_conditions *conditions, fedge_er
 {
     unsigned from, to;
     for (uint32_t i = 0; i < conditions->num_hours; i++) {
-        if (!span_of(conditions->hours[i], &from, &to)) {
+        if (!hours_of(conditions->hours[i], &from, &to)) {
             return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                               "hours: \"%s\" must be a span of a day such as \"22:00-06:00\"",
                               conditions->hours[i]);

@@ -14,8 +14,8 @@
 #define LEVEL 1
 #define MEMORY_LEVEL 8 /* zlib's default */
 
-/* zlib counts in unsigned int; larger buffers go through it piece by piece. */
-static uInt piece(size_t left)
+/* zlib counts in unsigned int; larger buffers go through it chunk by chunk. */
+static uInt chunk_size(size_t left)
 {
     return left < UINT_MAX ? (uInt)left : UINT_MAX;
 }
@@ -60,7 +60,7 @@ bool fedge_deflater_run(fedge_deflater *deflater, const uint8_t *in, size_t in_s
      */
     (void)deflateReset(stream);
     while (code == Z_OK && *size < out_size) {
-        const uInt left = piece(in_size - used), room = piece(out_size - *size);
+        const uInt left = chunk_size(in_size - used), room = chunk_size(out_size - *size);
         stream->next_in = in + used;
         stream->avail_in = left;
         stream->next_out = out + *size;
@@ -107,27 +107,27 @@ static inflation inflation_by(const fedge_inflater *by, uint8_t *out, size_t out
 }
 
 /* One byte of room more tells an end from an overflow. */
-static void take_piece(inflation *self, const uint8_t *piece_in, size_t size)
+static void take_chunk(inflation *self, const uint8_t *chunk_in, size_t size)
 {
-    fedge_inflater_range span = {
-        .in = piece_in, .in_size = size, .begin = self->out, .blocks_left = self->blocks_left};
+    fedge_inflater_range range = {
+        .in = chunk_in, .in_size = size, .begin = self->out, .blocks_left = self->blocks_left};
     bool moved;
     do {
         uint8_t extra;
         const bool full = self->made == self->size;
-        const size_t room = full ? 1 : self->size - self->made, left = span.in_size;
-        span.out = full ? &extra : self->out + self->made;
-        span.out_size = room;
-        span.made = self->made;
-        self->state = self->by->step(self->stream, &span);
-        const size_t gave = room - span.out_size;
+        const size_t room = full ? 1 : self->size - self->made, left = range.in_size;
+        range.out = full ? &extra : self->out + self->made;
+        range.out_size = room;
+        range.made = self->made;
+        self->state = self->by->step(self->stream, &range);
+        const size_t gave = room - range.out_size;
         self->over = self->over || (full && gave > 0);
         self->made += full ? 0 : gave;
-        moved = gave > 0 || span.in_size < left;
+        moved = gave > 0 || range.in_size < left;
     } while (self->state == FEDGE_INFLATER_GOES_ON && !self->over && moved &&
-             (span.in_size > 0 || span.out_size == 0));
-    self->used += size - span.in_size;
-    self->blocks_left = span.blocks_left;
+             (range.in_size > 0 || range.out_size == 0));
+    self->used += size - range.in_size;
+    self->blocks_left = range.blocks_left;
 }
 
 static fedge_status no_memory(size_t out_size, fedge_error *err)
@@ -175,7 +175,7 @@ fedge_status fedge_inflate(const uint8_t *in, size_t in_size, uint8_t *out, size
     inflation self = inflation_by(&fedge_inflater_zlib, out, out_size);
     if (!self.stream)
         return no_memory(out_size, err);
-    take_piece(&self, in, in_size);
+    take_chunk(&self, in, in_size);
     const fedge_status status = judge(&self, in_size, err);
     self.by->end(self.stream);
     return status;
@@ -186,15 +186,15 @@ fedge_status fedge_inflate_read_by(const fedge_inflater *inflater, fedge_read_fn
                                    fedge_error *err)
 {
     inflation self = inflation_by(inflater, out, out_size);
-    uint8_t *bytes = malloc(inflater->piece_bytes);
+    uint8_t *bytes = malloc(inflater->chunk_bytes);
     fedge_status status = FEDGE_OK;
     if (!self.stream || !bytes)
         FEDGE_TRY_OR(no_memory(out_size, err), done);
     for (uint64_t left = in_size; left > 0;) {
-        const size_t size = left < inflater->piece_bytes ? (size_t)left : inflater->piece_bytes;
+        const size_t size = left < inflater->chunk_bytes ? (size_t)left : inflater->chunk_bytes;
         FEDGE_TRY_OR(read(user, bytes, size, err), done);
         if (self.state == FEDGE_INFLATER_GOES_ON && !self.over)
-            take_piece(&self, bytes, size);
+            take_chunk(&self, bytes, size);
         left -= size;
     }
     status = judge(&self, in_size, err);

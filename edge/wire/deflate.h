@@ -33,14 +33,14 @@ FEDGE_MUST_USE fedge_status fedge_inflate(const uint8_t *in, size_t in_size, uin
 /* Fills bytes[0, size) with the next bytes of the stream. */
 typedef fedge_status (*fedge_read_fn)(void *user, uint8_t *bytes, size_t size, fedge_error *err);
 
-/* The same of [in_size] bytes that are read piece by piece, in order; all of them are read,
+/* The same of [in_size] bytes that are read chunk by chunk, in order; all of them are read,
  * whatever they are. A failure of [read] is returned as it is. */
 FEDGE_MUST_USE fedge_status fedge_inflate_read(fedge_read_fn read, void *user, uint64_t in_size,
                                                uint8_t *out, size_t out_size, fedge_error *err);
 
 /* ---- inflaters ------------------------------------------------------------------------------- */
 
-/* What inflates a stream in zlib's format (RFC 1950) piece by piece, behind fedge_inflate_read:
+/* What inflates a stream in zlib's format (RFC 1950) chunk by chunk, behind fedge_inflate_read:
  * zlib, the reference and the devices', or ISA-L, which takes less time and is built
  * in for servers (FEDGE_FAST_INFLATE). Both take the same streams. Internal to
  * edge/wire and its tests. */
@@ -66,10 +66,10 @@ typedef struct fedge_inflater_range {
 
 typedef struct fedge_inflater {
     const char *name;
-    size_t piece_bytes;   /* to be read at a time */
+    size_t chunk_bytes;   /* to be read at a time */
     uint64_t max_size;    /* of what comes out */
     void *(*begin)(void); /* NULL: no memory */
-    fedge_inflater_state (*step)(void *stream, fedge_inflater_range *span);
+    fedge_inflater_state (*step)(void *stream, fedge_inflater_range *range);
     const char *(*why)(const void *stream); /* it is broken; static text */
     void (*end)(void *stream);
 } fedge_inflater;

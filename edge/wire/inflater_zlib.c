@@ -29,29 +29,29 @@ static uInt at_most(size_t size)
 #define BETWEEN_BLOCKS 128
 #define LAST_BLOCK 64
 
-static int inflate_on(z_stream *z, fedge_inflater_range *span)
+static int inflate_on(z_stream *z, fedge_inflater_range *range)
 {
-    const uInt in = at_most(span->in_size), room = at_most(span->out_size);
-    z->next_in = span->in;
+    const uInt in = at_most(range->in_size), room = at_most(range->out_size);
+    z->next_in = range->in;
     z->avail_in = in;
-    z->next_out = span->out;
+    z->next_out = range->out;
     z->avail_out = room;
     const int code = inflate(z, Z_BLOCK);
-    span->in += in - z->avail_in;
-    span->in_size -= in - z->avail_in;
-    span->out += room - z->avail_out;
-    span->out_size -= room - z->avail_out;
+    range->in += in - z->avail_in;
+    range->in_size -= in - z->avail_in;
+    range->out += room - z->avail_out;
+    range->out_size -= room - z->avail_out;
     return code;
 }
 
-static fedge_inflater_state step(void *user, fedge_inflater_range *span)
+static fedge_inflater_state step(void *user, fedge_inflater_range *range)
 {
     z_stream *z = &((zlib_stream *)user)->z;
     int code;
     do {
-        code = inflate_on(z, span);
+        code = inflate_on(z, range);
         if (code == Z_OK && (z->data_type & (BETWEEN_BLOCKS | LAST_BLOCK)) == BETWEEN_BLOCKS &&
-            span->blocks_left-- == 0)
+            range->blocks_left-- == 0)
             return FEDGE_INFLATER_MANY_BLOCKS;
     } while (code == Z_OK && z->data_type & BETWEEN_BLOCKS);
     return code == Z_OK || code == Z_BUF_ERROR ? FEDGE_INFLATER_GOES_ON
@@ -73,7 +73,7 @@ static void end(void *user)
 }
 
 const fedge_inflater fedge_inflater_zlib = {.name = "zlib",
-                                            .piece_bytes = 16384,
+                                            .chunk_bytes = 16384,
                                             .max_size = UINT64_MAX,
                                             .begin = begin,
                                             .step = step,

@@ -246,7 +246,7 @@ static void encode_blocks(encoder *self, int bound_log2, const float *x, size_t 
     }
 }
 
-/* Adds a piece that is taken to what has not travelled before. What is over the bound is cut: it
+/* Adds a chunk that is taken to what has not travelled before. What is over the bound is cut: it
  * would stay for good. Its place there, or NULL with the error of a value that is no number. */
 static float *add_residual(encoder *self, const fedge_tensor_spec *spec, int bound_log2, size_t at,
                            const float *x, size_t n)

@@ -56,7 +56,7 @@
 /* Statistics of encoding. */
 typedef struct fedge_codec_stats {
     uint64_t clamped;    /* values outside their tensor's bound (infinity too), cut to it */
-    uint64_t not_finite; /* NaN, up to and including the piece where encoding stopped */
+    uint64_t not_finite; /* NaN, up to and including the chunk where encoding stopped */
 } fedge_codec_stats;
 
 typedef struct fedge_codec fedge_codec;
@@ -175,7 +175,7 @@ size_t fedge_codec_size(const fedge_codec *codec, const fedge_schema *schema);
 
 /* ---- encoding -------------------------------------------------------------------------------- */
 
-/* Where the values of a section come from and where they go, piece by piece: [n] ≤
+/* Where the values of a section come from and where they go, chunk by chunk: [n] ≤
  * FEDGE_CODEC_CHUNK values of tensor [index] of the schema from its value [at] on, each once and in
  * order. */
 typedef struct fedge_codec_ends {

@@ -19,8 +19,8 @@ typedef struct scanner {
     const fedge_leaf_visitor *visitor;
     fedge_reader reader;
     fedge_json_lexer lexer;           /* of what the reader gives */
-    uint8_t *buffer;                  /* (BUFFER_SIZE): the lexer's piece */
-    fedge_status read_status;         /* of a piece that could not be read; its message is in err */
+    uint8_t *buffer;                  /* (BUFFER_SIZE): the lexer's chunk */
+    fedge_status read_status;         /* of a chunk that could not be read; its message is in err */
     fedge_error *err;                 /* of fedge_leaf_read */
     uint64_t num_users, listed_users; /* in user_data; in "users" */
     uint64_t num_samples, told_samples; /* of all users; the sum of "num_samples" */
@@ -39,7 +39,7 @@ bool fedge_leaf_matches(const uint8_t *head, size_t size)
 
 /* --- tokens ----------------------------------------------------------------------------------- */
 
-static bool read_piece(fedge_json_lexer *lexer, void *user)
+static bool read_chunk(fedge_json_lexer *lexer, void *user)
 {
     scanner *s = user;
     s->read_status = fedge_reader_some(&s->reader, s->buffer, BUFFER_SIZE, &lexer->size, s->err);
@@ -64,7 +64,7 @@ static fedge_status corrupt(scanner *s, const char *what, fedge_error *err)
     return fail(s, s->lexer.size == 0 ? FEDGE_TRUNCATED : FEDGE_CORRUPT, what, err);
 }
 
-/* Python writes NaN and Infinity, which JSON does not have. The piece may end within the word. */
+/* Python writes NaN and Infinity, which JSON does not have. The chunk may end within the word. */
 static bool is_not_finite(const fedge_json_lexer *lexer)
 {
     static const char *const WORDS[] = {"NaN", "Infinity"};
@@ -428,7 +428,7 @@ static fedge_status read_document(scanner *s, fedge_error *err)
 fedge_status fedge_leaf_read(const char *path, const fedge_leaf_visitor *visitor, fedge_error *err)
 {
     scanner s = {.visitor = visitor, .err = err};
-    s.lexer = (fedge_json_lexer){.line = 1, .more = read_piece, .user = &s};
+    s.lexer = (fedge_json_lexer){.line = 1, .more = read_chunk, .user = &s};
     FEDGE_TRY(fedge_reader_open(&s.reader, path, err));
     s.buffer = malloc(BUFFER_SIZE);
     fedge_status status = s.buffer

@@ -211,7 +211,7 @@ static void a_large_bomb_costs_what_was_expected(void **state)
     (void)deflateEnd(&z);
     assert_true(b.size < 2000); /* so 10 MB are at least 5 GB */
     for (const fedge_inflater *const *one = fedge_inflaters(); *one; one++) {
-        const fedge_inflater counting = {(*one)->name, (*one)->piece_bytes, (*one)->max_size,
+        const fedge_inflater counting = {(*one)->name, (*one)->chunk_bytes, (*one)->max_size,
                                          count_begin,  count_step,          count_why,
                                          count_end};
         counted = *one;
@@ -352,14 +352,14 @@ static size_t draw_stream(fedge_rng *rng, uint32_t stream, size_t n, uint8_t *ou
 }
 
 /* What all say of packed[0, size), in pieces of so many bytes. */
-static void agree(size_t size, size_t n, size_t piece_bytes)
+static void agree(size_t size, size_t n, size_t chunk_bytes)
 {
     static uint8_t other[SIZE + 1];
     fedge_error err;
     const fedge_status want = fedge_inflate(packed, size, other, n, &err);
     for (const fedge_inflater *const *by = fedge_inflaters(); *by; by++) {
         fedge_inflater cut = **by;
-        cut.piece_bytes = piece_bytes;
+        cut.chunk_bytes = chunk_bytes;
         read_so_far = 0;
         const fedge_status got =
             fedge_inflate_read_by(&cut, read_packed, NULL, size, back, n, &err);
