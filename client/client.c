@@ -26,11 +26,6 @@ static uint64_t now(void)
     return fedge_os_monotonic_ms();
 }
 
-static void log_text(fedge_client *c, fedge_log_level level, const char *event, const char *text)
-{
-    FEDGE_LOG(c->config.log, level, event, fedge_log_str("message", text));
-}
-
 /* --- errors for the next HELLO --------------------------------------------------------------- */
 
 static void save_state(fedge_client *c)
@@ -126,14 +121,6 @@ static bool may_work(fedge_client *c)
     return false;
 }
 
-static void look_up(fedge_client *c, const fedge_session_action *action)
-{
-    fedge_error err;
-    /* The conditions are checked before anything of a model is fetched; a plan is small. */
-    if ((!action->task || may_work(c)) && fedge_client_look_up(c, action, &err))
-        store_failed(c, action->hash, &err);
-}
-
 static void start_assignment(fedge_client *c, const fedge_session_action *action)
 {
     fedge_assignment given = {.incarnation = c->state.incarnation, .client_index = c->client_index};
@@ -201,7 +188,9 @@ static void perform(fedge_client *c, const fedge_session_action *action)
         welcomed(c, action);
         break;
     case FEDGE_SESSION_LOOKUP_BLOB:
-        look_up(c, action);
+        /* The conditions are checked before anything of a model is fetched; a plan is small. */
+        if ((!action->task || may_work(c)) && fedge_client_look_up(c, action, &err))
+            store_failed(c, action->hash, &err);
         break;
     case FEDGE_SESSION_STORE_CHUNK:
         if (fedge_client_store_chunk(c, action, &err))
@@ -219,7 +208,8 @@ static void perform(fedge_client *c, const fedge_session_action *action)
             fedge_log_failure(c->config.log, FEDGE_LOG_ERROR, "store", &err);
         break;
     case FEDGE_SESSION_NOTE:
-        log_text(c, action->level, action->event, action->text);
+        FEDGE_LOG(c->config.log, action->level, action->event,
+                  fedge_log_str("message", action->text));
         if (action->level == FEDGE_LOG_ERROR)
             remember_error(c, action->text);
         break;
@@ -395,11 +385,6 @@ static void task_done(fedge_client *c, const fedge_worker_result *r)
     fedge_session_task_done(c->session, now(), &r->upload);
 }
 
-static const char *bad_hash(const fedge_task *task)
-{
-    return task->delta ? task->deltas[task->delta - 1].hash : task->model;
-}
-
 static void on_woken(void *user)
 {
     fedge_client *c = user;
@@ -409,10 +394,13 @@ static void on_woken(void *user)
         fedge_session_stop(c->session, now(), FEDGE_EXIT_OK, "this client was asked to stop");
     while (fedge_worker_take(c->worker, &c->result)) {
         const fedge_worker_result *r = &c->result;
+        const fedge_task *task = &r->assignment.task;
         bool plan = r->assignment.kind == FEDGE_ASSIGNMENT_PLAN;
         if (r->status && r->bad_blob) {
             fedge_session_blob_bad(c->session, now(),
-                                   plan ? r->assignment.plan_hash : bad_hash(&r->assignment.task));
+                                   plan          ? r->assignment.plan_hash
+                                   : task->delta ? task->deltas[task->delta - 1].hash
+                                                 : task->model);
         } else if (plan) {
             plan_done(c, r);
         } else {

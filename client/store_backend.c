@@ -341,23 +341,18 @@ static void dir_close(void *user)
     free(dir);
 }
 
-/* A process may have been killed before the name of a run's folder was on the disk. */
-static fedge_status sync_folders(const store_dir *dir, fedge_error *err)
-{
-    char values[MAX_PATH];
-    FEDGE_TRY(path_of(dir, "kv", "", values, err));
-    return fedge_os_exists(values) ? fedge_os_sync_dir(values, err) : FEDGE_OK;
-}
-
 static fedge_status lock_dir(store_dir *dir, const char *path, fedge_error *err)
 {
-    char lock[MAX_PATH];
+    char lock[MAX_PATH], values[MAX_PATH];
     if (strlen(path) >= sizeof(dir->path))
         return fedge_fail(err, FEDGE_TOO_BIG, "the path %s has over %d bytes", path, MAX_PATH - 1);
     snprintf(dir->path, sizeof(dir->path), "%s", path);
     FEDGE_TRY(fedge_os_make_dirs(path, err));
     FEDGE_TRY(path_of(dir, "lock", "", lock, err));
-    FEDGE_TRY(sync_folders(dir, err));
+    FEDGE_TRY(path_of(dir, "kv", "", values, err));
+    /* A process may have been killed before the name of a run's folder was on the disk. */
+    if (fedge_os_exists(values))
+        FEDGE_TRY(fedge_os_sync_dir(values, err));
     return fedge_os_lock(lock, &dir->lock, err);
 }
 

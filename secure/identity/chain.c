@@ -68,23 +68,6 @@ void fedge_chain_on_verified(fedge_chain_verified_fn fn, void *user)
     fedge_tls_watch_chains(fn ? see : NULL, fn ? end_step : NULL);
 }
 
-bool fedge_chain_is_watched(void)
-{
-    return verified_fn != NULL;
-}
-
-bool fedge_chain_seen(fedge_chain *chain)
-{
-    *chain = seen;
-    return whole;
-}
-
-void fedge_chain_recall(const fedge_chain *chain)
-{
-    seen = *chain;
-    begun = whole = true;
-}
-
 static fedge_status check_time(const char *what, uint64_t not_before_ms, uint64_t not_after_ms,
                                uint64_t now_ms, fedge_error *err)
 {
@@ -222,18 +205,18 @@ FEDGE_TLS_WRAP(int, mbedtls_x509_crt_verify_restartable, mbedtls_x509_crt *shown
     fedge_chain chain;
     const uint64_t version = fedge_tls_roots_version();
     /* Only servers have a handler of verified chains. */
-    const bool ours =
-        memory.table && fedge_chain_is_watched() && judge && !host && name_of(shown, name);
+    const bool ours = memory.table && verified_fn && judge && !host && name_of(shown, name);
     if (ours && recall(name, version, &chain)) {
         *flags = 0;
         const int code = judge(user, shown, 0, flags); /* the peer's own names and role */
-        fedge_chain_recall(&chain);
+        seen = chain;
+        begun = whole = true;
         return code == 0 && *flags != 0 ? MBEDTLS_ERR_X509_CERT_VERIFY_FAILED : code;
     }
     const int code = __real_mbedtls_x509_crt_verify_restartable(shown, roots, revoked, profile,
                                                                 host, flags, judge, user, restart);
-    if (ours && code == 0 && *flags == 0 && fedge_chain_seen(&chain))
-        remember(name, version, &chain);
+    if (ours && code == 0 && *flags == 0 && whole)
+        remember(name, version, &seen);
     return code;
 }
 

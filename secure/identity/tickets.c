@@ -290,14 +290,9 @@ static _Thread_local mbedtls_ssl_session latest;
 static _Thread_local bool has_latest;
 static _Thread_local bool was_lost; /* the last handshake that offered it broke off */
 
-static bool is_client(const mbedtls_ssl_config *conf)
-{
-    return mbedtls_ssl_conf_get_endpoint(conf) == MBEDTLS_SSL_IS_CLIENT;
-}
-
 static void client_configure(mbedtls_ssl_config *conf)
 {
-    if (is_client(conf)) {
+    if (mbedtls_ssl_conf_get_endpoint(conf) == MBEDTLS_SSL_IS_CLIENT) {
         mbedtls_ssl_conf_tls13_enable_signal_new_session_tickets(
             conf, MBEDTLS_SSL_TLS1_3_SIGNAL_NEW_SESSION_TICKETS_ENABLED);
     }

@@ -16,13 +16,6 @@ const mbedtls_x509_crt *fedge_tls_roots(void);
 /* Counts how often they were set, from 1; 0: never. */
 uint64_t fedge_tls_roots_version(void);
 
-/* Whether this thread has a handler of verified chains. */
-bool fedge_chain_is_watched(void);
-/* Within verification: the chain verified so far; true if it is complete. */
-bool fedge_chain_seen(fedge_chain *chain);
-/* Takes [chain], verified before, in place of verifying. */
-void fedge_chain_recall(const fedge_chain *chain);
-
 /* From now on, on this thread, calls [take] before each read of a connection, to provide its
  * buffers (false: no memory), and [give_back] after it, to release idle ones. NULL: no more. */
 void fedge_tls_on_read(bool (*take)(mbedtls_ssl_context *ssl),
