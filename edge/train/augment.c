@@ -79,8 +79,8 @@ static fedge_status read_augmented(void *user, const uint32_t *indices, uint32_t
     fedge_augmented *self = user;
     const fedge_augmentation *how = &self->augmentation;
     const size_t size = (size_t)how->channels * how->height * how->width;
-    const fedge_status status = self->from.read(self->from.user, indices, n, soon, x, labels, err);
-    for (uint32_t i = 0; i < n && status == FEDGE_OK; i++, x += size) {
+    FEDGE_TRY(self->from.read(self->from.user, indices, n, soon, x, labels, err));
+    for (uint32_t i = 0; i < n; i++, x += size) {
         if (self->position == 0) {
             self->rng = fedge_rng_stream(self->seed, FEDGE_PURPOSE_AUGMENT, self->round,
                                          self->client_index, (uint16_t)self->epoch);
@@ -92,7 +92,7 @@ static fedge_status read_augmented(void *user, const uint32_t *indices, uint32_t
             self->epoch++;
         }
     }
-    return status;
+    return FEDGE_OK;
 }
 
 fedge_examples fedge_augment(fedge_augmented *self, const fedge_augmentation *augmentation,

@@ -157,15 +157,12 @@ fedge_status fedge_trainer_check(const fedge_model *model, uint32_t num_examples
 {
     const uint32_t size = config->batch_size, whole = num_examples < size ? num_examples : size;
     uint64_t steps = 0;
-    fedge_status status = check_sizes(model, num_examples, size, err);
-    if (status == FEDGE_OK)
-        status = fedge_trainer_count_steps(config, num_examples, &steps, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(check_sizes(model, num_examples, size, err));
+    FEDGE_TRY(fedge_trainer_count_steps(config, num_examples, &steps, err));
     const uint32_t left = num_examples % size;
     /* Both sizes that will come: a layer may refuse the last, shorter batch although the whole one
      * suits it. */
-    status = fedge_model_check_size(model, whole, true, err);
+    fedge_status status = fedge_model_check_size(model, whole, true, err);
     if (status == FEDGE_OK && left > 0 && steps > num_examples / size)
         status = fedge_model_check_size(model, left, true, err);
     return status == FEDGE_OK
@@ -173,6 +170,22 @@ fedge_status fedge_trainer_check(const fedge_model *model, uint32_t num_examples
                : fedge_error_prefix(err, status,
                                     "%u examples in batches of %u, choose another size",
                                     (unsigned)num_examples, (unsigned)size);
+}
+
+/* Trains on the next batch and counts it. */
+static fedge_status step(feed *from, fedge_model *model, const fedge_trainer_config *config,
+                         fedge_trainer_result *result, fedge_error *err)
+{
+    uint32_t batch = 0, correct = 0;
+    double loss_sum = 0.0;
+    FEDGE_TRY(feed_read(from, &batch, err));
+    const fedge_batch read = feed_batch(from, batch);
+    FEDGE_TRY(fedge_model_train(model, &read, &config->optimizer, &loss_sum, &correct, err));
+    count_batch(result, batch, loss_sum, correct);
+    result->num_steps++;
+    if (config->after_step)
+        config->after_step(config->after_step_user, model);
+    return FEDGE_OK;
 }
 
 fedge_status fedge_trainer_run(fedge_model *model, const fedge_examples *examples,
@@ -183,14 +196,10 @@ fedge_status fedge_trainer_run(fedge_model *model, const fedge_examples *example
     feed from;
     uint64_t steps = 0;
     *result = (fedge_trainer_result){.num_examples = examples->num_examples};
-    fedge_status status =
-        feed_init(&from, model, examples, config->batch_size, scratch, scratch_size, err);
-    if (status == FEDGE_OK)
-        status = fedge_trainer_check(model, examples->num_examples, config, err);
-    if (status == FEDGE_OK)
-        status = fedge_trainer_count_steps(config, examples->num_examples, &steps, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(feed_init(&from, model, examples, config->batch_size, scratch, scratch_size, err));
+    FEDGE_TRY(fedge_trainer_check(model, examples->num_examples, config, err));
+    FEDGE_TRY(fedge_trainer_count_steps(config, examples->num_examples, &steps, err));
+    fedge_status status = FEDGE_OK;
     fedge_model_set_random(model, config->seed, config->round, config->client_index);
     for (uint32_t epoch = 0; status == FEDGE_OK && result->num_steps < steps; epoch++) {
         /* Every epoch shuffles the natural order, so its order depends on its number and not on the
@@ -202,20 +211,7 @@ fedge_status fedge_trainer_run(fedge_model *model, const fedge_examples *example
         while (status == FEDGE_OK && !feed_is_done(&from) && result->num_steps < steps) {
             if (cancel && cancel(cancel_user))
                 return cancelled("training", result->num_steps, err);
-            uint32_t batch = 0, correct = 0;
-            double loss_sum = 0.0;
-            status = feed_read(&from, &batch, err);
-            if (status == FEDGE_OK) {
-                const fedge_batch read = feed_batch(&from, batch);
-                status =
-                    fedge_model_train(model, &read, &config->optimizer, &loss_sum, &correct, err);
-            }
-            if (status == FEDGE_OK) {
-                count_batch(result, batch, loss_sum, correct);
-                result->num_steps++;
-            }
-            if (status == FEDGE_OK && config->after_step)
-                config->after_step(config->after_step_user, model);
+            status = step(&from, model, config, result, err);
         }
     }
     if (status != FEDGE_OK) {
@@ -236,26 +232,23 @@ fedge_status fedge_trainer_evaluate(fedge_model *model, const fedge_examples *ex
 {
     feed from;
     *result = (fedge_trainer_result){.num_examples = examples->num_examples};
-    fedge_status status = feed_init(&from, model, examples, batch_size, scratch, scratch_size, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(feed_init(&from, model, examples, batch_size, scratch, scratch_size, err));
     feed_rewind(&from);
-    for (uint64_t done = 0; status == FEDGE_OK && !feed_is_done(&from); done++) {
+    for (uint64_t done = 0; !feed_is_done(&from); done++) {
         if (cancel && cancel(cancel_user))
             return cancelled("evaluation", done, err);
         uint32_t batch = 0, correct = 0;
         double loss_sum = 0.0;
-        status = feed_read(&from, &batch, err);
+        fedge_status status = feed_read(&from, &batch, err);
         if (status == FEDGE_OK) {
             const fedge_batch read = feed_batch(&from, batch);
             status = fedge_model_test(model, &read, &loss_sum, &correct, err);
         }
-        if (status == FEDGE_OK) {
-            count_batch(result, batch, loss_sum, correct);
-        } else {
-            status = fedge_error_prefix(err, status, "evaluation, batch %llu",
-                                        (unsigned long long)done + 1);
+        if (status != FEDGE_OK) {
+            return fedge_error_prefix(err, status, "evaluation, batch %llu",
+                                      (unsigned long long)done + 1);
         }
+        count_batch(result, batch, loss_sum, correct);
     }
-    return status;
+    return FEDGE_OK;
 }

@@ -71,14 +71,12 @@ fedge_status fedge_fused_survey(fedge_model_layout *layout, fedge_error *err)
     const bool training = layout->options->training;
     *out = (fedge_fused_needs){0};
     fedge_stage_walk plan;
-    fedge_status status =
-        fedge_stage_walk_begin(&plan, layout->spec, layout->options, layout->kernels->lanes, err);
-    bool more = status == FEDGE_OK;
-    if (more)
-        layout->model->example_size = fedge_shape_count(&plan.shape);
-    while (more) {
+    FEDGE_TRY(
+        fedge_stage_walk_begin(&plan, layout->spec, layout->options, layout->kernels->lanes, err));
+    layout->model->example_size = fedge_shape_count(&plan.shape);
+    for (bool more = true;;) {
         fedge_stage stage;
-        status = fedge_stage_walk_next(&plan, &stage, &more, err);
+        FEDGE_TRY(fedge_stage_walk_next(&plan, &stage, &more, err));
         if (!more)
             break;
         size_t *buffers = out->buffers;
@@ -93,7 +91,7 @@ fedge_status fedge_fused_survey(fedge_model_layout *layout, fedge_error *err)
         raise(&out->buffers[(out->num_stages - 1) % 2], plan.grid.size); /* the last's output */
     layout->model->outputs = plan.grid.channels;
     layout->model->num_values = layout->model->num_floats = plan.num_parameters;
-    return status;
+    return FEDGE_OK;
 }
 
 static void assign_parameters(fedge_stage *stage, float **values, float **velocity)
@@ -220,20 +218,18 @@ fedge_status fedge_fused_lay_out(fedge_model_layout *layout, fedge_error *err)
 
     float *values = layout->model->values, *velocity = layout->model->states[0];
     fedge_stage_walk plan;
-    fedge_status status =
-        fedge_stage_walk_begin(&plan, layout->spec, layout->options, layout->kernels->lanes, err);
-    for (uint32_t i = 0; status == FEDGE_OK && i < sizes->num_stages; i++) {
+    FEDGE_TRY(
+        fedge_stage_walk_begin(&plan, layout->spec, layout->options, layout->kernels->lanes, err));
+    for (uint32_t i = 0; i < sizes->num_stages; i++) {
         fedge_stage *stage = !arena->block ? &counted.stage : &self->stages[i];
         bool more;
-        status = fedge_stage_walk_next(&plan, stage, &more, err);
-        if (status == FEDGE_OK) {
-            stage->from_relu = i > 0 && arena->block && self->stages[i - 1].relu;
-            take_stage(arena, stage, options, shared[i % 2], memory);
-            if (arena->block)
-                assign_parameters(stage, &values, &velocity);
-        }
+        FEDGE_TRY(fedge_stage_walk_next(&plan, stage, &more, err));
+        stage->from_relu = i > 0 && arena->block && self->stages[i - 1].relu;
+        take_stage(arena, stage, options, shared[i % 2], memory);
+        if (arena->block)
+            assign_parameters(stage, &values, &velocity);
     }
-    return status;
+    return FEDGE_OK;
 }
 
 /* Runs every stage; returns the logits, (batch, classes). */

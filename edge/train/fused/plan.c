@@ -51,9 +51,9 @@ static bool next_is(const fedge_stage_walk *plan, fedge_layer_type type)
 
 static fedge_status take_layer(fedge_stage_walk *plan, fedge_error *err)
 {
-    fedge_status status = fedge_shape_advance(plan->spec, plan->layer, &plan->shape, err);
-    plan->layer += status == FEDGE_OK;
-    return status;
+    FEDGE_TRY(fedge_shape_advance(plan->spec, plan->layer, &plan->shape, err));
+    plan->layer++;
+    return FEDGE_OK;
 }
 
 /* Flattening what is flat already moves nothing. */
@@ -64,12 +64,11 @@ static bool next_moves_nothing(const fedge_stage_walk *plan)
 
 static fedge_status take_relus(fedge_stage_walk *plan, fedge_stage *stage, fedge_error *err)
 {
-    fedge_status status = FEDGE_OK;
-    while (status == FEDGE_OK && (next_is(plan, FEDGE_LAYER_RELU) || next_moves_nothing(plan))) {
+    while (next_is(plan, FEDGE_LAYER_RELU) || next_moves_nothing(plan)) {
         stage->relu = stage->relu || next_is(plan, FEDGE_LAYER_RELU);
-        status = take_layer(plan, err);
+        FEDGE_TRY(take_layer(plan, err));
     }
-    return status;
+    return FEDGE_OK;
 }
 
 static void set_window(fedge_window *window, const uint32_t kernel[2], const uint32_t stride[2],
@@ -134,26 +133,20 @@ static fedge_status take_conv(fedge_stage_walk *plan, fedge_stage *stage, fedge_
     stage->kind = FEDGE_STAGE_CONV2D;
     stage->layer = (uint16_t)plan->layer;
     stage->planar = !plan->started;
-    fedge_status status = take_layer(plan, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(take_layer(plan, err));
     if (stage->planar)
         stage->in.channels = layer->u.conv2d.in_channels;
     set_window(&stage->windows->conv, layer->u.conv2d.kernel_size, layer->u.conv2d.stride,
                layer->u.conv2d.padding, in, &plan->shape.dims[1]);
     set_conv_shape(stage, plan->lanes, layer->u.conv2d.out_channels);
     plan->image = true;
-    status = set_parameters(plan, stage, layer->u.conv2d.out_channels,
-                            (uint64_t)layer->u.conv2d.in_channels * stage->windows->conv.kernel[0] *
-                                stage->windows->conv.kernel[1],
-                            layer->u.conv2d.bias, err);
-    if (status == FEDGE_OK)
-        status = take_relus(plan, stage, err);
-    if (status == FEDGE_OK && next_is(plan, FEDGE_LAYER_MAXPOOL2D)) {
-        stage->pooled = true;
-        status = take_pool(plan, stage, err);
-    }
-    return status;
+    FEDGE_TRY(set_parameters(plan, stage, layer->u.conv2d.out_channels,
+                             (uint64_t)layer->u.conv2d.in_channels *
+                                 stage->windows->conv.kernel[0] * stage->windows->conv.kernel[1],
+                             layer->u.conv2d.bias, err));
+    FEDGE_TRY(take_relus(plan, stage, err));
+    stage->pooled = next_is(plan, FEDGE_LAYER_MAXPOOL2D);
+    return stage->pooled ? take_pool(plan, stage, err) : FEDGE_OK;
 }
 
 static fedge_status take_linear(fedge_stage_walk *plan, fedge_stage *stage, fedge_error *err)
@@ -245,12 +238,9 @@ static fedge_status set_output(fedge_stage_walk *plan, fedge_stage *stage, fedge
 fedge_status fedge_stage_walk_next(fedge_stage_walk *plan, fedge_stage *stage, bool *more,
                                    fedge_error *err)
 {
-    fedge_status status = FEDGE_OK;
     *more = false;
-    while (status == FEDGE_OK && next_moves_nothing(plan))
-        status = take_layer(plan, err);
-    if (status != FEDGE_OK)
-        return status;
+    while (next_moves_nothing(plan))
+        FEDGE_TRY(take_layer(plan, err));
     if (!peek(plan))
         return fedge_shape_output(&plan->shape, plan->num_parameters, err);
     memset(stage, 0, sizeof(*stage));
@@ -259,13 +249,9 @@ fedge_status fedge_stage_walk_next(fedge_stage_walk *plan, fedge_stage *stage, b
     stage->in = plan->grid;
     /* Nothing before the first parameters wants a gradient. */
     stage->pass_gradient = plan->num_parameters > 0;
-    status = take_stage(plan, stage, err);
-    if (status == FEDGE_OK)
-        status = take_relus(plan, stage, err);
-    if (status == FEDGE_OK)
-        status = set_output(plan, stage, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(take_stage(plan, stage, err));
+    FEDGE_TRY(take_relus(plan, stage, err));
+    FEDGE_TRY(set_output(plan, stage, err));
     stage->in_place = is_in_place(stage, plan->options);
     plan->started = true;
     plan->grid = stage->out;

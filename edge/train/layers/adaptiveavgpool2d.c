@@ -9,13 +9,13 @@ static fedge_status infer(const fedge_layer_spec *layer, const fedge_shape *in, 
 {
     (void)num_inputs;
     const uint32_t *size = layer->u.adaptiveavgpool2d.output_size;
-    fedge_status status = fedge_shape_need(in, 3, "[channels, height, width]", err);
-    if (status == FEDGE_OK && (size[0] == 0 || size[1] == 0)) {
+    FEDGE_TRY(fedge_shape_need(in, 3, "[channels, height, width]", err));
+    if (size[0] == 0 || size[1] == 0) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "output_size %u × %u must be at least 1 × 1",
                           (unsigned)size[0], (unsigned)size[1]);
     }
     *out = (fedge_shape){3, {in->dims[0], size[0], size[1]}};
-    return status;
+    return FEDGE_OK;
 }
 
 typedef struct span {

@@ -12,19 +12,18 @@ static fedge_status infer(const fedge_layer_spec *layer, const fedge_shape *in, 
                           fedge_shape *out, fedge_error *err)
 {
     (void)num_inputs;
-    fedge_status status = fedge_shape_need(in, 3, "[channels, height, width]", err);
-    if (status == FEDGE_OK && in->dims[0] != layer->u.batchnorm2d.num_features) {
+    FEDGE_TRY(fedge_shape_need(in, 3, "[channels, height, width]", err));
+    if (in->dims[0] != layer->u.batchnorm2d.num_features) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "num_features is %u but the layer before gives %u channels",
                           (unsigned)layer->u.batchnorm2d.num_features, (unsigned)in->dims[0]);
     }
-    if (status == FEDGE_OK && layer->u.batchnorm2d.frozen &&
-        !layer->u.batchnorm2d.track_running_stats) {
+    if (layer->u.batchnorm2d.frozen && !layer->u.batchnorm2d.track_running_stats) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "it is frozen but has no running statistics: set track_running_stats");
     }
     *out = *in;
-    return status;
+    return FEDGE_OK;
 }
 
 /* The first buffer's place among the tensors. */

@@ -23,22 +23,19 @@ static fedge_status windows(fedge_convolution *conv, uint32_t has_channels, fedg
             err, FEDGE_INVALID_ARGUMENT, "groups %u must divide in_channels %u and out_channels %u",
             (unsigned)conv->groups, (unsigned)conv->channels, (unsigned)conv->out_channels);
     }
-    fedge_status status = FEDGE_OK;
     uint32_t padded[2];
-    for (int i = 0; status == FEDGE_OK && i < 2; i++) {
+    for (int i = 0; i < 2; i++) {
         const char *axis = fedge_shape_side_name(conv->rank, i);
-        status = fedge_shape_window(axis, conv->kernel[i], conv->stride[i], conv->padding[i],
-                                    conv->dilation[i], conv->in[i], &conv->out[i], err);
+        FEDGE_TRY(fedge_shape_window(axis, conv->kernel[i], conv->stride[i], conv->padding[i],
+                                     conv->dilation[i], conv->in[i], &conv->out[i], err));
         padded[i] = conv->in[i] + 2 * conv->padding[i];
-        if (status == FEDGE_OK && padded[i] > FEDGE_MAX_SPATIAL) {
-            status = fedge_fail(err, FEDGE_TOO_BIG, "padded input: %s %u is over the limit of %u",
-                                axis, (unsigned)padded[i], (unsigned)FEDGE_MAX_SPATIAL);
+        if (padded[i] > FEDGE_MAX_SPATIAL) {
+            return fedge_fail(err, FEDGE_TOO_BIG, "padded input: %s %u is over the limit of %u",
+                              axis, (unsigned)padded[i], (unsigned)FEDGE_MAX_SPATIAL);
         }
     }
-    if (status != FEDGE_OK)
-        return status;
     const fedge_shape shape = fedge_shape_of_sides(conv->rank, conv->channels, padded);
-    status = fedge_shape_check(&shape, err);
+    const fedge_status status = fedge_shape_check(&shape, err);
     return status == FEDGE_OK ? FEDGE_OK : fedge_error_prefix(err, status, "padded input");
 }
 
@@ -68,13 +65,11 @@ fedge_status fedge_convolution_pad_same(fedge_convolution conv, uint32_t first, 
 fedge_status fedge_convolution_infer(fedge_convolution conv, const fedge_shape *in,
                                      fedge_shape *out, fedge_error *err)
 {
-    fedge_status status = fedge_shape_need_sides(in, conv.rank, err);
-    if (status == FEDGE_OK) {
-        fedge_shape_sides(in, conv.in);
-        status = windows(&conv, in->dims[0], err);
-    }
+    FEDGE_TRY(fedge_shape_need_sides(in, conv.rank, err));
+    fedge_shape_sides(in, conv.in);
+    FEDGE_TRY(windows(&conv, in->dims[0], err));
     *out = fedge_shape_of_sides(conv.rank, conv.out_channels, conv.out);
-    return status;
+    return FEDGE_OK;
 }
 
 /* The arguments with the sizes of this run. */

@@ -120,19 +120,24 @@ static void sizes(const fedge_layer_run *run, fedge_layer_sizes *need)
     }
 }
 
+typedef struct factor {
+    const float *values;
+    bool transposed;
+} factor;
+
 /* c (m, n) += a (m, k) · b (k, n), where a is transposed in memory, (k, m), on demand. */
-static void multiply_add(const fedge_layer_run *run, size_t m, size_t n, size_t k, const float *a,
-                         bool a_transposed, const float *b, bool b_transposed, float *c)
+static void multiply_add(const fedge_layer_run *run, size_t m, size_t n, size_t k, factor a,
+                         factor b, float *c)
 {
     run->kernels->gemm(&(fedge_gemm){.m = m,
                                      .n = n,
                                      .k = k,
-                                     .a = a,
-                                     .a_row = a_transposed ? 1 : k,
-                                     .a_column = a_transposed ? m : 1,
-                                     .b = b,
-                                     .b_row = b_transposed ? 1 : n,
-                                     .b_column = b_transposed ? k : 1,
+                                     .a = a.values,
+                                     .a_row = a.transposed ? 1 : k,
+                                     .a_column = a.transposed ? m : 1,
+                                     .b = b.values,
+                                     .b_row = b.transposed ? 1 : n,
+                                     .b_column = b.transposed ? k : 1,
                                      .c = c,
                                      .c_row = n,
                                      .accumulate = true},
@@ -155,7 +160,8 @@ static void forward_lora(const fedge_layer_run *run, const fedge_affine *whole)
     fedge_affine_forward(&low, run->x[0], u);
     for (size_t i = 0; i < whole->rows * r; i++)
         u[i] *= scale;
-    multiply_add(run, whole->rows, whole->out, r, u, false, run->values[at + 1], true, run->y);
+    multiply_add(run, whole->rows, whole->out, r, (factor){u, false},
+                 (factor){run->values[at + 1], true}, run->y);
 }
 
 /* B += dyᵀ u;  v (rows, r) = scale · dy B;  A += vᵀ x;  dx += v A. */
@@ -167,15 +173,22 @@ static void backward_lora(const fedge_layer_run *run, const fedge_affine *whole)
     float *v = run->scratch;
     for (size_t i = 0; i < rows * r; i++)
         v[i] = 0.0f;
-    multiply_add(run, rows, r, out, run->dy, false, run->values[at + 1], false, v);
+    multiply_add(run, rows, r, out, (factor){run->dy, false}, (factor){run->values[at + 1], false},
+                 v);
     for (size_t i = 0; i < rows * r; i++)
         v[i] *= scale;
-    if (run->gradients[at + 1])
-        multiply_add(run, out, r, rows, run->dy, true, run->saved, false, run->gradients[at + 1]);
-    if (run->gradients[at])
-        multiply_add(run, r, in, rows, v, true, run->x[0], false, run->gradients[at]);
-    if (run->dx[0])
-        multiply_add(run, rows, in, r, v, false, run->values[at], false, run->dx[0]);
+    if (run->gradients[at + 1]) {
+        multiply_add(run, out, r, rows, (factor){run->dy, true}, (factor){run->saved, false},
+                     run->gradients[at + 1]);
+    }
+    if (run->gradients[at]) {
+        multiply_add(run, r, in, rows, (factor){v, true}, (factor){run->x[0], false},
+                     run->gradients[at]);
+    }
+    if (run->dx[0]) {
+        multiply_add(run, rows, in, r, (factor){v, false}, (factor){run->values[at], false},
+                     run->dx[0]);
+    }
 }
 
 static void forward(const fedge_layer_run *run)

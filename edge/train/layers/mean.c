@@ -10,11 +10,10 @@ static fedge_status infer(const fedge_layer_spec *layer, const fedge_shape *in, 
 {
     (void)num_inputs;
     fedge_axis axis;
-    fedge_status status = fedge_shape_axis(in, layer->u.mean.dim, &axis, err);
+    FEDGE_TRY(fedge_shape_axis(in, layer->u.mean.dim, &axis, err));
     *out = *in;
-    if (status == FEDGE_OK)
-        fedge_shape_drop(out, axis.at);
-    return status;
+    fedge_shape_drop(out, axis.at);
+    return FEDGE_OK;
 }
 
 static fedge_axis axis_of(const fedge_layer_run *run)

@@ -93,15 +93,12 @@ static fedge_status set_window(fedge_pooling *pool, int axis, fedge_error *err)
 fedge_status fedge_pooling_infer(fedge_pooling pool, const fedge_shape *in, fedge_shape *out,
                                  fedge_error *err)
 {
-    fedge_status status = fedge_shape_need_sides(in, pool.rank, err);
-    if (status == FEDGE_OK) {
-        fedge_shape_sides(in, pool.in);
-        status = set_window(&pool, 0, err);
-    }
-    if (status == FEDGE_OK)
-        status = set_window(&pool, 1, err);
+    FEDGE_TRY(fedge_shape_need_sides(in, pool.rank, err));
+    fedge_shape_sides(in, pool.in);
+    FEDGE_TRY(set_window(&pool, 0, err));
+    FEDGE_TRY(set_window(&pool, 1, err));
     *out = fedge_shape_of_sides(pool.rank, in->dims[0], pool.out);
-    return status;
+    return FEDGE_OK;
 }
 
 static uint64_t window_of(const fedge_pooling *pool)

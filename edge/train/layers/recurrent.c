@@ -96,14 +96,14 @@ fedge_status fedge_recurrent_infer(const fedge_layer_spec *layer, const fedge_sh
                           "batch_first must be true: examples are (steps, features), so a batch of "
                           "them is (batch, steps, features)");
     }
-    fedge_status status = fedge_shape_need(in, 2, "[steps, features]", err);
-    if (status == FEDGE_OK && in->dims[1] != wants) {
+    FEDGE_TRY(fedge_shape_need(in, 2, "[steps, features]", err));
+    if (in->dims[1] != wants) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "input_size is %u but the layer before gives steps of %u features",
                           (unsigned)wants, (unsigned)in->dims[1]);
     }
     *out = (fedge_shape){2, {in->dims[0], hidden * directions_of(layer)}};
-    return status;
+    return FEDGE_OK;
 }
 
 uint32_t fedge_recurrent_tensors(const fedge_cell *cell, const fedge_layer_spec *layer,
@@ -441,8 +441,9 @@ static void outer_inputs(const level *self, const way_back *back, const fedge_ou
         }
         if (also)
             products[count++] = *also;
-        fedge_sequence_outer(self->run, self->steps, self->batch, rows,
-                             self->gates + self->cell->order[k] * self->hidden, self->gates_at,
+        fedge_sequence_outer(self->run, self->steps, self->batch,
+                             &(fedge_outer_rows){self->gates + self->cell->order[k] * self->hidden,
+                                                 self->gates_at, rows},
                              products, count, back->buffer);
     }
 }
@@ -460,8 +461,9 @@ static void backward_weights(const level *self, const way_back *back)
                       self->cell->order[0] == self->cell->first;
     outer_inputs(self, back, same && dw ? &states : NULL);
     if (!same && dw) {
-        fedge_sequence_outer(self->run, self->steps, self->batch, self->cell->blocks * self->hidden,
-                             self->gates + self->cell->first * self->hidden, self->gates_at,
+        fedge_sequence_outer(self->run, self->steps, self->batch,
+                             &(fedge_outer_rows){self->gates + self->cell->first * self->hidden,
+                                                 self->gates_at, self->cell->blocks * self->hidden},
                              &states, 1, back->buffer);
     }
 }

@@ -129,10 +129,18 @@ typedef struct fedge_outer {
 
 #define FEDGE_OUTER_PRODUCTS 2
 
-/* One or two such over all [steps] of [batch] examples; a: n wide. [buffer]: fedge_outer_size. */
-void fedge_sequence_outer(const fedge_layer_run *run, size_t steps, size_t batch, size_t n,
-                          const float *a, fedge_strides a_at, const fedge_outer *products,
-                          size_t count, float *buffer);
+/* The left factor of outer products: rows of [n] floats, one for each step and example. */
+typedef struct fedge_outer_rows {
+    const float *a;
+    fedge_strides at;
+    size_t n;
+} fedge_outer_rows;
+
+/* One or two outer products over all [steps] of [batch] examples. [buffer] has the size that
+ * fedge_outer_size returns. */
+void fedge_sequence_outer(const fedge_layer_run *run, size_t steps, size_t batch,
+                          const fedge_outer_rows *rows, const fedge_outer *products, size_t count,
+                          float *buffer);
 
 /* Floats of working memory for one or, with [k2] > 0, two products of such widths, for up to
  * [batch] examples. */

@@ -121,20 +121,20 @@ void fedge_sequence_multiply(const fedge_layer_run *run, const fedge_step_range 
 }
 
 /* Of example [e] over all steps: dw += aᵀ · b with b's rows where they are. */
-static void outer_in_place(const fedge_layer_run *run, size_t steps, size_t e, size_t n,
-                           const float *a, fedge_strides a_at, const fedge_outer *product)
+static void outer_in_place(const fedge_layer_run *run, size_t steps, size_t e,
+                           const fedge_outer_rows *rows, const fedge_outer *product)
 {
     const size_t of_a = product->shift == -1, of_b = product->shift == 1;
     const size_t count = steps - of_a - of_b;
     if (count == 0)
         return;
     run->kernels->gemm(
-        &(fedge_gemm){.m = n,
+        &(fedge_gemm){.m = rows->n,
                       .n = product->k,
                       .k = count,
-                      .a = a + of_a * a_at.step + e * a_at.example,
+                      .a = rows->a + of_a * rows->at.step + e * rows->at.example,
                       .a_row = 1,
-                      .a_column = a_at.step,
+                      .a_column = rows->at.step,
                       .b = product->b + of_b * product->b_at.step + e * product->b_at.example,
                       .b_row = product->b_at.step,
                       .b_column = 1,
@@ -188,14 +188,14 @@ static void copy_to_strips(const fedge_layer_run *run, const fedge_step_range *r
 
 /* Columns [at, at + n) of a, of a span of at most OUTER_ROWS rows or of one step, with all
  * products. */
-static void outer_part(const fedge_layer_run *run, const fedge_step_range *range, size_t at,
-                       size_t n, const float *a, fedge_strides a_at, const fedge_outer *products,
-                       size_t count, float *buffer)
+static void outer_part(const fedge_layer_run *run, const fedge_step_range *range,
+                       const fedge_outer_rows *from, size_t at, size_t n,
+                       const fedge_outer *products, size_t count, float *buffer)
 {
     const size_t rows = range->steps * range->batch, lanes = run->kernels->lanes;
     const float *blocks = buffer;
     fedge_panels parts[FEDGE_OUTER_PRODUCTS];
-    const fedge_outer columns = {.b = a + at, .b_at = a_at, .k = n};
+    const fedge_outer columns = {.b = from->a + at, .b_at = from->at, .k = n};
     copy_to_strips(run, range, &columns, lanes, buffer);
     buffer += (n + lanes - 1) / lanes * lanes * rows;
     for (size_t i = 0; i < count; i++) {
@@ -214,24 +214,24 @@ static void outer_part(const fedge_layer_run *run, const fedge_step_range *range
     run->kernels->panels(parts);
 }
 
-void fedge_sequence_outer(const fedge_layer_run *run, size_t steps, size_t batch, size_t n,
-                          const float *a, fedge_strides a_at, const fedge_outer *products,
-                          size_t count, float *buffer)
+void fedge_sequence_outer(const fedge_layer_run *run, size_t steps, size_t batch,
+                          const fedge_outer_rows *rows, const fedge_outer *products, size_t count,
+                          float *buffer)
 {
     const size_t each = outer_steps(batch);
     if (!fedge_factor_copies(run->kernels)) {
         for (size_t i = 0; i < count; i++) {
             for (size_t e = 0; e < batch; e++)
-                outer_in_place(run, steps, e, n, a, a_at, &products[i]);
+                outer_in_place(run, steps, e, rows, &products[i]);
         }
         return;
     }
-    for (size_t at = 0; count > 0 && at < n; at += OUTER_COLUMNS) {
+    for (size_t at = 0; count > 0 && at < rows->n; at += OUTER_COLUMNS) {
         for (size_t t = 0; t < steps; t += each) {
             const size_t left = steps - t;
             const fedge_step_range some = {t, left < each ? left : each, batch};
-            outer_part(run, &some, at, n - at < OUTER_COLUMNS ? n - at : OUTER_COLUMNS, a, a_at,
-                       products, count, buffer);
+            const size_t columns = rows->n - at < OUTER_COLUMNS ? rows->n - at : OUTER_COLUMNS;
+            outer_part(run, &some, rows, at, columns, products, count, buffer);
         }
     }
 }

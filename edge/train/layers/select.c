@@ -18,16 +18,15 @@ static fedge_status infer(const fedge_layer_spec *layer, const fedge_shape *in, 
     (void)num_inputs;
     fedge_axis axis;
     const int64_t index = layer->u.select.index;
-    fedge_status status = fedge_shape_axis(in, layer->u.select.dim, &axis, err);
-    if (status == FEDGE_OK && (index >= (int64_t)axis.length || index < -(int64_t)axis.length)) {
+    FEDGE_TRY(fedge_shape_axis(in, layer->u.select.dim, &axis, err));
+    if (index >= (int64_t)axis.length || index < -(int64_t)axis.length) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "index %d is not in [-%zu, %zu), the places of dim %d", (int)index,
                           axis.length, axis.length, (int)layer->u.select.dim);
     }
     *out = *in;
-    if (status == FEDGE_OK)
-        fedge_shape_drop(out, axis.at);
-    return status;
+    fedge_shape_drop(out, axis.at);
+    return FEDGE_OK;
 }
 
 static fedge_axis axis_of(const fedge_layer_run *run)

@@ -254,32 +254,32 @@ fedge_status fedge_layer_sources(const fedge_model_spec *spec, uint32_t index,
     return FEDGE_OK;
 }
 
+static fedge_status infer(const fedge_layer_spec *layer, const fedge_shape *in, uint32_t num_inputs,
+                          fedge_shape *out, fedge_error *err)
+{
+    const fedge_layer_ops *ops = fedge_layer_ops_of(layer->type);
+    if (!ops)
+        return fail_unknown(layer->type, err);
+    if ((unsigned)layer->train >= FEDGE_TRAIN_MODE_COUNT)
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "unknown train mode %d", (int)layer->train);
+    /* Ranges of arguments are checked only after [infer], so it must not divide by one that can be
+     * 0. */
+    FEDGE_TRY(ops->infer(layer, in, num_inputs, out, err));
+    FEDGE_TRY(fedge_arguments_check(ops->arguments, layer, err));
+    FEDGE_TRY(fedge_layer_check_channels(layer, err));
+    return fedge_shape_check(out, err);
+}
+
 fedge_status fedge_shape_infer(const fedge_model_spec *spec, uint32_t index, const fedge_shape *in,
                                uint32_t num_inputs, fedge_shape *out, fedge_error *err)
 {
     const fedge_layer_spec *layer = &spec->layers[index];
-    /* Readers of JSON bound names; who fills a spec by hand may not, and the names below are
-     * printed. */
+    /* Names are printed below. A reader of JSON bounds them, a spec filled by hand need not. */
     if (!memchr(layer->name, '\0', sizeof(layer->name))) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "layer %u: the name is over %d bytes",
                           (unsigned)index, FEDGE_MAX_LAYER_NAME - 1);
     }
-    const fedge_layer_ops *ops = fedge_layer_ops_of(layer->type);
-    fedge_status status = !ops ? fail_unknown(layer->type, err) : FEDGE_OK;
-    if (status == FEDGE_OK && (unsigned)layer->train >= FEDGE_TRAIN_MODE_COUNT) {
-        status =
-            fedge_fail(err, FEDGE_INVALID_ARGUMENT, "unknown train mode %d", (int)layer->train);
-    }
-    /* [infer] is given arguments whose ranges are checked only after it, and must stand any of
-     * them: none may divide by a number that can be 0. */
-    if (status == FEDGE_OK)
-        status = ops->infer(layer, in, num_inputs, out, err);
-    if (status == FEDGE_OK)
-        status = fedge_arguments_check(ops->arguments, layer, err);
-    if (status == FEDGE_OK)
-        status = fedge_layer_check_channels(layer, err);
-    if (status == FEDGE_OK)
-        status = fedge_shape_check(out, err);
+    const fedge_status status = infer(layer, in, num_inputs, out, err);
     return status == FEDGE_OK ? FEDGE_OK : fedge_layer_fail(spec, index, status, err);
 }
 
@@ -293,20 +293,18 @@ fedge_status fedge_shape_advance(const fedge_model_spec *spec, uint32_t index, f
 fedge_status fedge_shape_model(const fedge_model_spec *spec, fedge_shape *out, fedge_error *err)
 {
     fedge_shape input, shapes[FEDGE_MAX_LAYERS];
-    fedge_status status = fedge_shape_input(spec, &input, err);
-    for (uint32_t i = 0; status == FEDGE_OK && i < spec->num_layers; i++) {
+    FEDGE_TRY(fedge_shape_input(spec, &input, err));
+    for (uint32_t i = 0; i < spec->num_layers; i++) {
         uint16_t sources[FEDGE_MAX_LAYER_INPUTS];
         uint32_t num_sources = 0;
         fedge_shape in[FEDGE_MAX_LAYER_INPUTS];
-        status = fedge_layer_sources(spec, i, sources, &num_sources, err);
-        for (uint32_t k = 0; status == FEDGE_OK && k < num_sources; k++)
+        FEDGE_TRY(fedge_layer_sources(spec, i, sources, &num_sources, err));
+        for (uint32_t k = 0; k < num_sources; k++)
             in[k] = sources[k] == FEDGE_INPUT_MODEL ? input : shapes[sources[k]];
-        if (status == FEDGE_OK)
-            status = fedge_shape_infer(spec, i, in, num_sources, &shapes[i], err);
+        FEDGE_TRY(fedge_shape_infer(spec, i, in, num_sources, &shapes[i], err));
     }
-    if (status == FEDGE_OK)
-        *out = shapes[spec->num_layers - 1];
-    return status;
+    *out = shapes[spec->num_layers - 1];
+    return FEDGE_OK;
 }
 
 fedge_status fedge_shape_output(const fedge_shape *shape, size_t num_parameters, fedge_error *err)

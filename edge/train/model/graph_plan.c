@@ -83,27 +83,25 @@ static fedge_status count_values(fedge_graph_plan *plan, uint32_t index, bool *t
 static fedge_status survey(fedge_graph_plan *plan, fedge_error *err)
 {
     const fedge_model_spec *spec = plan->spec;
-    fedge_status status = fedge_shape_input(spec, &plan->input, err);
-    for (uint32_t i = 0; status == FEDGE_OK && i < spec->num_layers; i++) {
+    FEDGE_TRY(fedge_shape_input(spec, &plan->input, err));
+    for (uint32_t i = 0; i < spec->num_layers; i++) {
         fedge_layer_plan *layer = &plan->layers[i];
         fedge_shape in[FEDGE_MAX_LAYER_INPUTS];
         uint32_t num_sources = 0;
         bool trains = false;
         *layer = (fedge_layer_plan){0};
-        status = fedge_layer_sources(spec, i, layer->sources, &num_sources, err);
+        FEDGE_TRY(fedge_layer_sources(spec, i, layer->sources, &num_sources, err));
         layer->num_sources = (uint8_t)num_sources;
-        for (uint32_t k = 0; status == FEDGE_OK && k < num_sources; k++) {
+        for (uint32_t k = 0; k < num_sources; k++) {
             const uint16_t source = layer->sources[k];
             in[k] = source == FEDGE_INPUT_MODEL ? plan->input : plan->layers[source].out;
         }
-        if (status == FEDGE_OK)
-            status = fedge_shape_infer(spec, i, in, num_sources, &layer->out, err);
-        if (status == FEDGE_OK)
-            status = count_values(plan, i, &trains, err);
+        FEDGE_TRY(fedge_shape_infer(spec, i, in, num_sources, &layer->out, err));
+        FEDGE_TRY(count_values(plan, i, &trains, err));
         /* From the first layer on: whatever reads a trained layer needs a backward pass, and what
          * lies before all of them needs none. */
         layer->backward = trains && plan->options->training;
-        for (uint32_t k = 0; status == FEDGE_OK && k < num_sources; k++) {
+        for (uint32_t k = 0; k < num_sources; k++) {
             if (layer->sources[k] != FEDGE_INPUT_MODEL) {
                 fedge_layer_plan *source = &plan->layers[layer->sources[k]];
                 layer->backward = layer->backward || source->backward;
@@ -112,7 +110,7 @@ static fedge_status survey(fedge_graph_plan *plan, fedge_error *err)
             }
         }
     }
-    return status;
+    return FEDGE_OK;
 }
 
 uint64_t fedge_graph_widened(const fedge_graph_plan *plan, uint32_t index)
@@ -619,24 +617,19 @@ fedge_status fedge_graph_plan_make(fedge_graph_plan *plan, const fedge_model_spe
     plan->options = options;
     plan->kernels = kernels;
     plan->num_values = plan->num_floats = plan->num_buffers = plan->num_trained = 0;
-    fedge_status status = survey(plan, err);
-    if (status == FEDGE_OK) {
-        status =
-            fedge_shape_output(&plan->layers[spec->num_layers - 1].out, plan->num_trained, err);
-    }
-    for (uint32_t i = 0; status == FEDGE_OK && i + 1 < spec->num_layers; i++) {
+    FEDGE_TRY(survey(plan, err));
+    FEDGE_TRY(fedge_shape_output(&plan->layers[spec->num_layers - 1].out, plan->num_trained, err));
+    for (uint32_t i = 0; i + 1 < spec->num_layers; i++) {
         if (plan->layers[i].num_readers == 0) {
-            status =
+            const fedge_status status =
                 fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                            "it is read by no other layer: name it in the inputs of a later one "
                            "or leave it out");
             return fedge_layer_fail(spec, i, status, err);
         }
     }
-    for (uint32_t i = 0; status == FEDGE_OK && i < spec->num_layers; i++)
-        status = check_batches(plan, i, err);
-    if (status != FEDGE_OK)
-        return status;
+    for (uint32_t i = 0; i < spec->num_layers; i++)
+        FEDGE_TRY(check_batches(plan, i, err));
     plan->layers[spec->num_layers - 1].num_readers++; /* the loss */
     choose_joined(plan);
     choose_steps(plan);

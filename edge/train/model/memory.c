@@ -79,8 +79,8 @@ fedge_status fedge_graph_layer_memory(const fedge_model_spec *spec,
                                       fedge_error *err)
 {
     fedge_graph_plan plan;
-    fedge_status status = fedge_graph_plan_make(&plan, spec, options, kernels, err);
-    for (uint32_t i = 0; status == FEDGE_OK && i < spec->num_layers; i++) {
+    FEDGE_TRY(fedge_graph_plan_make(&plan, spec, options, kernels, err));
+    for (uint32_t i = 0; i < spec->num_layers; i++) {
         const fedge_layer_plan *layer = &plan.layers[i];
         const size_t forward = bytes_of(layer, FEDGE_PART_FORWARD);
         const size_t backward = bytes_of(layer, FEDGE_PART_BACKWARD);
@@ -96,5 +96,5 @@ fedge_status fedge_graph_layer_memory(const fedge_model_spec *spec,
         now.scratch += fedge_keeps_gradients(options) ? now.parameters * sizeof(float) : 0;
         fedge_memory_put(sink, &now);
     }
-    return status;
+    return FEDGE_OK;
 }

@@ -62,9 +62,7 @@ static fedge_status lay_out(const fedge_model_spec *spec, const fedge_model_opti
     fedge_model counted = {0};
     own_kernels counted_kernels;
     *memory = (fedge_model_memory){0};
-    fedge_status status = fedge_model_check_options(spec, options, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_model_check_options(spec, options, err));
     fedge_model_layout layout = {
         .arena = {.block = block}, .spec = spec, .options = options, .memory = memory};
     const bool fused = fedge_fused_fits(spec, options);
@@ -74,9 +72,7 @@ static fedge_status lay_out(const fedge_model_spec *spec, const fedge_model_opti
     layout.model = self;
     self->options = *options;
     layout.kernels = choose_kernels(&layout, &counted_kernels);
-    status = fused ? fedge_fused_survey(&layout, err) : fedge_graph_survey(&layout, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fused ? fedge_fused_survey(&layout, err) : fedge_graph_survey(&layout, err));
     if (options->weights != FEDGE_STORAGE_FP32) {
         self->half = fedge_arena_take(&layout.arena, self->num_values, sizeof(*self->half),
                                       &memory->parameters);
@@ -92,9 +88,9 @@ static fedge_status lay_out(const fedge_model_spec *spec, const fedge_model_opti
             fedge_arena_take(&layout.arena, fedge_arena_product(options->max_batch, self->outputs),
                              sizeof(float), &memory->activations);
     }
-    status = fused ? fedge_fused_lay_out(&layout, err) : fedge_graph_lay_out(&layout, err);
+    FEDGE_TRY(fused ? fedge_fused_lay_out(&layout, err) : fedge_graph_lay_out(&layout, err));
     memory->total = layout.arena.used;
-    if (status == FEDGE_OK && layout.arena.overflow) {
+    if (layout.arena.overflow) {
         return fedge_fail(err, FEDGE_TOO_BIG,
                           "the model needs more bytes than this machine can address, for batches "
                           "of %u: lower the batch size",
@@ -107,7 +103,7 @@ static fedge_status lay_out(const fedge_model_spec *spec, const fedge_model_opti
     self->loss_argument = spec->loss == FEDGE_LOSS_CROSS_ENTROPY ? spec->label_smoothing
                           : spec->loss_delta == 0.0f             ? 1.0f
                                                                  : spec->loss_delta;
-    return status;
+    return FEDGE_OK;
 }
 
 fedge_status fedge_model_size(const fedge_model_spec *spec, const fedge_model_options *options,
@@ -344,27 +340,25 @@ fedge_status fedge_model_check_size(const fedge_model *model, uint32_t size, boo
     if (!model->graph)
         return FEDGE_OK;
     const uint32_t left = size % most;
-    fedge_status status =
-        size >= most ? fedge_graph_check(model->graph, most, training, err) : FEDGE_OK;
-    return status == FEDGE_OK && left > 0 ? fedge_graph_check(model->graph, left, training, err)
-                                          : status;
+    if (size >= most)
+        FEDGE_TRY(fedge_graph_check(model->graph, most, training, err));
+    return left > 0 ? fedge_graph_check(model->graph, left, training, err) : FEDGE_OK;
 }
 
 static fedge_status check_batch(const fedge_model *model, const fedge_batch *batch, bool training,
                                 fedge_error *err)
 {
-    fedge_status status = fedge_model_check_size(model, batch->size, training, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_model_check_size(model, batch->size, training, err));
     if (!batch->labels && (!batch->targets || model->loss->needs_labels)) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "%s needs %s",
                           fedge_loss_type_name(model->loss_type),
                           model->loss->needs_labels ? "labels" : "labels or targets");
     }
-    status = check_labels(model, batch, err);
-    if (status != FEDGE_OK || batch->finite)
-        return status;
-    status = check_finite(model, "value", batch->x, batch->size, model->example_size, err);
+    FEDGE_TRY(check_labels(model, batch, err));
+    if (batch->finite)
+        return FEDGE_OK;
+    fedge_status status =
+        check_finite(model, "value", batch->x, batch->size, model->example_size, err);
     if (status != FEDGE_OK) {
         return fedge_error_prefix(err, status, "layer 0 (%s)",
                                   fedge_layer_type_name(model->first_layer_type));
@@ -475,17 +469,12 @@ fedge_status fedge_model_train(fedge_model *model, const fedge_batch *batch,
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "the model was made without %s: set it in fedge_model_options", what);
     }
-    fedge_status status = fedge_optimizer_check(optimizer, err);
-    if (status == FEDGE_OK)
-        status = check_batch(model, batch, true, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_optimizer_check(optimizer, err));
+    FEDGE_TRY(check_batch(model, batch, true, err));
     if (model->graph)
         fedge_graph_begin(model);
-    status = model->all_outputs ? pass_parts(model, batch, optimizer, loss_sum, correct, err)
-                                : pass(model, batch, batch->size, true, loss_sum, correct, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(model->all_outputs ? pass_parts(model, batch, optimizer, loss_sum, correct, err)
+                                 : pass(model, batch, batch->size, true, loss_sum, correct, err));
     /* Before the step is taken: Adam's corrections are of step 1 at the first. */
     model->num_steps++;
     if (model->fused) {

@@ -35,21 +35,19 @@ fedge_status fedge_model_schema(const fedge_model_spec *spec, fedge_schema *sche
                                 fedge_error *err)
 {
     fedge_shape output;
-    fedge_status status = fedge_loss_check(spec, err);
-    if (status == FEDGE_OK)
-        status = fedge_shape_model(spec, &output, err);
-    for (uint32_t i = 0; status == FEDGE_OK && i < spec->num_layers; i++)
-        status = add_tensors(spec, i, false, schema, err);
-    return status == FEDGE_OK ? fedge_shape_output(&output, schema->num_elements, err) : status;
+    FEDGE_TRY(fedge_loss_check(spec, err));
+    FEDGE_TRY(fedge_shape_model(spec, &output, err));
+    for (uint32_t i = 0; i < spec->num_layers; i++)
+        FEDGE_TRY(add_tensors(spec, i, false, schema, err));
+    return fedge_shape_output(&output, schema->num_elements, err);
 }
 
 fedge_status fedge_model_buffer_schema(const fedge_model_spec *spec, fedge_schema *schema,
                                        fedge_error *err)
 {
-    fedge_status status = FEDGE_OK;
-    for (uint32_t i = 0; status == FEDGE_OK && i < spec->num_layers; i++)
-        status = add_tensors(spec, i, true, schema, err);
-    return status;
+    for (uint32_t i = 0; i < spec->num_layers; i++)
+        FEDGE_TRY(add_tensors(spec, i, true, schema, err));
+    return FEDGE_OK;
 }
 
 bool fedge_model_trains(const fedge_model_spec *spec, uint32_t index)
