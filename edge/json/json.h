@@ -70,7 +70,7 @@ typedef enum fedge_json_kind {
     FEDGE_JSON_ENUMS,   /* unsigned, bit i for enum value i: a list of such texts */
     FEDGE_JSON_NAME,    /* char[size], or nothing where size is 0: one of [choices] */
     FEDGE_JSON_OBJECT,  /* a struct (or, with offset 0, the same one): [fields] */
-    FEDGE_JSON_CUSTOM,  /* [read] and [write] */
+    FEDGE_JSON_CUSTOM,  /* [read] and [write] of the value at [offset]; 0: of the whole struct */
     FEDGE_JSON_IGNORED  /* allowed, and skipped */
 } fedge_json_kind;
 
@@ -84,10 +84,10 @@ typedef enum fedge_json_kind {
 
 typedef struct fedge_json_field fedge_json_field;
 
-typedef fedge_status (*fedge_json_read_fn)(const fedge_json *json, const cJSON *node, void *record,
+typedef fedge_status (*fedge_json_read_fn)(const fedge_json *json, const cJSON *node, void *value,
                                            fedge_error *err);
 /* Adds what belongs under [key] to [object]; nothing when there is nothing to say. */
-typedef fedge_status (*fedge_json_write_fn)(const void *record, const char *key, cJSON *object,
+typedef fedge_status (*fedge_json_write_fn)(const void *value, const char *key, cJSON *object,
                                             fedge_error *err);
 
 /* One key of an object. An array of them ends with FEDGE_JSON_END. There are hundreds, so it is

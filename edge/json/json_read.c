@@ -349,7 +349,7 @@ static fedge_status read_value(const fedge_json *json, const cJSON *node,
     case FEDGE_JSON_OBJECT:
         return fedge_json_read(json, node, field->fields, at, err);
     case FEDGE_JSON_CUSTOM:
-        return field->read(json, node, record, err);
+        return field->read(json, node, at, err);
     case FEDGE_JSON_IGNORED:
         return FEDGE_OK;
     default:

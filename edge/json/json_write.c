@@ -267,7 +267,7 @@ static fedge_status write_field(const fedge_json_field *field, const char *recor
     if (field->flags & FEDGE_JSON_LIST)
         return write_list(field, record, object, err);
     if (field->kind == FEDGE_JSON_CUSTOM)
-        return field->write(record, field->key, object, err);
+        return field->write(at, field->key, object, err);
     if ((field->flags & FEDGE_JSON_SPARSE) && field->kind != FEDGE_JSON_PAIR &&
         is_fallback(field, at))
         return FEDGE_OK;

@@ -192,24 +192,6 @@ static const char *error_feedback_name(unsigned feedback)
     return feedback < FEDGE_ERROR_FEEDBACK_COUNT ? NAMES[feedback] : NULL;
 }
 
-static fedge_status read_codec(const fedge_json *json, const cJSON *node, void *record,
-                               fedge_error *err)
-{
-    return fedge_codec_read_json(json, node, &((fedge_update_spec *)record)->codec, err);
-}
-
-static fedge_status write_codec(const void *record, const char *key, cJSON *object,
-                                fedge_error *err)
-{
-    return fedge_codec_write_json(&((const fedge_update_spec *)record)->codec, key, object, err);
-}
-
-static fedge_status write_if_any(const fedge_codec *codec, const char *key, cJSON *object,
-                                 fedge_error *err)
-{
-    return codec->values ? fedge_codec_write_json(codec, key, object, err) : FEDGE_OK;
-}
-
 /* "up" stands for "codec" and "deflate", which plans have. */
 static fedge_status read_up(const fedge_json *json, const cJSON *node, void *record,
                             fedge_error *err)
@@ -240,71 +222,19 @@ static fedge_status write_nothing(const void *record, const char *key, cJSON *ob
     return FEDGE_OK;
 }
 
-static fedge_status read_control(const fedge_json *json, const cJSON *node, void *record,
-                                 fedge_error *err)
-{
-    return fedge_codec_read_json(json, node, &((fedge_update_spec *)record)->control, err);
-}
-
-static fedge_status write_control(const void *record, const char *key, cJSON *object,
-                                  fedge_error *err)
-{
-    return write_if_any(&((const fedge_update_spec *)record)->control, key, object, err);
-}
-
-static fedge_status read_buffers(const fedge_json *json, const cJSON *node, void *record,
-                                 fedge_error *err)
-{
-    return fedge_codec_read_json(json, node, &((fedge_update_spec *)record)->buffers, err);
-}
-
-static fedge_status write_buffers(const void *record, const char *key, cJSON *object,
-                                  fedge_error *err)
-{
-    return write_if_any(&((const fedge_update_spec *)record)->buffers, key, object, err);
-}
-
-static fedge_status read_layer_codec(const fedge_json *json, const cJSON *node, void *record,
-                                     fedge_error *err)
-{
-    return fedge_codec_read_json(json, node, &((fedge_layer_codec *)record)->codec, err);
-}
-
-static fedge_status write_layer_codec(const void *record, const char *key, cJSON *object,
-                                      fedge_error *err)
-{
-    return fedge_codec_write_json(&((const fedge_layer_codec *)record)->codec, key, object, err);
-}
-
-static fedge_status read_layer_down(const fedge_json *json, const cJSON *node, void *record,
-                                    fedge_error *err)
-{
-    return fedge_codec_read_json(json, node, &((fedge_layer_codec *)record)->down, err);
-}
-
-static fedge_status write_layer_down(const void *record, const char *key, cJSON *object,
-                                     fedge_error *err)
-{
-    return write_if_any(&((const fedge_layer_codec *)record)->down, key, object, err);
-}
-
 static const fedge_json_field layer_codec_fields[] = {
     {.key = "tensors",
      .kind = FEDGE_JSON_TEXT,
      .flags = FEDGE_JSON_REQUIRED,
      AT(fedge_layer_codec, tensors),
      .min = 1},
-    {.key = "codec",
-     .kind = FEDGE_JSON_CUSTOM,
-     .flags = FEDGE_JSON_REQUIRED,
-     .read = read_layer_codec,
-     .write = write_layer_codec},
-    {.key = "down", .kind = FEDGE_JSON_CUSTOM, .read = read_layer_down, .write = write_layer_down},
+    {.key = "codec", .flags = FEDGE_JSON_REQUIRED, FEDGE_JSON_CODEC(fedge_layer_codec, codec)},
+    {.key = "down", FEDGE_JSON_CODEC(fedge_layer_codec, down)},
     FEDGE_JSON_END,
 };
 
 const fedge_json_field fedge_update_fields[] = {
-    {.key = "codec", .kind = FEDGE_JSON_CUSTOM, .read = read_codec, .write = write_codec},
+    {.key = "codec", FEDGE_JSON_CODEC(fedge_update_spec, codec)},
     {.key = "deflate", .kind = FEDGE_JSON_BOOL, AT(fedge_update_spec, deflate), .fallback = 1},
     {.key = "up", .kind = FEDGE_JSON_CUSTOM, .read = read_up, .write = write_nothing},
     {.key = "layers",
@@ -313,8 +243,8 @@ const fedge_json_field fedge_update_fields[] = {
      FEDGE_JSON_ARRAY(fedge_update_spec, layers, num_layers),
      .fields = layer_codec_fields},
     {.key = "down", .kind = FEDGE_JSON_CUSTOM, .read = read_down, .write = write_down},
-    {.key = "control", .kind = FEDGE_JSON_CUSTOM, .read = read_control, .write = write_control},
-    {.key = "buffers", .kind = FEDGE_JSON_CUSTOM, .read = read_buffers, .write = write_buffers},
+    {.key = "control", FEDGE_JSON_CODEC(fedge_update_spec, control)},
+    {.key = "buffers", FEDGE_JSON_CODEC(fedge_update_spec, buffers)},
     {.key = "error-feedback",
      .kind = FEDGE_JSON_ENUM,
      .flags = FEDGE_JSON_SPARSE,

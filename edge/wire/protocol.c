@@ -208,29 +208,13 @@ static const fedge_json_field CHUNK[] = {
     FEDGE_JSON_END,
 };
 
-static fedge_status read_codec(const fedge_json *json, const cJSON *node, void *record,
-                               fedge_error *err)
-{
-    return fedge_codec_read_json(json, node, &((fedge_section_info *)record)->codec, err);
-}
-
-static fedge_status write_codec(const void *record, const char *key, cJSON *object,
-                                fedge_error *err)
-{
-    return fedge_codec_write_json(&((const fedge_section_info *)record)->codec, key, object, err);
-}
-
 static const fedge_json_field SECTION[] = {
     {.key = "name",
      .kind = FEDGE_JSON_TEXT,
      .flags = REQUIRED,
      AT(fedge_section_info, name),
      .min = 1},
-    {.key = "codec",
-     .kind = FEDGE_JSON_CUSTOM,
-     .flags = REQUIRED,
-     .read = read_codec,
-     .write = write_codec},
+    {.key = "codec", .flags = REQUIRED, FEDGE_JSON_CODEC(fedge_section_info, codec)},
     {.key = "deflate", .kind = FEDGE_JSON_BOOL, .flags = REQUIRED, AT(fedge_section_info, deflate)},
     {.key = "size", .kind = FEDGE_JSON_U64, .flags = REQUIRED, AT(fedge_section_info, size)},
     {.key = "raw-size",
@@ -634,7 +618,7 @@ static fedge_status read_text(const fedge_json *json, const cJSON *node, const c
     return FEDGE_OK;
 }
 
-fedge_status fedge_codec_read_json(const fedge_json *json, const cJSON *node, fedge_codec *codec,
+fedge_status fedge_codec_read_json(const fedge_json *json, const cJSON *node, void *codec,
                                    fedge_error *err)
 {
     char text[FEDGE_CODEC_TEXT];
@@ -662,9 +646,11 @@ fedge_status fedge_codec_read_pipeline(const fedge_json *json, const cJSON *node
     return read_text(json, node, text, codec, err);
 }
 
-fedge_status fedge_codec_write_json(const fedge_codec *codec, const char *key, cJSON *object,
+fedge_status fedge_codec_write_json(const void *codec, const char *key, cJSON *object,
                                     fedge_error *err)
 {
+    if (!((const fedge_codec *)codec)->values)
+        return FEDGE_OK;
     char text[FEDGE_CODEC_TEXT];
     if (!cJSON_AddStringToObject(object, key, fedge_codec_text(codec, text)))
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a JSON tree");

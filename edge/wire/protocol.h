@@ -239,20 +239,22 @@ FEDGE_MUST_USE fedge_status fedge_notice_read(const fedge_message *message, fedg
 
 /* ---- codecs in JSON -------------------------------------------------------------------------- */
 
-/* Codecs in JSON: a text as a job writes it. Internal to edge/wire. */
-
-/* Fails as reading a name does: a codec that is not known gets the nearest that is. */
+/* read and write of FEDGE_JSON_CUSTOM for a member of type fedge_codec: a text as a job writes it.
+ * Reading fails as reading a name does: the message names the nearest codec. A codec without values
+ * is none, and is not written. */
 FEDGE_MUST_USE fedge_status fedge_codec_read_json(const fedge_json *json, const cJSON *node,
-                                                  fedge_codec *codec, fedge_error *err);
-/* The same with "+deflate" behind it or not, or "+deflate:1" to ":9", as a
- * job's "up" has it. */
+                                                  void *codec, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_codec_write_json(const void *codec, const char *key,
+                                                   cJSON *object, fedge_error *err);
+#define FEDGE_JSON_CODEC(type, member)                                                             \
+    .kind = FEDGE_JSON_CUSTOM, FEDGE_JSON_AT(type, member), .read = fedge_codec_read_json,         \
+    .write = fedge_codec_write_json
+
+/* Reads a codec that may have "+deflate", or "+deflate:1" to ":9", behind it, as in a job's "up".
+ */
 FEDGE_MUST_USE fedge_status fedge_codec_read_pipeline(const fedge_json *json, const cJSON *node,
                                                       fedge_codec *codec, bool *deflate,
                                                       fedge_error *err);
-/* Adds it to [object] under [key]. */
-FEDGE_MUST_USE fedge_status fedge_codec_write_json(const fedge_codec *codec, const char *key,
-                                                   cJSON *object, fedge_error *err);
-
 /* As fedge_codec_read_pipeline reads it. */
 FEDGE_MUST_USE fedge_status fedge_codec_write_pipeline(const fedge_codec *codec, bool deflate,
                                                        const char *key, cJSON *object,
