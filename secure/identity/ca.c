@@ -267,7 +267,7 @@ bool fedge_ca_is_of(const fedge_ca *ca, const mbedtls_x509_crt *chain)
 /* Writes a key and the certificate [what] for it to DIR/[files]. Without an issuer's key the
  * certificate is self-signed. */
 static fedge_status make_pair(const char *dir, const char *const files[2], bool keep_key,
-                              content *what, fedge_error *err)
+                              const content *given, fedge_error *err)
 {
     char path[FEDGE_OS_MAX_PATH];
     mbedtls_pk_context key;
@@ -275,10 +275,11 @@ static fedge_status make_pair(const char *dir, const char *const files[2], bool 
     fedge_status status;
     mbedtls_pk_init(&key);
     fedge_buffer_init(&out, FEDGE_X509_MAX_PEM);
-    what->key = &key;
-    what->issuer_key = what->issuer_key ? what->issuer_key : &key;
+    content what = *given;
+    what.key = &key;
+    what.issuer_key = given->issuer_key ? given->issuer_key : &key;
     FEDGE_TRY_OR(place_key(dir, files[0], keep_key, &key, err), done);
-    FEDGE_TRY_OR(write_certificate(what, &out, err), done);
+    FEDGE_TRY_OR(write_certificate(&what, &out, err), done);
     FEDGE_TRY_OR(fedge_x509_path(path, sizeof(path), dir, files[1], err), done);
     status = fedge_os_write_file(path, out.data, out.size, 0644, err);
 done:
@@ -299,12 +300,13 @@ static fedge_status make_issuing(const char *dir, const char *name, bool keep_ke
     *end_ms = now_ms + days * FEDGE_DAY_MS;
     /* Nothing is valid beyond what signs it. */
     *end_ms = *end_ms < root_end_ms ? *end_ms : root_end_ms;
-    content what = {.subject = subject,
-                    .issuer = issuer,
-                    .issuer_key = &root->key,
-                    .path_length = 0, /* it signs devices and servers, and no further authority */
-                    .now_ms = now_ms,
-                    .not_after_ms = *end_ms};
+    const content what = {.subject = subject,
+                          .issuer = issuer,
+                          .issuer_key = &root->key,
+                          .path_length =
+                              0, /* it signs devices and servers, and no further authority */
+                          .now_ms = now_ms,
+                          .not_after_ms = *end_ms};
     return make_pair(dir, FILES + ISSUING, keep_key, &what, err);
 }
 
@@ -314,11 +316,11 @@ static fedge_status make_root(const char *dir, const char *name, unsigned days, 
     char subject[FEDGE_X509_MAX_SUBJECT];
     FEDGE_TRY(make_subject(name, "root", subject, sizeof(subject), err));
     *end_ms = now_ms + days * FEDGE_DAY_MS;
-    content what = {.subject = subject,
-                    .issuer = subject,
-                    .path_length = 1,
-                    .now_ms = now_ms,
-                    .not_after_ms = *end_ms};
+    const content what = {.subject = subject,
+                          .issuer = subject,
+                          .path_length = 1,
+                          .now_ms = now_ms,
+                          .not_after_ms = *end_ms};
     return make_pair(dir, FILES + ROOT, true, &what, err);
 }
 
