@@ -242,12 +242,12 @@ static fedge_status draw_page(fedge_buffer *out, const curve *of, const char *ti
     FEDGE_TRY(draw_legend(out, of, legend, err));
     for (int i = 0; i < num_rows * 2; i++) {
         const int at_row = i / 2, column = i % 2;
-        const fedge_chart place = {.left = MARGIN + pitch_x * x + FEDGE_CHART_LEFT,
+        const fedge_chart place = {.left = MARGIN + pitch_x * column + FEDGE_CHART_LEFT,
                                    .top = top + pitch_y * at_row + FEDGE_CHART_ABOVE,
                                    .width = PANEL_WIDTH,
                                    .height = PANEL_HEIGHT};
-        if (rows[at_row] != BYTES || columns[x] != BY_BYTES)
-            FEDGE_TRY(draw_panel(out, of, place, columns[x], rows[at_row], err));
+        if (rows[at_row] != BYTES || columns[column] != BY_BYTES)
+            FEDGE_TRY(draw_panel(out, of, place, columns[column], rows[at_row], err));
     }
     return fedge_buffer_printf(out, err, "</svg>\n");
 }
