@@ -92,7 +92,7 @@ FEDGE_MUST_USE fedge_status fedge_simulation_check_cancelled(const fedge_simulat
                                                              fedge_error *err);
 
 /* Makes sent[task] the task of order[at]. */
-void fedge_simulation_plan_work(fedge_simulation *self, uint32_t place, uint32_t task);
+void fedge_simulation_plan_work(fedge_simulation *self, uint32_t at, uint32_t task);
 
 /* Does the work of the tasks in order[0, count) on all threads. */
 FEDGE_MUST_USE fedge_status fedge_simulation_do_work(fedge_simulation *self, uint32_t count,
