@@ -196,6 +196,9 @@ static void remember(const uint8_t name[FEDGE_FINGERPRINT_SIZE], uint64_t roots,
 
 typedef int judge_fn(void *user, mbedtls_x509_crt *certificate, int depth, uint32_t *flags);
 
+/* Clients link this file without the wrapping; only a server calls what follows. */
+#pragma weak __real_mbedtls_x509_crt_verify_restartable
+
 FEDGE_TLS_WRAP(int, mbedtls_x509_crt_verify_restartable, mbedtls_x509_crt *shown,
                mbedtls_x509_crt *roots, mbedtls_x509_crl *revoked,
                const mbedtls_x509_crt_profile *profile, const char *host, uint32_t *flags,
