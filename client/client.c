@@ -513,9 +513,10 @@ static fedge_status open_link(fedge_client *c, fedge_error *err)
                                                  .garbage = on_garbage,
                                                  .writeable = on_writeable,
                                                  .woken = on_woken}};
-    fedge_status status = fedge_ciphers_check(err);
-    if (!status)
-        status = fedge_link_new(&config, &c->link, err);
+    fedge_status status;
+    FEDGE_TRY_OR(fedge_ciphers_check(err), done);
+    status = fedge_link_new(&config, &c->link, err);
+done:
     free(trust);
     FEDGE_TRY(status);
     /* A wrong proxy setting of any server is reported at the start, not at that server's turn. */

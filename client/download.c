@@ -52,18 +52,21 @@ static void end_parts(fedge_client *c, const char *model)
     close_parts(c);
 }
 
+static fedge_status fetch_parts(fedge_client *c, const fedge_task *task, uint64_t *held,
+                                uint64_t *end, fedge_error *err)
+{
+    if (!c->parts)
+        FEDGE_TRY(fedge_parts_open(c->store, task, c->plan_hash, &c->parts, err));
+    return fedge_parts_go_on(c->parts, held, end, err);
+}
+
 /* Continues the model of [task] by parts; *held of its bytes are held. False: the remaining bytes
  * are fetched whole. */
 static bool go_on_by_parts(fedge_client *c, const fedge_task *task, uint64_t *held)
 {
     uint64_t end = 0;
     fedge_error err;
-    fedge_status status = FEDGE_OK;
-    if (!c->parts)
-        status = fedge_parts_open(c->store, task, c->plan_hash, &c->parts, &err);
-    if (!status)
-        status = fedge_parts_go_on(c->parts, held, &end, &err);
-    if (status) {
+    if (fetch_parts(c, task, held, &end, &err)) {
         fedge_log_failure(c->config.log, FEDGE_LOG_WARN, "parts", &err);
         close_parts(c);
         return false;

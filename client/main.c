@@ -77,10 +77,8 @@ static fedge_status check_one(const fedge_site_data *data, const fedge_plan *pla
         fedge_log_failure(log, FEDGE_LOG_WARN, "data-unchecked", err);
         return FEDGE_OK;
     }
-    if (!status)
-        status = fedge_builtin_load(spec, data, &dataset, err);
-    if (status)
-        return fedge_error_prefix(err, status, "data set '%s'", data->name);
+    FEDGE_TRY_OR(status, failed);
+    FEDGE_TRY_OR(fedge_builtin_load(spec, data, &dataset, err), failed);
     const uint32_t examples = fedge_dataset_size(dataset);
     uint64_t values = 1;
     for (uint32_t i = 0; i < spec->rank; i++)
@@ -98,6 +96,8 @@ static fedge_status check_one(const fedge_site_data *data, const fedge_plan *pla
                     sizeof(fields) / sizeof(*fields) - (data->num_partitions ? 0 : 2));
     fedge_dataset_free(dataset);
     return FEDGE_OK;
+failed:
+    return fedge_error_prefix(err, status, "data set '%s'", data->name);
 }
 
 /* Loads each data set as a task would, and logs a line of what was found ("data"), or why it cannot

@@ -105,6 +105,24 @@ static const fedge_json_field state_fields[] = {
      FEDGE_JSON_ARRAY(fedge_store_state, errors, num_errors)},
     {.key = NULL}};
 
+static fedge_status parse_state(const char *text, size_t size, fedge_store_state *state,
+                                fedge_error *err)
+{
+    fedge_json json;
+    const fedge_json_options options = {.name = "state.json",
+                                        .lines = true,
+                                        .status = FEDGE_CORRUPT,
+                                        .max_size = FEDGE_STORE_MAX_STATE,
+                                        .max_depth = 4,
+                                        .max_values = 64};
+    /* The seal comes first: damage that happens to be valid JSON would be believed. */
+    FEDGE_TRY(fedge_seal_check(text, size, options.name, err));
+    FEDGE_TRY(fedge_json_open(&json, text, size, &options, err));
+    const fedge_status status = fedge_json_read(&json, json.root, state_fields, state, err);
+    fedge_json_close(&json);
+    return status;
+}
+
 fedge_status fedge_store_read_state(fedge_store *store, fedge_store_state *state, fedge_error *err)
 {
     uint8_t *text = NULL;
@@ -114,21 +132,7 @@ fedge_status fedge_store_read_state(fedge_store *store, fedge_store_state *state
     if (status == FEDGE_NOT_FOUND)
         return FEDGE_OK;
     FEDGE_TRY(status);
-    fedge_json json;
-    const fedge_json_options options = {.name = "state.json",
-                                        .lines = true,
-                                        .status = FEDGE_CORRUPT,
-                                        .max_size = FEDGE_STORE_MAX_STATE,
-                                        .max_depth = 4,
-                                        .max_values = 64};
-    status = fedge_seal_check((const char *)text, size, options.name, err);
-    /* The seal comes first: damage that happens to be valid JSON would be believed. */
-    if (!status)
-        status = fedge_json_open(&json, (const char *)text, size, &options, err);
-    if (!status) {
-        status = fedge_json_read(&json, json.root, state_fields, state, err);
-        fedge_json_close(&json);
-    }
+    status = parse_state((const char *)text, size, state, err);
     free(text);
     /* The program does not remove it: run and incarnation keep this device from offering a result
      * to the wrong round, and a person should see that the disk fails. */
@@ -221,12 +225,12 @@ fedge_status fedge_store_seed(fedge_store *store, const char *path, fedge_error 
     fedge_os_file file;
     uint64_t size = 0;
     FEDGE_TRY(fedge_os_open(&file, path, FEDGE_OS_READ, err));
-    fedge_status status = fedge_os_file_size(&file, &size, err);
-    if (!status)
-        status = check_size(store, path, size, err);
+    fedge_status status;
+    FEDGE_TRY_OR(fedge_os_file_size(&file, &size, err), done);
+    FEDGE_TRY_OR(check_size(store, path, size, err), done);
     /* Hashed once, at the start: a model takes seconds on a small board. */
-    if (!status)
-        status = hash_chunks(read_file, &file, size, store->seed_hash, err);
+    status = hash_chunks(read_file, &file, size, store->seed_hash, err);
+done:
     fedge_os_close(&file);
     FEDGE_TRY(status);
     store->seed_size = size;
@@ -313,10 +317,9 @@ fedge_status fedge_store_blob_check(fedge_store *store, const char *hash, uint64
     const bool seed = is_seed(store, hash, size);
     fedge_store_blob b = {store, hash, size};
     blob_name(hash, name);
-    fedge_status status = check_size(store, name, size, err);
+    FEDGE_TRY(check_size(store, name, size, err));
     /* Checked before each use and not once after the download: flash memory fails later, too. */
-    if (!status)
-        status = hash_chunks(fedge_store_blob_read, &b, size, actual, err);
+    const fedge_status status = hash_chunks(fedge_store_blob_read, &b, size, actual, err);
     if (seed && (status == FEDGE_TRUNCATED || status == FEDGE_NOT_FOUND))
         return seed_changed(store, err);
     if (status || strcmp(actual, hash) == 0)

@@ -128,6 +128,13 @@ static fedge_status memory_write_at(void *user, const char *name, uint64_t offse
     return status;
 }
 
+static fedge_status put_both(store_memory *memory, const char *name, fedge_bytes_view first,
+                             fedge_bytes_view second, fedge_error *err)
+{
+    FEDGE_TRY(put_at(memory, name, 0, first, err));
+    return put_at(memory, name, first.size, second, err);
+}
+
 static fedge_status memory_replace(void *user, const char *name, fedge_bytes_view first,
                                    fedge_bytes_view second, fedge_error *err)
 {
@@ -137,9 +144,7 @@ static fedge_status memory_replace(void *user, const char *name, fedge_bytes_vie
         return no_room(name, err);
     pthread_mutex_lock(&memory->mutex);
     /* As in a directory, the old value stays until the new one is whole. */
-    fedge_status status = put_at(memory, fresh, 0, first, err);
-    if (!status)
-        status = put_at(memory, fresh, first.size, second, err);
+    const fedge_status status = put_both(memory, fresh, first, second, err);
     memory_file *file = find(memory, status ? fresh : name);
     if (file)
         drop(file);
@@ -296,11 +301,12 @@ static fedge_status write_new(const char *path, fedge_bytes_view first, fedge_by
     if (fedge_os_exists(path))
         FEDGE_TRY(fedge_os_remove(path, err));
     FEDGE_TRY(fedge_os_open(&file, path, FEDGE_OS_CREATE, err));
-    fedge_status status = fedge_os_write_at(&file, 0, first.data, first.size, err);
-    if (!status && second.size > 0)
-        status = fedge_os_write_at(&file, first.size, second.data, second.size, err);
-    if (!status)
-        status = fedge_os_sync(&file, err);
+    fedge_status status;
+    FEDGE_TRY_OR(fedge_os_write_at(&file, 0, first.data, first.size, err), done);
+    if (second.size > 0)
+        FEDGE_TRY_OR(fedge_os_write_at(&file, first.size, second.data, second.size, err), done);
+    status = fedge_os_sync(&file, err);
+done:
     fedge_os_close(&file);
     return status;
 }

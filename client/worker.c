@@ -235,10 +235,22 @@ static fedge_status read_control(fedge_worker *w, uint8_t **file, fedge_error *e
     return fedge_store_blob_read(&blob, blob.size - size, *file, size, err);
 }
 
-static fedge_status load_model(fedge_worker *w, fedge_error *err)
+static fedge_status begin_state(fedge_worker *w, fedge_error *err)
 {
     const fedge_task *task = &w->at_work.assignment.task;
     uint8_t *control = NULL;
+    fedge_status status;
+    FEDGE_TRY_OR(read_control(w, &control, err), done);
+    status = fedge_client_state_begin(&w->state, &w->hooks, task, control,
+                                      (size_t)task->control_size, err);
+done:
+    free(control);
+    return status;
+}
+
+static fedge_status load_model(fedge_worker *w, fedge_error *err)
+{
+    const fedge_task *task = &w->at_work.assignment.task;
     if (task->control_size >= task->model_size) {
         return fedge_fail(err, FEDGE_MISMATCH, "a control file of %llu bytes in a blob of %llu",
                           (unsigned long long)task->control_size,
@@ -246,15 +258,8 @@ static fedge_status load_model(fedge_worker *w, fedge_error *err)
     }
     FEDGE_TRY(take_model(w, err));
     const bool train = task->kind == FEDGE_TASK_TRAIN;
-    if (train || fedge_plan_is_personal(w->plan) || fedge_plan_chooses(w->plan)) {
-        fedge_status status = read_control(w, &control, err);
-        if (!status) {
-            status = fedge_client_state_begin(&w->state, &w->hooks, task, control,
-                                              (size_t)task->control_size, err);
-        }
-        free(control);
-        FEDGE_TRY(status);
-    }
+    if (train || fedge_plan_is_personal(w->plan) || fedge_plan_chooses(w->plan))
+        FEDGE_TRY(begin_state(w, err));
     if (train ? fedge_plan_replaces(w->plan) : fedge_plan_is_personal(w->plan))
         fedge_personal_put(w->plan, w->hooks.own, w->values);
     return FEDGE_OK;

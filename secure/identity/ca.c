@@ -409,9 +409,10 @@ static fedge_status describe(const char *pem, fedge_certificate_info *info, fedg
 {
     mbedtls_x509_crt chain;
     mbedtls_x509_crt_init(&chain);
-    fedge_status status = fedge_x509_parse_chain(pem, "the new certificate", &chain, err);
-    if (status == FEDGE_OK)
-        status = fedge_x509_info(&chain, info, err);
+    fedge_status status;
+    FEDGE_TRY_OR(fedge_x509_parse_chain(pem, "the new certificate", &chain, err), done);
+    status = fedge_x509_info(&chain, info, err);
+done:
     mbedtls_x509_crt_free(&chain);
     return status;
 }

@@ -185,11 +185,11 @@ static fedge_status add_root(void *user, const char *name, fedge_error *err)
     char path[FEDGE_OS_MAX_PATH];
     char *pem = NULL;
     FEDGE_TRY(fedge_x509_read_text(all->dir, name, path, &pem, err));
-    fedge_status status = fedge_os_check_not_writable(path, err);
-    if (status == FEDGE_OK)
-        status = check_root(pem, path, err);
-    if (status == FEDGE_OK)
-        status = append(all, pem, err);
+    fedge_status status;
+    FEDGE_TRY_OR(fedge_os_check_not_writable(path, err), done);
+    FEDGE_TRY_OR(check_root(pem, path, err), done);
+    status = append(all, pem, err);
+done:
     free(pem);
     return status;
 }

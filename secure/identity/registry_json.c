@@ -204,6 +204,24 @@ static fedge_status parse(const char *text, size_t size, cJSON **root, fedge_err
     return FEDGE_OK;
 }
 
+/* Makes the registry that the text describes; NULL on failure. */
+static fedge_status read_text(const char *text, size_t size, fedge_registry **registry,
+                              fedge_error *err)
+{
+    cJSON *root = NULL;
+    fedge_status status;
+    FEDGE_TRY(parse(text, size, &root, err));
+    FEDGE_TRY_OR(fedge_registry_new(registry, err), done);
+    status = take_root(*registry, root, err);
+    if (status != FEDGE_OK) {
+        fedge_registry_free(*registry);
+        *registry = NULL;
+    }
+done:
+    cJSON_Delete(root);
+    return status;
+}
+
 /* Reads the file into a fresh registry. A missing file is an empty registry when [may_miss]. */
 static fedge_status load(const char *dir, bool may_miss, fedge_registry **registry,
                          fedge_error *err)
@@ -223,29 +241,18 @@ static fedge_status load(const char *dir, bool may_miss, fedge_registry **regist
         return fedge_fail(err, status,
                           "%s does not exist: 'fedge-keys sign --registry %s' makes it", path, dir);
     }
-    if (status == FEDGE_OK)
-        status = fedge_os_check_not_writable(dir, err);
-    if (status == FEDGE_OK)
-        status = fedge_os_check_not_writable(path, err);
+    FEDGE_TRY(status);
+    FEDGE_TRY_OR(fedge_os_check_not_writable(dir, err), done);
+    FEDGE_TRY_OR(fedge_os_check_not_writable(path, err), done);
+    status = read_text((const char *)data, size, registry, err);
     if (status != FEDGE_OK) {
-        free(data);
-        return status;
+        /* Any fault of its content means that the file is corrupt. */
+        bool keep = status == FEDGE_UNSUPPORTED || status == FEDGE_NO_MEMORY;
+        status = fedge_error_prefix(err, keep ? status : FEDGE_CORRUPT, "%s", path);
     }
-    cJSON *root = NULL;
-    status = parse((const char *)data, size, &root, err);
+done:
     free(data);
-    if (status == FEDGE_OK)
-        status = fedge_registry_new(registry, err);
-    if (status == FEDGE_OK)
-        status = take_root(*registry, root, err);
-    cJSON_Delete(root);
-    if (status == FEDGE_OK)
-        return FEDGE_OK;
-    fedge_registry_free(*registry);
-    *registry = NULL;
-    /* Any fault of its content means that the file is corrupt. */
-    bool keep = status == FEDGE_UNSUPPORTED || status == FEDGE_NO_MEMORY;
-    return fedge_error_prefix(err, keep ? status : FEDGE_CORRUPT, "%s", path);
+    return status;
 }
 
 fedge_status fedge_registry_load(const char *dir, fedge_registry **registry, fedge_error *err)
@@ -300,9 +307,10 @@ fedge_status fedge_registry_save(const fedge_registry *registry, const char *dir
     fedge_buffer out;
     FEDGE_TRY(fedge_x509_path(path, sizeof(path), dir, "registry.json", err));
     fedge_buffer_init(&out, MAX_BYTES);
-    fedge_status status = write_all(registry, &out, err);
-    if (status == FEDGE_OK)
-        status = fedge_os_write_file(path, out.data, out.size, 0600, err);
+    fedge_status status;
+    FEDGE_TRY_OR(write_all(registry, &out, err), done);
+    status = fedge_os_write_file(path, out.data, out.size, 0600, err);
+done:
     fedge_buffer_fini(&out);
     return status;
 }

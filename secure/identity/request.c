@@ -106,25 +106,25 @@ static fedge_status make_with_key(const char *name, const fedge_x509_names *name
 {
     mbedtls_pk_context key;
     mbedtls_pk_init(&key);
-    fedge_status status = fedge_x509_make_key(&key, err);
-    if (status == FEDGE_OK)
-        status = write_request(name, names, &key, out, err);
-    if (status == FEDGE_OK)
-        status = fedge_x509_key_text(&key, key_pem, err);
+    fedge_status status;
+    FEDGE_TRY_OR(fedge_x509_make_key(&key, err), done);
+    FEDGE_TRY_OR(write_request(name, names, &key, out, err), done);
+    status = fedge_x509_key_text(&key, key_pem, err);
+done:
     mbedtls_pk_free(&key);
     return status;
 }
 
-/* Ends the text in [out] and hands it to the caller, or cleans up. */
+/* Unless [status] is a failure, ends the text in [out] and hands it to the caller; cleans up on
+ * failure. */
 static fedge_status finish(fedge_status status, fedge_buffer *out, char **key_pem,
                            char **request_pem, fedge_error *err)
 {
-    if (status == FEDGE_OK)
-        status = fedge_buffer_append(out, "", 1, err);
-    if (status == FEDGE_OK) {
-        *request_pem = (char *)out->data;
-        return FEDGE_OK;
-    }
+    FEDGE_TRY_OR(status, failed);
+    FEDGE_TRY_OR(fedge_buffer_append(out, "", 1, err), failed);
+    *request_pem = (char *)out->data;
+    return FEDGE_OK;
+failed:
     fedge_buffer_fini(out);
     fedge_key_request_wipe(*key_pem);
     *key_pem = NULL;
@@ -228,14 +228,14 @@ static fedge_status renew_parsed(const mbedtls_x509_crt *chain, mbedtls_pk_conte
 {
     fedge_x509_names names;
     char name[FEDGE_NAME_SIZE];
-    fedge_status status = fedge_x509_names_read(&chain->subject_alt_names, &names, err);
-    if (status == FEDGE_OK)
-        status = read_common_name(&chain->subject, name, err);
-    if (status != FEDGE_OK)
-        return fedge_error_prefix(err, status, "the present certificate cannot be renewed");
+    fedge_status status;
+    FEDGE_TRY_OR(fedge_x509_names_read(&chain->subject_alt_names, &names, err), refused);
+    FEDGE_TRY_OR(read_common_name(&chain->subject, name, err), refused);
     FEDGE_TRY(new_key ? make_with_key(name, &names, key_pem, out, err)
                       : write_request(name, &names, key, out, err));
     return append_proof(chain, key, out, err);
+refused:
+    return fedge_error_prefix(err, status, "the present certificate cannot be renewed");
 }
 
 fedge_status fedge_key_request_renew(const fedge_identity *present, bool new_key, char **key_pem,
@@ -324,11 +324,13 @@ static fedge_status read_proof(const char *pem, fedge_key_request *request, fedg
     mbedtls_x509_crt_init(&present);
     int code = mbedtls_pem_read_buffer(&proof, RENEWAL_BEGIN, RENEWAL_END,
                                        (const unsigned char *)pem, NULL, 0, &used);
-    fedge_status status =
-        code == 0 ? fedge_x509_parse_chain(certificate, "its present certificate", &present, err)
-                  : fedge_x509_fail(err, FEDGE_CORRUPT, code, "its renewal cannot be read");
-    if (status == FEDGE_OK)
-        status = check_proof(request, &present, &proof, err);
+    fedge_status status;
+    FEDGE_TRY_OR(code == 0
+                     ? fedge_x509_parse_chain(certificate, "its present certificate", &present, err)
+                     : fedge_x509_fail(err, FEDGE_CORRUPT, code, "its renewal cannot be read"),
+                 done);
+    status = check_proof(request, &present, &proof, err);
+done:
     mbedtls_x509_crt_free(&present);
     mbedtls_pem_free(&proof);
     return status;

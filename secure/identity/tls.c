@@ -165,14 +165,14 @@ fedge_status fedge_tls_set_server_identity(const fedge_identity *identity, fedge
 {
     credentials *fresh;
     FEDGE_TRY(credentials_new(identity->chain_pem, "the server's chain", &fresh, err));
-    fedge_status status =
-        fedge_x509_parse_key(identity->key_pem, "the server's key", &fresh->key, err);
-    if (status == FEDGE_OK)
-        status = make_ticket_secret(fresh, identity->key_pem, err);
-    if (status == FEDGE_OK)
-        replace(&current_identity, fresh);
-    else
-        credentials_free(fresh);
+    fedge_status status;
+    FEDGE_TRY_OR(fedge_x509_parse_key(identity->key_pem, "the server's key", &fresh->key, err),
+                 failed);
+    FEDGE_TRY_OR(make_ticket_secret(fresh, identity->key_pem, err), failed);
+    replace(&current_identity, fresh);
+    return FEDGE_OK;
+failed:
+    credentials_free(fresh);
     return status;
 }
 

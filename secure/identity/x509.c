@@ -218,14 +218,14 @@ fedge_status fedge_x509_info(const mbedtls_x509_crt *certificate, fedge_certific
     info->not_before_ms = fedge_x509_ms(&certificate->valid_from);
     info->not_after_ms = fedge_x509_ms(&certificate->valid_to);
     fedge_x509_names names;
-    fedge_status status = fedge_x509_names_read(&certificate->subject_alt_names, &names, err);
-    if (status == FEDGE_OK)
-        status = check_usage(certificate, names.role, err);
-    if (status != FEDGE_OK)
-        return fedge_error_prefix(err, status, "certificate of %s", info->subject);
+    fedge_status status;
+    FEDGE_TRY_OR(fedge_x509_names_read(&certificate->subject_alt_names, &names, err), refused);
+    FEDGE_TRY_OR(check_usage(certificate, names.role, err), refused);
     memcpy(info->device_id, names.device_id, sizeof(info->device_id));
     info->role = names.role;
     return FEDGE_OK;
+refused:
+    return fedge_error_prefix(err, status, "certificate of %s", info->subject);
 }
 
 fedge_status fedge_x509_parse_chain(const char *pem, const char *what, mbedtls_x509_crt *chain,

@@ -181,9 +181,10 @@ static fedge_status check_whole(demo *all, fedge_error *err)
     mbedtls_x509_crt chain;
     FEDGE_TRY(fedge_x509_read_text(given->out, "server/chain.pem", path, &pem, err));
     mbedtls_x509_crt_init(&chain);
-    fedge_status status = fedge_x509_parse_chain(pem, path, &chain, err);
-    if (status == FEDGE_OK)
-        status = check_server(all, &chain, err);
+    fedge_status status;
+    FEDGE_TRY_OR(fedge_x509_parse_chain(pem, path, &chain, err), done);
+    status = check_server(all, &chain, err);
+done:
     mbedtls_x509_crt_free(&chain);
     free(pem);
     FEDGE_TRY(status);

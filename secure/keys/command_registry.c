@@ -143,9 +143,10 @@ static fedge_status run_change(void *settings, fedge_error *err)
     if (!fedge_os_exists(wanted->registry))
         return fedge_fail(err, FEDGE_NOT_FOUND, "%s does not exist", wanted->registry);
     FEDGE_TRY(fedge_registry_lock(wanted->registry, &lock, err));
-    fedge_status status = fedge_registry_load(wanted->registry, &registry, err);
-    if (status == FEDGE_OK)
-        status = change_loaded(registry, wanted, err);
+    fedge_status status;
+    FEDGE_TRY_OR(fedge_registry_load(wanted->registry, &registry, err), done);
+    status = change_loaded(registry, wanted, err);
+done:
     fedge_registry_free(registry);
     fedge_os_unlock(lock);
     return status;

@@ -170,10 +170,9 @@ static fedge_status sign(const options *given, const fedge_ca *ca, fedge_registr
         fedge_error_prefix(err, status,
                            "not a renewal ('fedge-keys renew' on the device makes one)");
     }
-    if (status == FEDGE_OK)
-        status = write_signed(given, registry, chain_pem, err);
-    if (status == FEDGE_OK)
-        print_signed(renewal ? "renewed" : "signed", &match, &info, request);
+    FEDGE_TRY_OR(status, done);
+    FEDGE_TRY_OR(write_signed(given, registry, chain_pem, err), done);
+    print_signed(renewal ? "renewed" : "signed", &match, &info, request);
 done:
     free(chain_pem);
     return status;
@@ -201,9 +200,9 @@ static fedge_status run(void *settings, fedge_error *err)
     FEDGE_TRY_OR(read_request(given, &request, err), done);
     FEDGE_TRY_OR(fedge_ca_load(given->ca, fedge_os_unix_ms(), &ca, err), done);
     FEDGE_TRY_OR(fedge_registry_lock(given->registry, &lock, err), done);
-    status = fedge_registry_open(given->registry, &registry, err);
-    if (status == FEDGE_OK)
-        status = sign(given, ca, registry, &request, err);
+    FEDGE_TRY_OR(fedge_registry_open(given->registry, &registry, err), unlock);
+    status = sign(given, ca, registry, &request, err);
+unlock:
     fedge_os_unlock(lock);
 done:
     fedge_registry_free(registry);

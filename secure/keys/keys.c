@@ -23,14 +23,13 @@ int fedge_keys_run(const fedge_command_line *line, int argc, char **argv, void *
     char help[FEDGE_HELP_SIZE];
     fedge_words words;
     fedge_error err;
-    fedge_status status = fedge_command_line_read(line, argc, argv, settings, &words, &err);
-    if (status == FEDGE_OK && words.asked == FEDGE_ASKED_HELP) {
+    if (fedge_command_line_read(line, argc, argv, settings, &words, &err) != FEDGE_OK)
+        return fail(line, err.message, FEDGE_KEYS_USAGE);
+    if (words.asked == FEDGE_ASKED_HELP) {
         fputs(fedge_command_line_help(line, false, help), stdout);
         return FEDGE_KEYS_OK;
     }
-    if (status == FEDGE_OK)
-        status = fedge_command_line_check(line, settings, &err);
-    if (status != FEDGE_OK)
+    if (fedge_command_line_check(line, settings, &err) != FEDGE_OK)
         return fail(line, err.message, FEDGE_KEYS_USAGE);
     if (check && check(settings, &err) != FEDGE_OK) {
         fprintf(stderr, "%s: %s (see '%s --help')\n", line->name, err.message, line->name);
@@ -102,9 +101,10 @@ fedge_status fedge_keys_trust_root(const char *ca, const char *trust, fedge_erro
     FEDGE_TRY(fedge_x509_read_text(ca, "root.pem", path, &pem, err));
     fedge_sha256_text(pem, strlen(pem), hex);
     snprintf(name, sizeof(name), "root-%.8s.pem", hex);
-    fedge_status status = fedge_os_make_dirs(trust, err);
-    if (status == FEDGE_OK)
-        status = fedge_keys_write(trust, name, pem, 0644, err);
+    fedge_status status;
+    FEDGE_TRY_OR(fedge_os_make_dirs(trust, err), done);
+    status = fedge_keys_write(trust, name, pem, 0644, err);
+done:
     free(pem);
     return status;
 }

@@ -24,9 +24,10 @@ CODE = source_tree.CODE
 TRIED = (
     "aggregator/cluster/protocol/", "aggregator/exchange/", "aggregator/net/", "aggregator/program/",
     "aggregator/reduce/mpi/", "aggregator/rounds/samplers/", "aggregator/threads/",
-    "edge/core/", "edge/data/", "edge/json/", "edge/plan/", "edge/site/", "edge/train/cuda/kernels/",
+    "client/", "edge/core/", "edge/data/", "edge/json/", "edge/plan/", "edge/site/", "edge/train/cuda/kernels/",
     "edge/train/cuda/layers/", "edge/train/layers/", "edge/train/losses/", "edge/wire/",
     "examples/edge_only/", "examples/own_metric/", "examples/own_strategy/",
+    "secure/identity/", "secure/keys/",
 )
 
 
