@@ -95,8 +95,8 @@ static int check_server(fedge_link *link, struct lws *wsi)
 {
     fedge_error err;
     fedge_registry_match match;
-    size_t room = sizeof(union lws_tls_cert_info_results) + MAX_PEER_CERTIFICATE;
-    union lws_tls_cert_info_results *info = calloc(1, room);
+    size_t info_size = sizeof(union lws_tls_cert_info_results) + MAX_PEER_CERTIFICATE;
+    union lws_tls_cert_info_results *info = calloc(1, info_size);
     if (!info)
         return -1;
     int rc = lws_tls_peer_cert_info(wsi, LWS_TLS_CERT_INFO_VERIFIED, info, 0);

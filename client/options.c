@@ -17,8 +17,8 @@ static fedge_status take_server(void *settings, const char *option, const char *
                                 fedge_error *err)
 {
     fedge_client_options *o = settings;
-    const size_t used = strlen(o->servers), room = sizeof(o->servers) - used;
-    if ((size_t)snprintf(o->servers + used, room, "%s%s", used ? "," : "", value) >= room)
+    const size_t used = strlen(o->servers), space = sizeof(o->servers) - used;
+    if ((size_t)snprintf(o->servers + used, space, "%s%s", used ? "," : "", value) >= space)
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--%s: too many addresses", option);
     o->server = o->servers;
     return FEDGE_OK;

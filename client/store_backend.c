@@ -89,7 +89,7 @@ static fedge_status grow(memory_file *file, const char *name, size_t size, fedge
     return FEDGE_OK;
 }
 
-static fedge_status no_room(const char *name, fedge_error *err)
+static fedge_status fail_full(const char *name, fedge_error *err)
 {
     return fedge_fail(err, FEDGE_TOO_BIG,
                       "no room for %s: the limit is %d files and %d bytes a name", name, MAX_FILES,
@@ -104,7 +104,7 @@ static fedge_status put_at(store_memory *memory, const char *name, size_t offset
     if (!file)
         file = find(memory, "");
     if (!file || strlen(name) >= MAX_NAME)
-        return no_room(name, err);
+        return fail_full(name, err);
     if (offset > file->size || bytes.size > SIZE_MAX - offset)
         return fedge_fail(err, FEDGE_OUT_OF_RANGE, "%s: a write behind its end", name);
     FEDGE_TRY(grow(file, name, offset + bytes.size, err));
@@ -141,7 +141,7 @@ static fedge_status memory_replace(void *user, const char *name, fedge_bytes_vie
     store_memory *memory = user;
     const char *fresh = "new";
     if (strlen(name) >= MAX_NAME)
-        return no_room(name, err);
+        return fail_full(name, err);
     pthread_mutex_lock(&memory->mutex);
     /* As in a directory, the old value stays until the new one is whole. */
     const fedge_status status = put_both(memory, fresh, first, second, err);

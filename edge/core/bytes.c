@@ -100,7 +100,7 @@ void fedge_buffer_fini(fedge_buffer *buffer)
     fedge_buffer_init(buffer, buffer->limit);
 }
 
-fedge_status fedge_buffer_reserve(fedge_buffer *buffer, size_t extra, uint8_t **room,
+fedge_status fedge_buffer_reserve(fedge_buffer *buffer, size_t extra, uint8_t **space,
                                   fedge_error *err)
 {
     if (extra > buffer->limit - buffer->size) {
@@ -123,18 +123,18 @@ fedge_status fedge_buffer_reserve(fedge_buffer *buffer, size_t extra, uint8_t **
         buffer->data = data;
         buffer->capacity = capacity;
     }
-    *room = buffer->data + buffer->size;
+    *space = buffer->data + buffer->size;
     return FEDGE_OK;
 }
 
 fedge_status fedge_buffer_append(fedge_buffer *buffer, const void *data, size_t size,
                                  fedge_error *err)
 {
-    uint8_t *room;
-    FEDGE_TRY(fedge_buffer_reserve(buffer, size, &room, err));
+    uint8_t *space;
+    FEDGE_TRY(fedge_buffer_reserve(buffer, size, &space, err));
     if (size > 0)
-        memcpy(room, data, size);
-    room[size] = '\0';
+        memcpy(space, data, size);
+    space[size] = '\0';
     buffer->size += size;
     return FEDGE_OK;
 }
@@ -147,10 +147,10 @@ fedge_status fedge_buffer_printf(fedge_buffer *buffer, fedge_error *err, const c
     va_end(arguments);
     if (length < 0)
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "the text cannot be formatted");
-    uint8_t *room;
-    FEDGE_TRY(fedge_buffer_reserve(buffer, (size_t)length, &room, err));
+    uint8_t *space;
+    FEDGE_TRY(fedge_buffer_reserve(buffer, (size_t)length, &space, err));
     va_start(arguments, format);
-    vsnprintf((char *)room, (size_t)length + 1, format, arguments);
+    vsnprintf((char *)space, (size_t)length + 1, format, arguments);
     va_end(arguments);
     buffer->size += (size_t)length;
     return FEDGE_OK;

@@ -39,8 +39,8 @@ void fedge_buffer_fini(fedge_buffer *buffer);
 /* Makes room for [extra] more bytes and returns where they go; the caller fills them and adds to
  * [size] what it used. FEDGE_TOO_BIG when size + extra exceeds the limit (the message has both),
  * FEDGE_NO_MEMORY; the buffer is unchanged then. */
-FEDGE_MUST_USE fedge_status fedge_buffer_reserve(fedge_buffer *buffer, size_t extra, uint8_t **room,
-                                                 fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_buffer_reserve(fedge_buffer *buffer, size_t extra,
+                                                 uint8_t **space, fedge_error *err);
 
 /* Appends bytes, or formatted text. After the text a NUL follows that [size] does not count, so
  * data may be used as a string. Errors as fedge_buffer_reserve; the buffer is unchanged then. */

@@ -23,13 +23,13 @@ typedef struct line {
 
 __attribute__((format(printf, 2, 3))) static void put(line *out, const char *format, ...)
 {
-    size_t room = sizeof(out->text) - 1 - out->size; /* one byte for the newline */
+    size_t space = sizeof(out->text) - 1 - out->size; /* one byte for the newline */
     va_list args;
     va_start(args, format);
-    int n = vsnprintf(out->text + out->size, room, format, args);
+    int n = vsnprintf(out->text + out->size, space, format, args);
     va_end(args);
     if (n > 0)
-        out->size += (size_t)n < room ? (size_t)n : room - 1;
+        out->size += (size_t)n < space ? (size_t)n : space - 1;
 }
 
 void fedge_text_plain(char *text)

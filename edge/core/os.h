@@ -140,7 +140,7 @@ void fedge_os_end_with_parent(int64_t parent);
 void fedge_os_name_thread(const char *name);
 
 /* The TCP socket takes no more once [size] bytes wait that were not yet sent: without it the system
- * takes megabytes, and who writes cannot tell whether any of them moves. Linux; elsewhere nothing.
+ * takes megabytes, and the writer cannot tell whether any of them moves. No effect outside Linux.
  */
 void fedge_os_bound_unsent(int socket, int size);
 

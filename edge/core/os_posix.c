@@ -208,8 +208,8 @@ fedge_status fedge_os_write_parts(const char *path, const fedge_os_part *parts, 
     return sync_parent(path, err);
 }
 
-/* Who made the directory [path] may have been killed before its name was on the disk. A parent that
- * may not be read, or cannot be synced, is not of our making. */
+/* The process that made the directory [path] may have been killed before the name was on the disk.
+ * A parent that cannot be read or synced was not made by fedge. */
 static fedge_status make_durable(const char *path, fedge_error *err)
 {
     char parent[FEDGE_OS_MAX_PATH];
@@ -545,13 +545,13 @@ static fedge_status reserve_by_length(const fedge_os_file *file, uint64_t size, 
     FEDGE_TRY(fedge_os_file_size(file, &present, err));
     if (present >= size)
         return FEDGE_OK;
-    uint64_t room = 0;
-    FEDGE_TRY(fedge_os_free_bytes(file->path, &room, err));
+    uint64_t free_bytes = 0;
+    FEDGE_TRY(fedge_os_free_bytes(file->path, &free_bytes, err));
     /* The room may be gone when it is written; this is all that can be said without fallocate. */
-    if (room < size - present) {
+    if (free_bytes < size - present) {
         return fedge_fail(err, FEDGE_NO_SPACE, "%s needs %llu more bytes; the disk has %llu free",
                           file->path, (unsigned long long)(size - present),
-                          (unsigned long long)room);
+                          (unsigned long long)free_bytes);
     }
     if (ftruncate(file->fd, (off_t)size) != 0) {
         return fedge_fail_errno(err, errno, "cannot reserve %llu bytes for %s",

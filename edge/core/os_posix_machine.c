@@ -340,9 +340,9 @@ static bool find_group(const char *proc, const char *controller, char group[FEDG
 {
     FILE *file = open_fact(proc, "cgroup");
     char *line = NULL;
-    size_t room = 0;
+    size_t line_size = 0;
     bool found = false;
-    while (file && !found && getline(&line, &room, file) > 0) {
+    while (file && !found && getline(&line, &line_size, file) > 0) {
         char *list = strchr(line, ':');
         char *path = list ? strchr(++list, ':') : NULL;
         if (!path)
@@ -415,10 +415,10 @@ uint64_t fedge_os_usable_bytes(const char *proc)
     const uint64_t ram = fedge_os_ram_bytes();
     uint64_t least = ram > 0 ? ram : NO_LIMIT;
     char *line = NULL;
-    size_t room = 0;
+    size_t line_size = 0;
     proc = proc ? proc : PROC_SELF;
     FILE *file = open_fact(proc, "mountinfo");
-    while (file && getline(&line, &room, file) > 0) {
+    while (file && getline(&line, &line_size, file) > 0) {
         const uint64_t limit = limit_of_mount(proc, line);
         least = limit < least ? limit : least;
     }

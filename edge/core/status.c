@@ -48,10 +48,10 @@ static void make_plain(char *text)
  * character: messages travel in JSON. Returns the new length. */
 static size_t append(fedge_error *err, size_t used, const char *text)
 {
-    size_t room = FEDGE_ERROR_MESSAGE_SIZE - 1 - used;
+    size_t space = FEDGE_ERROR_MESSAGE_SIZE - 1 - used;
     size_t length = strlen(text);
-    if (length > room) {
-        length = room;
+    if (length > space) {
+        length = space;
         while (length > 0 && ((unsigned char)text[length] & 0xC0) == 0x80)
             length--;
     }

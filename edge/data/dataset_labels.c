@@ -54,12 +54,14 @@ static fedge_status reserve(label_list *list, const char *path, uint64_t more, f
     const uint32_t need = list->count + (uint32_t)more;
     if (more == 0 || (list->of && need <= list->capacity))
         return FEDGE_OK;
-    const uint32_t room = need > list->capacity * 2 ? need : list->capacity * 2;
-    int32_t *grown = realloc(list->of, room * sizeof(*grown));
-    if (!grown)
-        return fedge_fail(err, FEDGE_NO_MEMORY, "%s: no memory for %" PRIu32 " labels", path, room);
+    const uint32_t capacity = need > list->capacity * 2 ? need : list->capacity * 2;
+    int32_t *grown = realloc(list->of, capacity * sizeof(*grown));
+    if (!grown) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "%s: no memory for %" PRIu32 " labels", path,
+                          capacity);
+    }
     list->of = grown;
-    list->capacity = room;
+    list->capacity = capacity;
     return FEDGE_OK;
 }
 

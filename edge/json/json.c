@@ -23,11 +23,11 @@ static bool find_node(const cJSON *at, const cJSON *node, uint32_t *index, char 
     cJSON_ArrayForEach(child, at)
     {
         (*index)++;
-        size_t room = FEDGE_JSON_MAX_PATH - length;
+        size_t space = FEDGE_JSON_MAX_PATH - length;
         int n = cJSON_IsArray(at)
-                    ? snprintf(path + length, room, "[%u]", i++)
-                    : snprintf(path + length, room, "%s%s", length > 0 ? "." : "", child->string);
-        size_t end = n < 0 || (size_t)n >= room ? FEDGE_JSON_MAX_PATH - 1 : length + (size_t)n;
+                    ? snprintf(path + length, space, "[%u]", i++)
+                    : snprintf(path + length, space, "%s%s", length > 0 ? "." : "", child->string);
+        size_t end = n < 0 || (size_t)n >= space ? FEDGE_JSON_MAX_PATH - 1 : length + (size_t)n;
         if (find_node(child, node, index, path, end))
             return true;
         path[length] = '\0';
@@ -175,7 +175,7 @@ const cJSON *fedge_json_get(const cJSON *object, const char *key)
 
 /* --- the nearest name ----------------------------------------------------------------------- */
 
-#define MAX_COMPARED 64 /* longer names are nobody's typing errors */
+#define MAX_COMPARED 64 /* longer names are no typing errors */
 
 static size_t least(size_t a, size_t b)
 {

@@ -315,19 +315,19 @@ done:
  * sscanf, which is large where programs are linked statically. */
 
 typedef struct printer {
-    char *text; /* (room); NULL: no memory */
-    size_t size, room;
+    char *text; /* (capacity); NULL: no memory */
+    size_t size, capacity;
 } printer;
 
 static void put(printer *p, const char *bytes, size_t count)
 {
-    if (p->text && p->room - p->size < count) {
-        const size_t room = 2 * (p->size + count);
-        char *larger = realloc(p->text, room);
+    if (p->text && p->capacity - p->size < count) {
+        const size_t capacity = 2 * (p->size + count);
+        char *larger = realloc(p->text, capacity);
         if (!larger)
             free(p->text);
         p->text = larger;
-        p->room = room;
+        p->capacity = capacity;
     }
     if (!p->text)
         return;
@@ -410,7 +410,7 @@ static void put_value(printer *p, const cJSON *item)
 
 char *fedge_json_print_tree(const cJSON *root)
 {
-    printer p = {.text = malloc(256), .room = 256};
+    printer p = {.text = malloc(256), .capacity = 256};
     put_value(&p, root);
     put(&p, "", 1);
     return p.text;

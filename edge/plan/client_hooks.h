@@ -97,7 +97,7 @@ typedef struct fedge_client_hooks {
     bool chooses;         /* further models: one of all is trained, and FEDGE_CLUSTER says which */
     bool corrects;        /* begin fills a correction */
     bool measures;        /* updates have FEDGE_START_LOSS and FEDGE_SQUARED_NORM */
-    bool alone; /* what a client keeps concerns nobody else: who loses it begins anew alone */
+    bool alone; /* a client that loses its state starts anew; the others are not affected */
     const struct fedge_json_field *arguments; /* of a fedge_hooks_arguments; NULL: none */
 
     /* Are the layer's values a client's own (edge/plan/personal.h)? They are what it keeps. NULL:

@@ -256,7 +256,7 @@ static fedge_status derive_paths(const fedge_json *json, fedge_job *job, fedge_e
                                      FEDGE_MAX_PATH - 1, FEDGE_MAX_PATHS - 1);
 }
 
-/* What every job has to say, for who has not yet. */
+/* What every job has to say, for a job that lacks it. */
 static fedge_status check_given(const fedge_json *json, const fedge_job *job, fedge_error *err)
 {
     const cJSON *child = NULL;

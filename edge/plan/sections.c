@@ -173,7 +173,7 @@ static fedge_status choose_codecs(fedge_plan *plan, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* A section's own codec, or [other]. Nothing of it may stay behind, for nobody keeps that. */
+/* A section's own codec, or [other]. It must leave no residual, which no party stores. */
 static fedge_status end_whole(fedge_plan *plan, fedge_section_kind kind, const char *name,
                               const fedge_codec *own, const fedge_codec *other, fedge_error *err)
 {

@@ -49,23 +49,23 @@ static float *find_trained(const section_ends *ends, uint32_t index, size_t at, 
                                         : update->buffers + (place - plan->num_parameters);
 }
 
-static const float *take_changes(void *user, uint32_t index, size_t at, size_t n, float *room)
+static const float *take_changes(void *user, uint32_t index, size_t at, size_t n, float *buffer)
 {
     const section_ends *ends = user;
     (void)n;
-    (void)room;
+    (void)buffer;
     return ends->update->changes + ends->section->schema.tensors[index].offset + at;
 }
 
-static const float *take_trained(void *user, uint32_t index, size_t at, size_t n, float *room)
+static const float *take_trained(void *user, uint32_t index, size_t at, size_t n, float *buffer)
 {
     const float *start;
     float *trained = find_trained(user, index, at, &start);
     for (size_t i = 0; i < n; i++)
-        room[i] = trained[i] - start[i];
+        buffer[i] = trained[i] - start[i];
     /* Back in the same pass, while the chunk is in the first-level cache. */
     memcpy(trained, start, n * sizeof(*trained));
-    return room;
+    return buffer;
 }
 
 static void take_trained_fixed(void *user, uint32_t index, size_t at, size_t n, int bound_log2,
@@ -501,11 +501,11 @@ typedef struct maker {
     float *after;
 } maker;
 
-static const float *take_change(void *user, uint32_t index, size_t at, size_t n, float *room)
+static const float *take_change(void *user, uint32_t index, size_t at, size_t n, float *buffer)
 {
     const maker *self = user;
     (void)n;
-    (void)room;
+    (void)buffer;
     return self->wanted + self->plan->sent.sections[0].schema.tensors[index].offset + at;
 }
 
@@ -580,14 +580,14 @@ static size_t pack_step(uint8_t *section, size_t raw)
 {
     fedge_deflater *deflater = NULL;
     size_t packed = raw;
-    uint8_t *room = raw > 1 ? malloc(raw - 1) : NULL;
-    if (room && fedge_deflater_new(&deflater, NULL) == FEDGE_OK &&
-        fedge_deflater_run(deflater, section, raw, room, raw - 1, &packed))
-        memcpy(section, room, packed);
+    uint8_t *buffer = raw > 1 ? malloc(raw - 1) : NULL;
+    if (buffer && fedge_deflater_new(&deflater, NULL) == FEDGE_OK &&
+        fedge_deflater_run(deflater, section, raw, buffer, raw - 1, &packed))
+        memcpy(section, buffer, packed);
     else
         packed = raw;
     fedge_deflater_free(deflater);
-    free(room);
+    free(buffer);
     return packed;
 }
 
@@ -649,14 +649,14 @@ static fedge_status apply_section(const fedge_plan *plan, const uint8_t *in, siz
 static fedge_status inflate_section(const fedge_plan *plan, const uint8_t *in, size_t packed,
                                     size_t raw, float *values, fedge_error *err)
 {
-    uint8_t *room = malloc(raw);
-    if (!room)
+    uint8_t *buffer = malloc(raw);
+    if (!buffer)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a model's delta of %zu bytes", raw);
     fedge_status status;
-    FEDGE_TRY_OR(fedge_inflate(in, packed, room, raw, err), done);
-    status = apply_section(plan, room, raw, values, err);
+    FEDGE_TRY_OR(fedge_inflate(in, packed, buffer, raw, err), done);
+    status = apply_section(plan, buffer, raw, values, err);
 done:
-    free(room);
+    free(buffer);
     return status;
 }
 

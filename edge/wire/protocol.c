@@ -1,10 +1,10 @@
 /* The metadata of messages: one table of fields for each, by which it is read and written, so that
  * the two cannot come to differ.
  *
- * A key of the first release is REQUIRED. One that came later is SPARSE or has a default: who does
- * not know it leaves it out, and what is written for such a peer has the bytes that it always had,
- * which the recorded transcripts of the tests hold. For the same reason keys keep their names when
- * the field's word changes ("last-counted"). */
+ * A key of the first release is REQUIRED. One that came later is SPARSE or has a default: a
+ * peer that does not know it leaves it out, and a message written for such a peer keeps the bytes
+ * that it always had, as the tests' recorded transcripts check. For the same reason keys keep their
+ * names when the field's word changes ("last-counted"). */
 #include "edge/wire/protocol.h"
 
 #include <assert.h>

@@ -115,19 +115,19 @@ static int fill(mbedtls_x509write_cert *writer, const content *what)
 /* Appends the certificate as PEM to [out]; a NUL follows. */
 static fedge_status write_certificate(const content *what, fedge_buffer *out, fedge_error *err)
 {
-    uint8_t *room = NULL;
-    FEDGE_TRY(fedge_buffer_reserve(out, FEDGE_X509_MAX_PEM / 2, &room, err));
+    uint8_t *buffer = NULL;
+    FEDGE_TRY(fedge_buffer_reserve(out, FEDGE_X509_MAX_PEM / 2, &buffer, err));
     mbedtls_x509write_cert writer;
     mbedtls_x509write_crt_init(&writer);
     int code = fill(&writer, what);
     if (code == 0) {
-        code = mbedtls_x509write_crt_pem(&writer, room, FEDGE_X509_MAX_PEM / 2, fedge_x509_random,
+        code = mbedtls_x509write_crt_pem(&writer, buffer, FEDGE_X509_MAX_PEM / 2, fedge_x509_random,
                                          NULL);
     }
     mbedtls_x509write_crt_free(&writer);
     if (code != 0)
         return fedge_x509_fail(err, FEDGE_INTERNAL, code, "cannot write the certificate");
-    out->size += strlen((const char *)room);
+    out->size += strlen((const char *)buffer);
     return FEDGE_OK;
 }
 

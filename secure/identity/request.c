@@ -81,8 +81,8 @@ static fedge_status write_request(const char *name, const fedge_x509_names *name
     fedge_x509_san_nodes list;
     snprintf(subject, sizeof(subject), "CN=%s", name);
     fedge_x509_names_list(names, &list);
-    uint8_t *room = NULL;
-    FEDGE_TRY(fedge_buffer_reserve(out, FEDGE_X509_MAX_PEM / 2, &room, err));
+    uint8_t *buffer = NULL;
+    FEDGE_TRY(fedge_buffer_reserve(out, FEDGE_X509_MAX_PEM / 2, &buffer, err));
     mbedtls_x509write_csr csr;
     mbedtls_x509write_csr_init(&csr);
     mbedtls_x509write_csr_set_key(&csr, key);
@@ -91,13 +91,13 @@ static fedge_status write_request(const char *name, const fedge_x509_names *name
     if (code == 0)
         code = mbedtls_x509write_csr_set_subject_alternative_name(&csr, list.nodes);
     if (code == 0) {
-        code =
-            mbedtls_x509write_csr_pem(&csr, room, FEDGE_X509_MAX_PEM / 2, fedge_x509_random, NULL);
+        code = mbedtls_x509write_csr_pem(&csr, buffer, FEDGE_X509_MAX_PEM / 2, fedge_x509_random,
+                                         NULL);
     }
     mbedtls_x509write_csr_free(&csr);
     if (code != 0)
         return fedge_x509_fail(err, FEDGE_INTERNAL, code, "cannot write the request");
-    out->size += strlen((const char *)room);
+    out->size += strlen((const char *)buffer);
     return FEDGE_OK;
 }
 

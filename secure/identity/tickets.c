@@ -230,7 +230,7 @@ static int read_ticket(void *user, mbedtls_ssl_session *session, unsigned char *
     if (!read)
         return MBEDTLS_ERR_SSL_INVALID_MAC;
     if (now_ms < issued_ms || now_ms - issued_ms > FEDGE_TICKET_LIFETIME_MS ||
-        /* A ticket proves who the device is, not that it is still admitted: root and times are
+        /* A ticket proves the device's identity, not that it is still admitted: root and times are
          * checked here, the registry by the connection (shown). */
         fedge_chain_check(&owner.chain, now_ms, &err) != FEDGE_OK)
         return MBEDTLS_ERR_SSL_SESSION_TICKET_EXPIRED;

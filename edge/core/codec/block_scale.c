@@ -69,8 +69,8 @@ FEDGE_AVX2 static int32_t largest_avx2(const int32_t *v, size_t count)
 FEDGE_AVX2 static __m256i quotients_avx2(__m256i v, __m256i d, __m256 reciprocal)
 {
     const __m256i near = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_cvtepi32_ps(v), reciprocal));
-    const __m256i rest = _mm256_sub_epi32(v, _mm256_mullo_epi32(near, d));
-    const __m256i twice = _mm256_add_epi32(rest, rest);
+    const __m256i remainder = _mm256_sub_epi32(v, _mm256_mullo_epi32(near, d));
+    const __m256i twice = _mm256_add_epi32(remainder, remainder);
     /* An odd number loses a half to its even neighbour. */
     const __m256i odd = _mm256_and_si256(near, _mm256_set1_epi32(1));
     const __m256i above = _mm256_cmpgt_epi32(twice, _mm256_sub_epi32(d, odd));
@@ -100,13 +100,13 @@ FEDGE_AVX2 static uint16_t encode_avx2(int32_t *v, size_t count, int shift, int8
     size_t i = 0;
     for (; step != 0 && i + 16 <= count; i += 16) {
         __m256i *at = (__m256i *)(v + i);
-        __m256i found[2];
+        __m256i quotients[2];
         for (int half = 0; half < 2; half++) {
-            found[half] =
+            quotients[half] =
                 cut_avx2(quotients_avx2(_mm256_loadu_si256(at + half), d, reciprocal), most);
-            _mm256_storeu_si256(at + half, _mm256_mullo_epi32(found[half], d));
+            _mm256_storeu_si256(at + half, _mm256_mullo_epi32(quotients[half], d));
         }
-        _mm_storeu_si128((__m128i *)(q + i), bytes_avx2(found[0], found[1]));
+        _mm_storeu_si128((__m128i *)(q + i), bytes_avx2(quotients[0], quotients[1]));
     }
     divide(v + i, count - i, step, most, q + i);
     return scale;
@@ -127,8 +127,8 @@ static int32_t largest_neon(const int32_t *v, size_t count)
 static int32x4_t quotients_neon(int32x4_t v, int32x4_t d, float reciprocal)
 {
     const int32x4_t near = vcvtnq_s32_f32(vmulq_n_f32(vcvtq_f32_s32(v), reciprocal));
-    const int32x4_t rest = vmlsq_s32(v, near, d);
-    const int32x4_t twice = vaddq_s32(rest, rest);
+    const int32x4_t remainder = vmlsq_s32(v, near, d);
+    const int32x4_t twice = vaddq_s32(remainder, remainder);
     const int32x4_t odd = vandq_s32(near, vdupq_n_s32(1));
     const uint32x4_t above = vcgtq_s32(twice, vsubq_s32(d, odd));
     const uint32x4_t below = vcgtq_s32(vsubq_s32(odd, d), twice);
@@ -156,13 +156,13 @@ static uint16_t encode_neon(int32_t *v, size_t count, int shift, int8_t most, in
     const float reciprocal = 1.0f / (float)step;
     size_t i = 0;
     for (; step != 0 && i + 16 <= count; i += 16) {
-        int32x4_t found[4];
+        int32x4_t quotients[4];
         for (size_t k = 0; k < 4; k++) {
             int32_t *at = v + i + 4 * k;
-            found[k] = cut_neon(quotients_neon(vld1q_s32(at), d, reciprocal), most);
-            vst1q_s32(at, vmulq_s32(found[k], d));
+            quotients[k] = cut_neon(quotients_neon(vld1q_s32(at), d, reciprocal), most);
+            vst1q_s32(at, vmulq_s32(quotients[k], d));
         }
-        vst1q_s8(q + i, bytes_neon(found));
+        vst1q_s8(q + i, bytes_neon(quotients));
     }
     divide(v + i, count - i, step, most, q + i);
     return scale;

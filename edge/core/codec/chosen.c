@@ -132,31 +132,32 @@ static uint32_t lowest(uint32_t bits)
  * are below 2^31. Magnitudes of floats compare as their bits do. */
 static uint32_t within(const float *x, size_t n, uint32_t least, uint32_t most)
 {
-    uint32_t found = 0;
+    uint32_t mask = 0;
 #ifdef __SSE2__
     const __m128i above = _mm_set1_epi32((int32_t)most), below = _mm_set1_epi32((int32_t)least);
-    const __m128i rest = _mm_set1_epi32(INT32_MAX);
+    const __m128i magnitude_bits = _mm_set1_epi32(INT32_MAX);
     if (n == AT_ONCE) {
         for (size_t i = 0; i < AT_ONCE; i += 4) {
-            const __m128i bits = _mm_and_si128(_mm_loadu_si128((const __m128i *)(x + i)), rest);
+            const __m128i bits =
+                _mm_and_si128(_mm_loadu_si128((const __m128i *)(x + i)), magnitude_bits);
             const __m128i out =
                 _mm_or_si128(_mm_cmplt_epi32(bits, below), _mm_cmpgt_epi32(bits, above));
-            found |= (uint32_t)_mm_movemask_ps(_mm_castsi128_ps(out)) << i;
+            mask |= (uint32_t)_mm_movemask_ps(_mm_castsi128_ps(out)) << i;
         }
-        return ~found;
+        return ~mask;
     }
 #else
     /* There is mostly none, and this loop compilers make vectors of. One unsigned comparison for
      * both ends: what is below least wraps around. */
     for (size_t i = 0; i < n; i++)
-        found |= (uint32_t)(magnitude_of(x[i]) - least <= most - least);
-    if (found == 0)
+        mask |= (uint32_t)(magnitude_of(x[i]) - least <= most - least);
+    if (mask == 0)
         return 0;
 #endif
-    found = 0;
+    mask = 0;
     for (size_t i = 0; i < n; i++)
-        found |= (uint32_t)(magnitude_of(x[i]) - least <= most - least) << i;
-    return found;
+        mask |= (uint32_t)(magnitude_of(x[i]) - least <= most - least) << i;
+    return mask;
 }
 
 /* Counts the digit at [shift] of those whose magnitude is within [least, most]. */
@@ -164,9 +165,9 @@ static void count_digits(const float *x, size_t n, uint32_t least, uint32_t most
                          uint32_t buckets, uint32_t *counts)
 {
     for (size_t at = 0; at < n; at += AT_ONCE) {
-        uint32_t found = within(x + at, n - at < AT_ONCE ? n - at : AT_ONCE, least, most);
-        for (; found != 0; found &= found - 1)
-            counts[magnitude_of(x[at + lowest(found)]) >> shift & (buckets - 1)]++;
+        uint32_t mask = within(x + at, n - at < AT_ONCE ? n - at : AT_ONCE, least, most);
+        for (; mask != 0; mask &= mask - 1)
+            counts[magnitude_of(x[at + lowest(mask)]) >> shift & (buckets - 1)]++;
     }
 }
 
@@ -175,43 +176,44 @@ static void count_digits(const float *x, size_t n, uint32_t least, uint32_t most
 fedge_largest fedge_largest_of(const float *x, size_t n, size_t k)
 {
     static const unsigned SHIFTS[DIGITS] = {20, 10, 0}, WIDTHS[DIGITS] = {11, 10, 10};
-    uint32_t counts[MAX_BUCKETS], found = 0;
+    uint32_t counts[MAX_BUCKETS], least = 0;
     size_t wanted = k;
     for (int d = 0; d < DIGITS; d++) {
         const uint32_t buckets = (uint32_t)1 << WIDTHS[d], above = SHIFTS[d] + WIDTHS[d];
-        const uint32_t most = found | (((uint32_t)1 << above) - 1);
+        const uint32_t most = least | (((uint32_t)1 << above) - 1);
         memset(counts, 0, buckets * sizeof(counts[0]));
         if (d > 0)
-            count_digits(x, n, found, most, SHIFTS[d], buckets, counts);
+            count_digits(x, n, least, most, SHIFTS[d], buckets, counts);
         for (size_t i = 0; i < n && d == 0; i++)
             counts[magnitude_of(x[i]) >> SHIFTS[0]]++;
         uint32_t bucket = buckets - 1;
         for (; counts[bucket] < wanted; bucket--)
             wanted -= counts[bucket];
-        found |= bucket << SHIFTS[d];
+        least |= bucket << SHIFTS[d];
     }
-    return (fedge_largest){.x = x, .n = n, .least = found, .equals = wanted};
+    return (fedge_largest){.x = x, .n = n, .least = least, .equals = wanted};
 }
 
 uint32_t fedge_largest_next(fedge_largest *largest)
 {
     for (;;) {
-        while (largest->found == 0) {
+        while (largest->pending == 0) {
             const size_t at = largest->seen, left = largest->n - at;
             assert(left > 0);
             largest->seen += left < AT_ONCE ? left : AT_ONCE;
-            largest->found = within(largest->x + at, largest->seen - at, largest->least, INT32_MAX);
+            largest->pending =
+                within(largest->x + at, largest->seen - at, largest->least, INT32_MAX);
         }
-        const uint32_t place =
-            (uint32_t)((largest->seen - 1) / AT_ONCE * AT_ONCE) + lowest(largest->found);
-        largest->found &= largest->found - 1;
+        const uint32_t index =
+            (uint32_t)((largest->seen - 1) / AT_ONCE * AT_ONCE) + lowest(largest->pending);
+        largest->pending &= largest->pending - 1;
         /* Of equal magnitudes the first ones are taken: exactly k values on every machine, in the
-         * order of their places. */
-        if (magnitude_of(largest->x[place]) > largest->least)
-            return place;
+         * order of their indices. */
+        if (magnitude_of(largest->x[index]) > largest->least)
+            return index;
         if (largest->equals > 0) {
             largest->equals--;
-            return place;
+            return index;
         }
     }
 }
@@ -243,15 +245,15 @@ static fedge_status end_block(fedge_chosen_out *chosen, fedge_error *err)
     /* What is left of x is the residual, by the value that the server will decode, so that the
      * codec's rounding is fed back as well. */
     for (size_t i = 0; i < n; i++)
-        chosen->x[chosen->places[i]] -= (float)v[i] * unit;
+        chosen->x[chosen->indices[i]] -= (float)v[i] * unit;
     chosen->n = 0;
-    return tensor->give ? tensor->give(tensor->user, 0, chosen->places, n, v, err) : FEDGE_OK;
+    return tensor->give ? tensor->give(tensor->user, 0, chosen->indices, n, v, err) : FEDGE_OK;
 }
 
-fedge_status fedge_chosen_put(fedge_chosen_out *chosen, uint32_t place, fedge_error *err)
+fedge_status fedge_chosen_put(fedge_chosen_out *chosen, uint32_t index, fedge_error *err)
 {
-    chosen->places[chosen->n] = place;
-    chosen->block[chosen->n++] = chosen->x[place];
+    chosen->indices[chosen->n] = index;
+    chosen->block[chosen->n++] = chosen->x[index];
     return chosen->n == FEDGE_CODEC_BLOCK ? end_block(chosen, err) : FEDGE_OK;
 }
 
@@ -286,12 +288,12 @@ fedge_status fedge_chosen_give(fedge_chosen_in *chosen, fedge_error *err)
     int32_t v[FEDGE_CODEC_BLOCK];
     size_t skip = 0, begin = 0, end = chosen->n;
     fedge_status status = decode_block(chosen, v, &skip, err);
-    while (begin < end && chosen->places[begin] < tensor->from)
+    while (begin < end && chosen->indices[begin] < tensor->from)
         begin++;
-    while (tensor->to > 0 && end > begin && chosen->places[end - 1] >= tensor->to)
+    while (tensor->to > 0 && end > begin && chosen->indices[end - 1] >= tensor->to)
         end--;
     if (status == FEDGE_OK && tensor->give && end > begin) {
-        status = tensor->give(tensor->user, 0, chosen->places + begin, end - begin,
+        status = tensor->give(tensor->user, 0, chosen->indices + begin, end - begin,
                               v + skip + begin, err);
     }
     chosen->first += chosen->n;
@@ -354,17 +356,17 @@ fedge_status fedge_groups_choose(const fedge_codec_tensor *tensor, float *x, uin
                            .signs = signs,
                            .magnitude = signs ? mean_magnitude(tensor, largest, k) : 0};
     fedge_bits_out gaps = {.out = out ? out + before : NULL};
-    uint32_t place = fedge_largest_next(&largest);
+    uint32_t index = fedge_largest_next(&largest);
     if (signs && out)
         fedge_put_u32(out + head, (uint32_t)to.magnitude);
     for (size_t g = 0, done = 0; g < groups; g++) {
         const size_t end = (g + 1) * FEDGE_CODEC_GROUP, first = done, begin = gaps.size;
-        for (size_t next = end - FEDGE_CODEC_GROUP; done < k && place < end;) {
-            fedge_bits_put_gap(&gaps, (uint32_t)(place - next), rice);
-            fedge_bits_put(&gaps, signs && signbit(x[place]), signs);
-            next = (size_t)place + 1;
-            FEDGE_TRY(fedge_chosen_put(&to, place, err));
-            place = ++done < k ? fedge_largest_next(&largest) : 0;
+        for (size_t next = end - FEDGE_CODEC_GROUP; done < k && index < end;) {
+            fedge_bits_put_gap(&gaps, (uint32_t)(index - next), rice);
+            fedge_bits_put(&gaps, signs && signbit(x[index]), signs);
+            next = (size_t)index + 1;
+            FEDGE_TRY(fedge_chosen_put(&to, index, err));
+            index = ++done < k ? fedge_largest_next(&largest) : 0;
         }
         fedge_bits_end(&gaps);
         if (out) {
@@ -393,7 +395,7 @@ static fedge_status read_group(fedge_chosen_in *chosen, size_t begin, size_t cou
                               spec->name, begin / FEDGE_CODEC_GROUP, count);
         }
         chosen->negative[chosen->n] = sign != 0;
-        chosen->places[chosen->n++] = (uint32_t)(begin + next + gap);
+        chosen->indices[chosen->n++] = (uint32_t)(begin + next + gap);
         next += gap + 1;
         if ((chosen->first + chosen->n) % FEDGE_CODEC_BLOCK == 0)
             FEDGE_TRY(fedge_chosen_give(chosen, err));

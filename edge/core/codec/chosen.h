@@ -1,12 +1,12 @@
-/* What codecs that choose share: bits, gaps between places, the largest values, and tensors of
+/* The common parts of sparse codecs: bits, gaps between indices, the largest values, and tensors of
  * which some values travel; internal to edge/core.
  *
  * Bits fill bytes from the lowest up; what is left of a last byte is 0. A tensor's values lie in
- * groups of 32768, so that groups can be read alone and side by side. The places p_0 < p_1 < … that
- * are chosen of a group, counted from its first value, are gaps g_i = p_i − p_(i−1) − 1 (p_(−1) =
- * −1) in Rice's code with r bits: g >> r ones, a zero, then the lower r bits of g. r is the largest
- * with 2^r ≤ ln 2 · n / k, at most 13, for k values of the tensor's n (Golomb's choice for places
- * that are drawn).
+ * groups of 32768, so that groups can be read alone and side by side. The indices p_0 < p_1 < …
+ * that are chosen of a group, counted from its first value, are gaps g_i = p_i − p_(i−1) − 1
+ * (p_(−1) = −1) in Rice's code with r bits: g >> r ones, a zero, then the lower r bits of g. r is
+ * the largest with 2^r ≤ ln 2 · n / k, at most 13, for k values of the tensor's n (Golomb's choice
+ * for drawn indices).
  *
  *     index    for each group u16 how many are chosen, u16 bytes of its gaps
  *     values   the k chosen values as the codec behind writes k values; or, where only signs
@@ -55,14 +55,14 @@ unsigned fedge_rice_bits(size_t n, size_t k);
 
 /* ---- the largest ----------------------------------------------------------------------------- */
 
-/* Goes through the k values of x (n) whose magnitude is the largest, in ascending order of their
- * places; of equals the first. x has no NaN. */
+/* Goes through the k values of x (n) whose magnitude is the largest, by ascending index. Of
+ * equals, the first. x has no NaN. */
 typedef struct fedge_largest {
     const float *x;
     size_t n, seen;
-    uint32_t found; /* a bit for each of the last that have been seen that is still to be given */
-    uint32_t least; /* magnitude, as bits, of the smallest that is chosen */
-    size_t equals;  /* that are still to be chosen of that magnitude */
+    uint32_t pending; /* a bit for each of the last values seen that is still to be returned */
+    uint32_t least;   /* magnitude, as bits, of the smallest that is chosen */
+    size_t equals;    /* that are still to be chosen of that magnitude */
 } fedge_largest;
 
 fedge_largest fedge_largest_of(const float *x, size_t n, size_t k); /* 1 ≤ k ≤ n */
@@ -78,12 +78,12 @@ typedef struct fedge_chosen_out {
     bool signs;   /* alone, of [magnitude], which lie elsewhere */
     int32_t magnitude;
     size_t n; /* in the block */
-    uint32_t places[FEDGE_CODEC_BLOCK];
+    uint32_t indices[FEDGE_CODEC_BLOCK];
     float block[FEDGE_CODEC_BLOCK];
 } fedge_chosen_out;
 
-/* The value at [place] travels: x there becomes what does not. */
-FEDGE_MUST_USE fedge_status fedge_chosen_put(fedge_chosen_out *chosen, uint32_t place,
+/* The value at [index] travels: x there becomes what does not. */
+FEDGE_MUST_USE fedge_status fedge_chosen_put(fedge_chosen_out *chosen, uint32_t index,
                                              fedge_error *err);
 FEDGE_MUST_USE fedge_status fedge_chosen_end(fedge_chosen_out *chosen, fedge_error *err);
 
@@ -93,7 +93,7 @@ typedef struct fedge_chosen_in {
     const uint8_t *values; /* NULL: signs of [magnitude] */
     int32_t magnitude;
     size_t k, first, n;
-    uint32_t places[FEDGE_CODEC_BLOCK];
+    uint32_t indices[FEDGE_CODEC_BLOCK];
     bool negative[FEDGE_CODEC_BLOCK];
 } fedge_chosen_in;
 

@@ -43,24 +43,24 @@ static fedge_status fail_unknown(const char *name, size_t length, fedge_error *e
 
 /* A share as it is written, a decimal number of at most six places, in millionths; 0: it is none,
  * or not in (0, 1]. */
-static uint64_t read_share(const char *text, size_t length)
+static uint64_t read_fraction(const char *text, size_t length)
 {
-    uint64_t share = 0;
-    size_t places = 0;
+    uint64_t fraction = 0;
+    size_t decimals = 0;
     bool point = false;
     for (size_t i = 0; i < length; i++) {
         if (text[i] == '.' && !point && i > 0) {
             point = true;
             continue;
         }
-        if (text[i] < '0' || text[i] > '9' || places == 6 || share > FEDGE_CODEC_WHOLE)
+        if (text[i] < '0' || text[i] > '9' || decimals == 6 || fraction > FEDGE_CODEC_WHOLE)
             return 0;
-        share = share * 10 + (uint64_t)(text[i] - '0');
-        places += point;
+        fraction = fraction * 10 + (uint64_t)(text[i] - '0');
+        decimals += point;
     }
-    for (; places < 6; places++)
-        share *= 10;
-    return length > 0 && text[length - 1] != '.' && share <= FEDGE_CODEC_WHOLE ? share : 0;
+    for (; decimals < 6; decimals++)
+        fraction *= 10;
+    return length > 0 && text[length - 1] != '.' && fraction <= FEDGE_CODEC_WHOLE ? fraction : 0;
 }
 
 /* One stage, text[0, length). */
@@ -88,8 +88,8 @@ static fedge_status read_stage(const char *text, size_t length, fedge_codec *cod
         return FEDGE_OK;
     }
     codec->chooses = codecs[i];
-    codec->share = colon ? read_share(colon + 1, length - named - 1) : 0;
-    if (codec->share == 0) {
+    codec->fraction = colon ? read_fraction(colon + 1, length - named - 1) : 0;
+    if (codec->fraction == 0) {
         return fedge_fail(
             err, FEDGE_UNSUPPORTED,
             "\"%.*s\": codec \"%s\" takes the share of values that travel, over 0 and "
@@ -122,21 +122,21 @@ const char *fedge_codec_text(const fedge_codec *codec, char text[FEDGE_CODEC_TEX
         return text;
     }
     char digits[8] = "000000";
-    uint32_t rest = (uint32_t)(codec->share % FEDGE_CODEC_WHOLE);
-    for (int i = 5; i >= 0; i--, rest /= 10)
-        digits[i] = (char)('0' + rest % 10);
+    uint32_t digits_left = (uint32_t)(codec->fraction % FEDGE_CODEC_WHOLE);
+    for (int i = 5; i >= 0; i--, digits_left /= 10)
+        digits[i] = (char)('0' + digits_left % 10);
     for (int i = 5; i >= 0 && digits[i] == '0'; i--)
         digits[i] = '\0';
     const bool plain = codec->values == &fedge_codec_none;
     (void)fedge_os_format(text, FEDGE_CODEC_TEXT, "%s:%u%s%s%s%s", codec->chooses->name,
-                          (unsigned)(codec->share / FEDGE_CODEC_WHOLE), digits[0] ? "." : "",
+                          (unsigned)(codec->fraction / FEDGE_CODEC_WHOLE), digits[0] ? "." : "",
                           digits, plain ? "" : "+", plain ? "" : codec->values->name);
     return text;
 }
 
 bool fedge_codec_equal(const fedge_codec *a, const fedge_codec *b)
 {
-    return a->values == b->values && a->chooses == b->chooses && a->share == b->share;
+    return a->values == b->values && a->chooses == b->chooses && a->fraction == b->fraction;
 }
 
 bool fedge_codec_has(const fedge_codec *codec, const char *name)
@@ -175,7 +175,7 @@ bool fedge_codec_chooses_of(const fedge_codec *codec, const fedge_tensor_spec *s
 size_t fedge_codec_chosen(const fedge_codec *codec, size_t count)
 {
     const uint64_t whole = FEDGE_CODEC_WHOLE;
-    return (size_t)(((uint64_t)count * codec->share + whole - 1) / whole);
+    return (size_t)(((uint64_t)count * codec->fraction + whole - 1) / whole);
 }
 
 size_t fedge_codec_run_size(const fedge_codec *codec, size_t count)
@@ -247,30 +247,30 @@ static void encode_blocks(encoder *self, int bound_log2, const float *x, size_t 
 }
 
 /* Adds a chunk that is taken to what has not travelled before. What is over the bound is cut: it
- * would stay for good. Its place there, or NULL with the error of a value that is no number. */
+ * would stay for good. Returns the sums, or NULL with the error of a value that is no number. */
 static float *add_residual(encoder *self, const fedge_tensor_spec *spec, int bound_log2, size_t at,
                            const float *x, size_t n)
 {
     const float bound = ldexpf(1.0f, bound_log2);
-    float *rest = self->ends->residual + spec->offset + at;
+    float *residual = self->ends->residual + spec->offset + at;
     uint32_t not_finite = 0, clamped = 0; /* as wide as the values are, for vectors' sake */
     for (size_t i = 0; i < n; i++) {
-        const float sum = rest[i] + x[i];
+        const float sum = residual[i] + x[i];
         not_finite += isnan(sum) ? 1 : 0;
         clamped += fabsf(sum) > bound ? 1 : 0;
-        rest[i] = sum > bound ? bound : sum < -bound ? -bound : sum;
+        residual[i] = sum > bound ? bound : sum < -bound ? -bound : sum;
     }
     self->stats->not_finite += not_finite;
     self->stats->clamped += clamped;
-    return rest;
+    return residual;
 }
 
 /* Takes what has travelled out of the residual. */
-static void subtract_sent(float *rest, const int32_t *v, size_t n, int bound_log2)
+static void subtract_sent(float *residual, const int32_t *v, size_t n, int bound_log2)
 {
     const float unit = ldexpf(1.0f, bound_log2 - FEDGE_FIXED_VALUE_BITS);
     for (size_t i = 0; i < n; i++)
-        rest[i] -= (float)v[i] * unit;
+        residual[i] -= (float)v[i] * unit;
 }
 
 /* All values travel. */
@@ -281,7 +281,7 @@ static fedge_status encode_whole(encoder *self, const fedge_tensor_spec *spec, u
     const bool keeps = ends->residual != NULL;
     const bool fixed =
         self->codec->values->keeps_quantised && !self->out && ends->take_fixed && !keeps;
-    float room[FEDGE_CODEC_CHUNK];
+    float buffer[FEDGE_CODEC_CHUNK];
     int32_t v[FEDGE_CODEC_CHUNK];
     for (size_t at = 0; at < spec->count; at += FEDGE_CODEC_CHUNK) {
         const size_t left = spec->count - at;
@@ -291,10 +291,10 @@ static fedge_status encode_whole(encoder *self, const fedge_tensor_spec *spec, u
             ends->take_fixed(ends->user, index, at, n, bound_log2, v, self->stats);
             self->size += self->codec->values->size(n);
         } else {
-            x = ends->take(ends->user, index, at, n, room);
-            float *rest = keeps ? add_residual(self, spec, bound_log2, at, x, n) : NULL;
-            encode_blocks(self, bound_log2, keeps ? rest : x, n, v);
-            subtract_sent(rest, v, keeps ? n : 0, bound_log2);
+            x = ends->take(ends->user, index, at, n, buffer);
+            float *residual = keeps ? add_residual(self, spec, bound_log2, at, x, n) : NULL;
+            encode_blocks(self, bound_log2, keeps ? residual : x, n, v);
+            subtract_sent(residual, v, keeps ? n : 0, bound_log2);
         }
         if (self->stats->not_finite > 0)
             return fail_nan(spec, at, x, err);
@@ -304,17 +304,17 @@ static fedge_status encode_whole(encoder *self, const fedge_tensor_spec *spec, u
     return FEDGE_OK;
 }
 
-/* A tensor of the section, for who gives by tensors. */
+/* A tensor of the section, for a callback that takes one tensor. */
 typedef struct tensor_end {
     const fedge_codec_ends *ends;
     uint32_t index;
 } tensor_end;
 
-static fedge_status give_of_tensor(void *user, size_t at, const uint32_t *places, size_t n,
+static fedge_status give_of_tensor(void *user, size_t at, const uint32_t *indices, size_t n,
                                    const int32_t *v, fedge_error *err)
 {
     const tensor_end *end = user;
-    return end->ends->give(end->ends->user, end->index, at, places, n, v, err);
+    return end->ends->give(end->ends->user, end->index, at, indices, n, v, err);
 }
 
 /* Some values travel. */
@@ -323,12 +323,12 @@ static fedge_status encode_chosen(encoder *self, const fedge_tensor_spec *spec, 
 {
     const fedge_codec_ends *ends = self->ends;
     tensor_end end = {ends, index};
-    float room[FEDGE_CODEC_CHUNK];
+    float buffer[FEDGE_CODEC_CHUNK];
     assert(ends->residual);
     for (size_t at = 0; at < spec->count; at += FEDGE_CODEC_CHUNK) {
         const size_t left = spec->count - at;
         const size_t n = left < FEDGE_CODEC_CHUNK ? left : FEDGE_CODEC_CHUNK;
-        const float *x = ends->take(ends->user, index, at, n, room);
+        const float *x = ends->take(ends->user, index, at, n, buffer);
         (void)add_residual(self, spec, bound_log2, at, x, n);
         if (self->stats->not_finite > 0)
             return fail_nan(spec, at, x, err);
@@ -441,13 +441,13 @@ static fedge_status fail_size(const fedge_codec *codec, size_t size, size_t want
 }
 
 /* Where a tensor is decoded to. */
-static fedge_status give_to_array(void *user, size_t at, const uint32_t *places, size_t n,
+static fedge_status give_to_array(void *user, size_t at, const uint32_t *indices, size_t n,
                                   const int32_t *v, fedge_error *err)
 {
     int32_t *to = user;
     (void)err;
     for (size_t i = 0; i < n; i++)
-        to[places ? places[i] : at + i] = v[i];
+        to[indices ? indices[i] : at + i] = v[i];
     return FEDGE_OK;
 }
 

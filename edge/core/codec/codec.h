@@ -61,10 +61,11 @@ typedef struct fedge_codec_stats {
 
 typedef struct fedge_codec fedge_codec;
 
-/* Takes values as they are decoded or will be: v (n), n ≤ FEDGE_CODEC_CHUNK, of one tensor; places
- * (n): which they are, in ascending order; NULL: those from [at] on. A failure is passed on. */
-typedef fedge_status (*fedge_codec_give_fn)(void *user, size_t at, const uint32_t *places, size_t n,
-                                            const int32_t *v, fedge_error *err);
+/* Takes values as they are decoded or will be: v (n), n ≤ FEDGE_CODEC_CHUNK, of one tensor.
+ * [indices] (n), ascending, says which they are; NULL: those from [at] on. A failure is passed on.
+ */
+typedef fedge_status (*fedge_codec_give_fn)(void *user, size_t at, const uint32_t *indices,
+                                            size_t n, const int32_t *v, fedge_error *err);
 
 /* A tensor as those see it that choose among its values. */
 typedef struct fedge_codec_tensor {
@@ -135,7 +136,7 @@ FEDGE_CODEC_MAP(FEDGE_CODEC_DECLARE)
 struct fedge_codec {
     const fedge_codec_ops *values;
     const fedge_codec_ops *chooses;    /* NULL: all values travel */
-    uint64_t share;                    /* of a tensor's values that travel, in millionths, ≥ 1 */
+    uint64_t fraction;                 /* of a tensor's values that travel, in millionths, ≥ 1 */
     const fedge_codec *const *tensors; /* (of the section's schema) each one's own, whose [tensors]
                                           is NULL; NULL: all are alike. Outlives this */
 };
@@ -180,14 +181,14 @@ size_t fedge_codec_size(const fedge_codec *codec, const fedge_schema *schema);
  * order. */
 typedef struct fedge_codec_ends {
     void *user;
-    /* The values: in [room] (n), or where they lie. */
-    const float *(*take)(void *user, uint32_t index, size_t at, size_t n, float *room);
+    /* Returns the values, in [buffer] (n) or elsewhere. */
+    const float *(*take)(void *user, uint32_t index, size_t at, size_t n, float *buffer);
     /* The same as fedge_fixed_quantise makes them of these, for which floats may not be needed.
      * NULL: by take. */
     void (*take_fixed)(void *user, uint32_t index, size_t at, size_t n, int bound_log2, int32_t *v,
                        fedge_codec_stats *stats);
     /* What is taken, as it will be decoded; NULL: not wanted. */
-    fedge_status (*give)(void *user, uint32_t index, size_t at, const uint32_t *places, size_t n,
+    fedge_status (*give)(void *user, uint32_t index, size_t at, const uint32_t *indices, size_t n,
                          const int32_t *v, fedge_error *err);
     /* (schema->num_elements): what has not travelled before, which is added to what is taken; then
      * what has not travelled now. All finite. NULL: nothing stays, of a codec that does not

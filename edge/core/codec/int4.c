@@ -28,9 +28,9 @@ static size_t bytes_of(size_t count)
 
 static size_t int4_size(size_t count)
 {
-    const size_t whole = count / FEDGE_CODEC_BLOCK, rest = count % FEDGE_CODEC_BLOCK;
+    const size_t whole = count / FEDGE_CODEC_BLOCK, remainder = count % FEDGE_CODEC_BLOCK;
     return whole * (SCALE_BYTES + FEDGE_CODEC_BLOCK / 2) +
-           (rest > 0 ? SCALE_BYTES + bytes_of(rest) : 0);
+           (remainder > 0 ? SCALE_BYTES + bytes_of(remainder) : 0);
 }
 
 /* n even. */
@@ -44,11 +44,11 @@ static void pack_scalar(const int8_t *q, size_t n, uint8_t *out)
 
 FEDGE_AVX2 static void pack_avx2(const int8_t *q, size_t n, uint8_t *out)
 {
-    const __m128i lower = _mm_set1_epi8(0xf), places = _mm_set1_epi16(1 | 16 << 8);
+    const __m128i lower = _mm_set1_epi8(0xf), weights = _mm_set1_epi16(1 | 16 << 8);
     size_t i = 0;
     for (; i + 16 <= n; i += 16) {
         const __m128i nibbles = _mm_and_si128(_mm_loadu_si128((const __m128i *)(q + i)), lower);
-        const __m128i pairs = _mm_maddubs_epi16(nibbles, places);
+        const __m128i pairs = _mm_maddubs_epi16(nibbles, weights);
         _mm_storel_epi64((__m128i *)(out + i / 2), _mm_packus_epi16(pairs, pairs));
     }
     pack_scalar(q + i, n - i, out + i / 2);

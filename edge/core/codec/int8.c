@@ -31,18 +31,18 @@ FEDGE_AVX2 static bool decode_avx2(const int8_t *q, size_t count, uint16_t scale
 {
     const __m256i factor = _mm256_set1_epi32((int32_t)scale << SCALE_SHIFT);
     const __m128i forbidden = _mm_set1_epi8(INT8_MIN);
-    __m128i found = _mm_setzero_si128();
+    __m128i matches = _mm_setzero_si128();
     size_t i = 0;
     for (; i + 16 <= count; i += 16) {
         __m128i bytes = _mm_loadu_si128((const __m128i *)(q + i));
-        found = _mm_or_si128(found, _mm_cmpeq_epi8(bytes, forbidden));
+        matches = _mm_or_si128(matches, _mm_cmpeq_epi8(bytes, forbidden));
         __m256i low = _mm256_cvtepi8_epi32(bytes);
         __m256i high = _mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8));
         _mm256_storeu_si256((__m256i *)(v + i), _mm256_mullo_epi32(low, factor));
         _mm256_storeu_si256((__m256i *)(v + i + 8), _mm256_mullo_epi32(high, factor));
     }
     bool tail_is_valid = fedge_int8_decode_scalar(q + i, count - i, scale, v + i);
-    return tail_is_valid && _mm_movemask_epi8(found) == 0;
+    return tail_is_valid && _mm_movemask_epi8(matches) == 0;
 }
 
 #elif defined(__aarch64__)
@@ -51,19 +51,19 @@ static bool decode_neon(const int8_t *q, size_t count, uint16_t scale, int32_t *
 {
     const int32_t factor = (int32_t)scale << SCALE_SHIFT;
     const int8x16_t forbidden = vdupq_n_s8(INT8_MIN);
-    uint8x16_t found = vdupq_n_u8(0);
+    uint8x16_t matches = vdupq_n_u8(0);
     size_t i = 0;
     for (; i + 16 <= count; i += 16) {
         const int8x16_t bytes = vld1q_s8(q + i);
         const int16x8_t low = vmovl_s8(vget_low_s8(bytes)), high = vmovl_high_s8(bytes);
-        found = vorrq_u8(found, vceqq_s8(bytes, forbidden));
+        matches = vorrq_u8(matches, vceqq_s8(bytes, forbidden));
         vst1q_s32(v + i, vmulq_n_s32(vmovl_s16(vget_low_s16(low)), factor));
         vst1q_s32(v + i + 4, vmulq_n_s32(vmovl_high_s16(low), factor));
         vst1q_s32(v + i + 8, vmulq_n_s32(vmovl_s16(vget_low_s16(high)), factor));
         vst1q_s32(v + i + 12, vmulq_n_s32(vmovl_high_s16(high), factor));
     }
     const bool tail_is_valid = fedge_int8_decode_scalar(q + i, count - i, scale, v + i);
-    return tail_is_valid && vmaxvq_u8(found) == 0;
+    return tail_is_valid && vmaxvq_u8(matches) == 0;
 }
 
 #endif

@@ -14,25 +14,25 @@
 
 #define KEY_BYTES 8
 
-/* Draws places in order. */
-typedef struct places {
+/* Draws indices in ascending order. */
+typedef struct draws {
     fedge_rng rng;
     uint64_t n, k, i; /* i: of the next */
-} places;
+} draws;
 
-static places places_from(const fedge_codec_tensor *tensor, uint64_t key, size_t first)
+static draws draws_from(const fedge_codec_tensor *tensor, uint64_t key, size_t first)
 {
-    places drawn = {.rng = fedge_rng_stream(key, FEDGE_PURPOSE_CHOICE, 0, 0, 0),
-                    .n = tensor->spec->count,
-                    .k = fedge_codec_chosen(tensor->codec, tensor->spec->count),
-                    .i = first - first % 4};
+    draws drawn = {.rng = fedge_rng_stream(key, FEDGE_PURPOSE_CHOICE, 0, 0, 0),
+                   .n = tensor->spec->count,
+                   .k = fedge_codec_chosen(tensor->codec, tensor->spec->count),
+                   .i = first - first % 4};
     drawn.rng.counter[0] = (uint32_t)(first / 4);
     for (; drawn.i < first; drawn.i++)
         (void)fedge_rng_u32(&drawn.rng);
     return drawn;
 }
 
-static uint32_t next_place(places *drawn)
+static uint32_t next_index(draws *drawn)
 {
     const uint64_t begin = drawn->i * drawn->n / drawn->k;
     const uint64_t end = (drawn->i + 1) * drawn->n / drawn->k;
@@ -48,12 +48,12 @@ static size_t randk_largest(const fedge_codec *codec, size_t count)
 static fedge_status randk_choose(const fedge_codec_tensor *tensor, float *x, uint8_t *out,
                                  size_t *size, fedge_error *err)
 {
-    places drawn = places_from(tensor, tensor->key, 0);
+    draws drawn = draws_from(tensor, tensor->key, 0);
     fedge_chosen_out chosen = {.tensor = tensor, .x = x, .out = out ? out + KEY_BYTES : NULL};
     if (out)
         fedge_put_u64(out, tensor->key);
     while (drawn.i < drawn.k)
-        FEDGE_TRY(fedge_chosen_put(&chosen, next_place(&drawn), err));
+        FEDGE_TRY(fedge_chosen_put(&chosen, next_index(&drawn), err));
     *size = randk_largest(tensor->codec, tensor->spec->count);
     return fedge_chosen_end(&chosen, err);
 }
@@ -69,11 +69,11 @@ static fedge_status randk_read(const fedge_codec_tensor *tensor, const uint8_t *
     }
     const uint64_t k = fedge_codec_chosen(tensor->codec, tensor->spec->count);
     const size_t first = (size_t)(tensor->from * k / n);
-    places drawn = places_from(tensor, fedge_get_u64(in), first);
+    draws drawn = draws_from(tensor, fedge_get_u64(in), first);
     fedge_chosen_in chosen = {
         .tensor = tensor, .values = in + KEY_BYTES, .k = (size_t)k, .first = first};
     while (drawn.i < k && (tensor->to == 0 || drawn.i * n / k < tensor->to)) {
-        chosen.places[chosen.n++] = next_place(&drawn);
+        chosen.indices[chosen.n++] = next_index(&drawn);
         if (drawn.i % FEDGE_CODEC_BLOCK == 0)
             FEDGE_TRY(fedge_chosen_give(&chosen, err));
     }

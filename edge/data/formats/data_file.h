@@ -133,8 +133,8 @@ typedef struct fedge_data_file {
 } fedge_data_file;
 
 /* Finds out the format by the contents. [path] must outlive the file. FEDGE_INVALID_ARGUMENT when
- * there are no labels in it, or some that nobody asks for; what its header gives. On failure the
- * file is closed. */
+ * there are no labels in it, or labels that the data set does not use; else the fault of its
+ * header. On failure the file is closed. */
 FEDGE_MUST_USE fedge_status fedge_data_file_open(fedge_data_file *file, const fedge_data_spec *spec,
                                                  const char *path, fedge_data_role role,
                                                  fedge_error *err);

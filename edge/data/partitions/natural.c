@@ -191,7 +191,7 @@ static fedge_status read_file(const char *path, const char *column, roster *r,
     return status ? fedge_error_prefix(err, status, "partition natural:%.64s", column) : FEDGE_OK;
 }
 
-/* An owner who stands in several files is one. */
+/* An owner named in several files is one owner. */
 static fedge_status read_files(const char *paths, const char *column, uint32_t num_examples,
                                uint32_t *owner, uint32_t *num_owners, fedge_error *err)
 {

@@ -23,7 +23,7 @@
 #define FEDGE_PARTITION_MAX_SOURCE 512u /* bytes of a column's name or a path, with NUL */
 #define FEDGE_PARTITION_MAX_TEXT 544u   /* of a scheme as text, with NUL */
 #define FEDGE_PARTITION_MAX_NAMES ((size_t)1 << 28) /* bytes of the names of a column's owners */
-#define FEDGE_PARTITION_UNUSED UINT32_MAX           /* the owner of an example that nobody has */
+#define FEDGE_PARTITION_UNUSED UINT32_MAX           /* the owner of an unused example */
 #define FEDGE_PARTITION_VALIDATION (UINT32_MAX - 1) /* of one that is kept to validate with */
 
 /* n examples, N parts, L labels. */
@@ -45,7 +45,7 @@ typedef enum fedge_partition_scheme {
      * q ~ Dir(alpha) over the labels, and each of its examples is of a label drawn from q. Parts
      * draw in a random order, an example at a time; a label that is used up has q = 0 from then on,
      * the rest renormalised. alpha is the concentration of every label, as in Flower's
-     * InnerDirichletPartitioner and FedLab, who draw in this order too; the paper's alpha stands
+     * InnerDirichletPartitioner and FedLab, which draw in this order too; the paper's alpha stands
      * before a prior that sums to 1, so it is L times this one. */
     FEDGE_PARTITION_DIRICHLET_CLIENT,
 
@@ -65,7 +65,7 @@ typedef enum fedge_partition_scheme {
 
     /* file:CSV: as someone decided. The first line is "example,client"; every other has the index
      * of an example and that of its part, both from 0, in any order; part -1 stands for
-     * FEDGE_PARTITION_VALIDATION. What is left out is nobody's. Plain or gzip. */
+     * FEDGE_PARTITION_VALIDATION. An example that is not listed is unused. Plain or gzip. */
     FEDGE_PARTITION_FILE,
 
     /* per-file: each file of the values is one part's, in the order of fedge_file_list. */
@@ -121,7 +121,7 @@ FEDGE_MUST_USE fedge_status fedge_partition_check_files(uint32_t num_files, uint
  *
  * FEDGE_INVALID_ARGUMENT, with what to change, when a part cannot get its minimum (K with shards
  * and labels, FEDGE_PARTITION_MIN_EXAMPLES with dirichlet and quantity, else 1) or no attempt gave
- * it; when a label cannot be given to all the parts that are to have it, or nobody has it.
+ * it; when a label cannot be given to all the parts that are to have it, or no example has it.
  * FEDGE_OUT_OF_RANGE for a label, example or client that is not there; FEDGE_DUPLICATE for an
  * example that stands twice; FEDGE_MISMATCH when natural's column has more or fewer owners or rows,
  * or per-file other than [num_parts] files;

@@ -5,7 +5,8 @@
  *     after K steps    c_i⁺ = c_i − c + (x − y_i) / (K · η)          option II of the paper
  *     the update has   Δc_i = c_i⁺ − c_i, in the section "control"
  *
- * c is told, c_i kept. c_i moves by what the server decodes, so that c stays the mean of the c_i.
+ * The server sends c; the client stores c_i. c_i moves by what the server decodes, so that c stays
+ * the mean of the c_i.
  */
 #include <math.h>
 
