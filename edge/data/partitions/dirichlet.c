@@ -7,7 +7,7 @@ typedef struct dirichlet {
     const fedge_partition_spec *spec;
     uint32_t num_examples, num_labels, num_parts;
     fedge_classes classes;
-    double *shares;  /* (num_parts): of the label at hand */
+    double *weights; /* (num_parts): of the label at hand */
     uint32_t *sizes; /* (num_parts): examples that a part has so far */
     uint32_t *cuts;  /* (num_labels, num_parts): where in its label a part's run ends */
 } dirichlet;
@@ -15,7 +15,7 @@ typedef struct dirichlet {
 static void dirichlet_fini(dirichlet *d)
 {
     fedge_classes_fini(&d->classes);
-    free(d->shares);
+    free(d->weights);
     free(d->sizes);
     free(d->cuts);
 }
@@ -23,19 +23,19 @@ static void dirichlet_fini(dirichlet *d)
 static fedge_status dirichlet_init(dirichlet *d, const fedge_partition_data *data, fedge_error *err)
 {
     FEDGE_TRY(fedge_classes_init(&d->classes, data, err));
-    d->shares = malloc(d->num_parts * sizeof(*d->shares));
+    d->weights = malloc(d->num_parts * sizeof(*d->weights));
     d->sizes = malloc(d->num_parts * sizeof(*d->sizes));
     d->cuts = malloc((size_t)d->num_labels * d->num_parts * sizeof(*d->cuts));
-    if (!d->shares || !d->sizes || !d->cuts) {
+    if (!d->weights || !d->sizes || !d->cuts) {
         dirichlet_fini(d);
         return fedge_partition_no_memory(d->num_examples, d->num_parts, err);
     }
     return FEDGE_OK;
 }
 
-/* shares ~ Dir(alpha) times their sum, which is returned; a part that has its n / N examples
+/* weights ~ Dir(alpha) times their sum, which is returned; a part that has its n / N examples
  * already is left out. 0 when nothing is left (every open part's gamma was 0). */
-static double draw_shares(dirichlet *d, uint32_t label, uint32_t attempt)
+static double draw_weights(dirichlet *d, uint32_t label, uint32_t attempt)
 {
     const double fair = (double)d->num_examples / d->num_parts;
     fedge_rng rng = fedge_rng_stream(d->spec->seed, FEDGE_PURPOSE_PARTITION, label, attempt,
@@ -43,8 +43,8 @@ static double draw_shares(dirichlet *d, uint32_t label, uint32_t attempt)
     double sum = 0;
     for (uint32_t j = 0; j < d->num_parts; j++) {
         const double gamma = fedge_rng_gamma(&rng, d->spec->alpha);
-        d->shares[j] = d->sizes[j] < fair ? gamma : 0;
-        sum += d->shares[j];
+        d->weights[j] = d->sizes[j] < fair ? gamma : 0;
+        sum += d->weights[j];
     }
     return sum;
 }
@@ -61,10 +61,10 @@ static bool draw_cuts(dirichlet *d, uint32_t attempt, uint32_t *smallest)
             memset(cuts, 0, d->num_parts * sizeof(*cuts));
             continue;
         }
-        const double sum = draw_shares(d, k, attempt);
+        const double sum = draw_weights(d, k, attempt);
         if (!(sum > 0))
             return false;
-        fedge_partition_cut(d->shares, sum, d->num_parts, count, cuts);
+        fedge_partition_cut(d->weights, sum, d->num_parts, count, cuts);
         for (uint32_t j = 0; j < d->num_parts; j++)
             d->sizes[j] += cuts[j] - (j > 0 ? cuts[j - 1] : 0);
     }

@@ -293,12 +293,12 @@ fedge_status fedge_partition_num_parts(const fedge_partition_spec *spec, const c
 
 /* ---- for several schemes --------------------------------------------------------------------- */
 
-void fedge_partition_cut(const double *shares, double sum, uint32_t num_parts, uint32_t count,
+void fedge_partition_cut(const double *weights, double sum, uint32_t num_parts, uint32_t count,
                          uint32_t *cuts)
 {
     double cumulative = 0;
     for (uint32_t j = 0; j < num_parts; j++) {
-        cumulative += shares[j] / sum;
+        cumulative += weights[j] / sum;
         const double cut = cumulative * count;
         cuts[j] = j + 1 == num_parts || cut >= count ? count : (uint32_t)cut;
     }

@@ -134,17 +134,17 @@ FEDGE_MUST_USE fedge_status fedge_partition_assign(const fedge_partition_spec *s
                                                    uint32_t num_parts, uint32_t *owner,
                                                    fedge_error *err);
 
-/* The same for a data set of which floor([share] · num_examples) examples, share in [0, 1), are
- * first set apart for validation, whatever their labels: they get FEDGE_PARTITION_VALIDATION, and
- * the others are divided as if they were all there is. Which ones depends on spec->seed alone. With
- * natural, file and per-file, where each example has its part already, it loses those that are set
- * apart, of the examples that have one.
+/* The same for a data set of which floor([fraction] · num_examples) examples, fraction in [0, 1),
+ * are first set apart for validation, whatever their labels: they get FEDGE_PARTITION_VALIDATION,
+ * and the others are divided as if they were all there is. Which ones depends on spec->seed alone.
+ * With natural, file and per-file, where each example has its part already, it loses those that are
+ * set apart, of the examples that have one.
  *
- * As fedge_partition_assign; and FEDGE_INVALID_ARGUMENT when the share is less than one example, or
- * the file names examples for validation itself. */
+ * As fedge_partition_assign; and FEDGE_INVALID_ARGUMENT when the fraction is less than one example,
+ * or the file names examples for validation itself. */
 FEDGE_MUST_USE fedge_status fedge_partition_assign_rest(const fedge_partition_spec *spec,
                                                         const fedge_partition_data *data,
-                                                        double share, uint32_t num_parts,
+                                                        double fraction, uint32_t num_parts,
                                                         uint32_t *owner, fedge_error *err);
 
 /* Examples by owner: those of part j, ascending, are examples[start[j]] … examples[start[j + 1] −

@@ -4,18 +4,18 @@
 
 /* cuts[j] gets where the run of part j ends; returns the size of the smallest. */
 static uint32_t draw_cuts(const fedge_partition_spec *spec, uint32_t attempt, uint32_t num_examples,
-                          uint32_t num_parts, double *shares, uint32_t *cuts)
+                          uint32_t num_parts, double *weights, uint32_t *cuts)
 {
     fedge_rng rng =
         fedge_rng_stream(spec->seed, FEDGE_PURPOSE_PARTITION, 0, attempt, FEDGE_DRAW_SIZES);
     double sum = 0;
     for (uint32_t j = 0; j < num_parts; j++) {
-        shares[j] = fedge_rng_gamma(&rng, spec->alpha);
-        sum += shares[j];
+        weights[j] = fedge_rng_gamma(&rng, spec->alpha);
+        sum += weights[j];
     }
     if (!(sum > 0))
         return 0;
-    fedge_partition_cut(shares, sum, num_parts, num_examples, cuts);
+    fedge_partition_cut(weights, sum, num_parts, num_examples, cuts);
     uint32_t smallest = cuts[0];
     for (uint32_t j = 1; j < num_parts; j++)
         smallest = cuts[j] - cuts[j - 1] < smallest ? cuts[j] - cuts[j - 1] : smallest;
@@ -40,16 +40,16 @@ static fedge_status assign(const fedge_partition_spec *spec, const fedge_partiti
                            uint32_t num_parts, uint32_t *owner, fedge_error *err)
 {
     const uint32_t n = data->num_examples;
-    double *shares = malloc(num_parts * sizeof(*shares));
+    double *weights = malloc(num_parts * sizeof(*weights));
     uint32_t *cuts = malloc(num_parts * sizeof(*cuts));
-    if (!shares || !cuts) {
-        free(shares);
+    if (!weights || !cuts) {
+        free(weights);
         free(cuts);
         return fedge_partition_no_memory(n, num_parts, err);
     }
     uint32_t attempts = 0, best = 0;
     do {
-        const uint32_t smallest = draw_cuts(spec, attempts++, n, num_parts, shares, cuts);
+        const uint32_t smallest = draw_cuts(spec, attempts++, n, num_parts, weights, cuts);
         best = smallest > best ? smallest : best;
     } while (best < FEDGE_PARTITION_MIN_EXAMPLES && attempts < FEDGE_PARTITION_MAX_ATTEMPTS &&
              (attempts + (uint64_t)1) * num_parts <= FEDGE_PARTITION_MAX_DRAWS);
@@ -60,7 +60,7 @@ static fedge_status assign(const fedge_partition_spec *spec, const fedge_partiti
         status =
             fedge_partition_none_found("quantity", spec->alpha, attempts, n, num_parts, best, err);
     }
-    free(shares);
+    free(weights);
     free(cuts);
     return status;
 }

@@ -82,9 +82,9 @@ static inline fedge_status fedge_partition_no_memory(uint32_t num_examples, uint
                       num_examples, num_parts);
 }
 
-/* Cuts a row of [count] examples into runs by the parts' shares of [sum]: cuts: (num_parts), where
- * each run ends; the last ends with the row. */
-void fedge_partition_cut(const double *shares, double sum, uint32_t num_parts, uint32_t count,
+/* Cuts a row of [count] examples into runs by the parts' weights, of [sum]: cuts: (num_parts),
+ * where each run ends; the last ends with the row. */
+void fedge_partition_cut(const double *weights, double sum, uint32_t num_parts, uint32_t count,
                          uint32_t *cuts);
 /* owner[example] for a row of [count] examples that is cut so. */
 void fedge_partition_deal(const uint32_t *examples, uint32_t count, const uint32_t *cuts,

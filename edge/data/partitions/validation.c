@@ -14,7 +14,7 @@ static void set_apart(uint32_t *order, uint32_t num, uint32_t count, uint64_t se
 
 /* Each example has its part: those that are set apart leave theirs. */
 static fedge_status assign_then_take(const fedge_partition_spec *spec,
-                                     const fedge_partition_data *data, double share,
+                                     const fedge_partition_data *data, double fraction,
                                      uint32_t num_parts, uint32_t *owner, uint32_t *order,
                                      fedge_error *err)
 {
@@ -30,7 +30,7 @@ static fedge_status assign_then_take(const fedge_partition_spec *spec,
         if (owner[i] < num_parts)
             order[num++] = i;
     }
-    set_apart(order, num, (uint32_t)(share * num), spec->seed, owner);
+    set_apart(order, num, (uint32_t)(fraction * num), spec->seed, owner);
     FEDGE_TRY(fedge_partition_find_empty(data->num_examples, num_parts, owner, &part, err));
     if (part < num_parts) {
         char text[FEDGE_PARTITION_MAX_TEXT];
@@ -39,7 +39,7 @@ static fedge_status assign_then_take(const fedge_partition_spec *spec,
                           "partition %.200s: with %g of the examples set apart for validation "
                           "client %" PRIu32 " of %" PRIu32
                           " has none left to train with; set less apart, or give it more",
-                          text, share, part, num_parts);
+                          text, fraction, part, num_parts);
     }
     return FEDGE_OK;
 }
@@ -84,22 +84,22 @@ static fedge_status take_then_assign(const fedge_partition_spec *spec,
 }
 
 fedge_status fedge_partition_assign_rest(const fedge_partition_spec *spec,
-                                         const fedge_partition_data *data, double share,
+                                         const fedge_partition_data *data, double fraction,
                                          uint32_t num_parts, uint32_t *owner, fedge_error *err)
 {
     const uint32_t count = data->num_examples;
-    if (share == 0)
+    if (fraction == 0)
         return fedge_partition_assign(spec, data, num_parts, owner, err);
-    if (!(share > 0 && share < 1)) {
+    if (!(fraction > 0 && fraction < 1)) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "validation split %g; it must be at least 0 and below 1", share);
+                          "validation split %g; it must be at least 0 and below 1", fraction);
     }
-    const uint32_t held = (uint32_t)(share * count);
+    const uint32_t held = (uint32_t)(fraction * count);
     if (held == 0) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "validation split %g of %" PRIu32
                           " examples is less than one: raise it to %g or more",
-                          share, count, count > 0 ? 1.0 / count : 1.0);
+                          fraction, count, count > 0 ? 1.0 / count : 1.0);
     }
     const buffers at = {malloc(count * sizeof(*at.order)), malloc(count * sizeof(*at.part)),
                         malloc(count * sizeof(*at.labels))};
@@ -108,7 +108,7 @@ fedge_status fedge_partition_assign_rest(const fedge_partition_spec *spec,
         status = fedge_partition_no_memory(count, num_parts, err);
     else if (spec->scheme == FEDGE_PARTITION_NATURAL || spec->scheme == FEDGE_PARTITION_FILE ||
              spec->scheme == FEDGE_PARTITION_PER_FILE)
-        status = assign_then_take(spec, data, share, num_parts, owner, at.order, err);
+        status = assign_then_take(spec, data, fraction, num_parts, owner, at.order, err);
     else
         status = take_then_assign(spec, data, held, num_parts, owner, &at, err);
     free(at.order);
