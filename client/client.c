@@ -148,12 +148,12 @@ static void end(fedge_client *c, const fedge_session_action *action)
     snprintf(c->exit_text, sizeof(c->exit_text), "%s", action->text);
 }
 
-/* Makes the next connection go to the server of [turn], by its proxy. */
-static fedge_status turn_to(fedge_client *c, uint32_t turn, fedge_error *err)
+/* Makes the next connection go to the server of [server_index], by its proxy. */
+static fedge_status use_server(fedge_client *c, uint32_t server_index, fedge_error *err)
 {
     char proxy[FEDGE_PROXY_TEXT];
-    c->turn = turn;
-    c->server = fedge_link_turn_to(c->link, turn);
+    c->server_index = server_index;
+    c->server = fedge_link_use_address(c->link, server_index);
     FEDGE_TRY(fedge_proxy_for(c->server, c->config.proxy, proxy, err));
     return fedge_link_set_proxy(c->link, proxy, err);
 }
@@ -162,13 +162,13 @@ static void close_link(fedge_client *c, const fedge_session_action *action)
 {
     fedge_error err;
     fedge_link_close(c->link, action->text);
-    uint32_t turn = c->turn + !action->flag;
+    uint32_t server_index = c->server_index + !action->flag;
     /* A server can redirect this client only to an address of the client's own list. */
     for (uint32_t i = 0; action->server[0] && i < c->num_servers; i++) {
-        if (strcmp(fedge_link_turn_to(c->link, c->turn + i), action->server) == 0)
-            turn = c->turn + i;
+        if (strcmp(fedge_link_use_address(c->link, c->server_index + i), action->server) == 0)
+            server_index = c->server_index + i;
     }
-    (void)!turn_to(c, turn, &err); /* open_link has checked each of them */
+    (void)!use_server(c, server_index, &err); /* open_link has checked each of them */
 }
 
 static void perform(fedge_client *c, const fedge_session_action *action)
@@ -262,7 +262,7 @@ static void on_disconnected(void *user, unsigned http_status, const char *why)
     fedge_client *c = user;
     fedge_error err;
     /* Another server may be up where this one is not. */
-    (void)!turn_to(c, c->turn + 1, &err); /* open_link has checked each of them */
+    (void)!use_server(c, c->server_index + 1, &err); /* open_link has checked each of them */
     fedge_session_disconnected(c->session, now(), http_status, why);
     drain(c);
 }
@@ -521,9 +521,9 @@ done:
     FEDGE_TRY(status);
     /* A wrong proxy setting of any server is reported at the start, not at that server's turn. */
     for (uint32_t i = 0; i < c->num_servers; i++)
-        FEDGE_TRY(turn_to(c, i, err));
+        FEDGE_TRY(use_server(c, i, err));
     /* The first 32 bits of a random id spread the devices over the servers. */
-    return turn_to(c, (uint32_t)strtoul(c->identity->certificate.device_id, NULL, 16), err);
+    return use_server(c, (uint32_t)strtoul(c->identity->certificate.device_id, NULL, 16), err);
 }
 
 static fedge_status open_all(fedge_client *c, const fedge_client_config *config,

@@ -15,8 +15,8 @@
 struct fedge_client {
     fedge_client_config config;
     fedge_client_callbacks callbacks;
-    const char *server;         /* the address of the next or present connection; the link's */
-    uint32_t turn, num_servers; /* [server] is address turn mod num_servers of the list */
+    const char *server; /* the address of the next or present connection; the link's */
+    uint32_t server_index, num_servers; /* [server] is address server_index mod num_servers */
     fedge_hello hello;
     fedge_store_state state;
     fedge_session *session;

@@ -39,8 +39,8 @@ struct fedge_link {
     int port;
     char proxy[FEDGE_PROXY_TEXT]; /* HOST:PORT; "": none */
     char urls[FEDGE_LINK_MAX_URLS], url[FEDGE_LINK_MAX_HOST + 1];
-    uint32_t num_urls, turn; /* turn: of the host's addresses */
-    bool connecting;         /* within fedge_link_connect, and its end has not been reported */
+    uint32_t num_urls, address_index; /* address_index counts the addresses of the host's name */
+    bool connecting; /* within fedge_link_connect, and its end has not been reported */
     bool established;
     unsigned http_status;
     fedge_certificate_info server;
@@ -383,7 +383,7 @@ fedge_status fedge_link_new(const fedge_link_config *config, fedge_link **link, 
     fedge_status status;
     FEDGE_TRY_OR(fedge_link_check_urls(config->urls, &fresh->num_urls, err), fail);
     snprintf(fresh->urls, sizeof(fresh->urls), "%s", config->urls);
-    fedge_link_turn_to(fresh, 0);
+    fedge_link_use_address(fresh, 0);
     FEDGE_TRY_OR(fedge_tls_set_roots(config->trust_pem, err), fail);
     FEDGE_TRY_OR(make_context(fresh, config, err), fail);
     fedge_tls_on_refused(on_refused, fresh);
@@ -409,14 +409,14 @@ void fedge_link_free(fedge_link *link)
     free(link);
 }
 
-const char *fedge_link_turn_to(fedge_link *link, uint32_t turn)
+const char *fedge_link_use_address(fedge_link *link, uint32_t address_index)
 {
     const char *at = link->urls;
     fedge_error err;
-    link->turn = turn / link->num_urls;
-    for (turn %= link->num_urls; at; turn--) {
+    link->address_index = address_index / link->num_urls;
+    for (address_index %= link->num_urls; at; address_index--) {
         at = take_url(at, link->url);
-        if (turn == 0)
+        if (address_index == 0)
             break;
     }
     /* Each has been parsed before. */
@@ -438,7 +438,7 @@ fedge_status fedge_link_set_proxy(fedge_link *link, const char *proxy, fedge_err
                           : FEDGE_OK;
 }
 
-/* Chooses an address of the host's name by [turn]: a name may have one for each rank, and
+/* Chooses an address of the host's name by [address_index]: a name may have one for each rank, and
  * libwebsockets alone would begin all clients at getaddrinfo's first. With one address of each
  * family libwebsockets gets the name itself and tries the second when the first fails; likewise for
  * an address with a zone (fe80::1%eth0), which inet_ntop leaves out. */
@@ -455,7 +455,7 @@ static const char *address_of(const fedge_link *link, char text[INET6_ADDRSTRLEN
     assert(num_v4 + num_v6 > 0);
     if (num_v4 != 1 || num_v6 != 1) {
         at = all;
-        for (uint32_t skip = link->turn % (num_v4 + num_v6); skip > 0; skip--)
+        for (uint32_t skip = link->address_index % (num_v4 + num_v6); skip > 0; skip--)
             at = at->ai_next;
         const void *of = at->ai_addr;
         const struct sockaddr_in6 *v6 = of;

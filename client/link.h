@@ -61,9 +61,9 @@ FEDGE_MUST_USE fedge_status fedge_link_new(const fedge_link_config *config, fedg
                                            fedge_error *err);
 void fedge_link_free(fedge_link *link); /* NULL is fine */
 
-/* Makes the next connection go to address [turn] of the list, counted from 0, modulo their number;
- * at first 0. Returns the address, which the link owns. */
-const char *fedge_link_turn_to(fedge_link *link, uint32_t turn);
+/* Makes the next connection go to address [address_index] of the list, counted from 0, modulo their
+ * number; at first 0. Returns the address, which the link owns. */
+const char *fedge_link_use_address(fedge_link *link, uint32_t address_index);
 /* Makes the next connection go by the proxy HOST:PORT (fedge_proxy_for); "": none, as at first.
  * FEDGE_UNSUPPORTED: libwebsockets was built without proxies. */
 FEDGE_MUST_USE fedge_status fedge_link_set_proxy(fedge_link *link, const char *proxy,

@@ -278,9 +278,9 @@ static void test_addresses_take_turns(void **state)
     char text[FEDGE_LINK_MAX_URLS + 100];
     snprintf(text, sizeof(text), "/x,wss://b.example,wss://127.0.0.1:%d", s->good_port);
     open_rig(&r, "a.example", 91, text, DIR "/a/clients/0000", DIR "/a/trust");
-    assert_string_equal(fedge_link_turn_to(r.link, 4), "wss://b.example");
-    assert_string_equal(fedge_link_turn_to(r.link, 3), "wss://a.example:91/x");
-    assert_string_equal(fedge_link_turn_to(r.link, UINT32_MAX), "wss://a.example:91/x");
+    assert_string_equal(fedge_link_use_address(r.link, 4), "wss://b.example");
+    assert_string_equal(fedge_link_use_address(r.link, 3), "wss://a.example:91/x");
+    assert_string_equal(fedge_link_use_address(r.link, UINT32_MAX), "wss://a.example:91/x");
     close_rig(&r);
     assert_int_equal(fedge_link_check_urls("wss://a,wss://b:1", &count, NULL), FEDGE_OK);
     assert_int_equal(count, 2);
@@ -339,13 +339,13 @@ static void test_a_name_with_several_addresses(void **state)
     fedge_link_connect(r->link);
     wait_for(r, &r->num_disconnected);
     assert_int_equal(r->num_connected, 0);
-    fedge_link_turn_to(r->link, 1);
+    fedge_link_use_address(r->link, 1);
     r->to_send = 1;
     fedge_link_connect(r->link);
     wait_for(r, &r->num_frames);
     close_rig(r);
     open_rig(r, "localhost", s->elsewhere_port, "/", DIR "/c/clients/0000", DIR "/c/trust");
-    fedge_link_turn_to(r->link, 1); /* there, and with a certificate of another name */
+    fedge_link_use_address(r->link, 1); /* there, and with a certificate of another name */
     fedge_link_connect(r->link);
     wait_for(r, &r->num_disconnected);
     assert_int_equal(r->num_connected, 0);
