@@ -34,7 +34,7 @@
 
 /* X(code, value, name). c→s is client to server. */
 #define FEDGE_MESSAGE_TYPE_MAP(X)                                                                  \
-    X(HELLO, 1, "hello")     /* c→s: who I am, what I can do */                                  \
+    X(HELLO, 1, "hello")     /* c→s: identity and abilities */                                   \
     X(WELCOME, 2, "welcome") /* s→c: client index, run, server time, limits, plan's hash */      \
     X(DECLINE, 3, "decline") /* c→s: a task or plan I will not do, and why */                    \
     X(REFUSE, 4, "refuse")   /* s→c: what was refused, reason, class retry/later/never */        \

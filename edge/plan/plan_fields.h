@@ -12,8 +12,8 @@
 extern const fedge_json_field fedge_data_fields[];     /* of a fedge_data_spec */
 extern const fedge_json_field fedge_training_fields[]; /* of a fedge_training_spec */
 extern const fedge_json_field fedge_update_fields[];   /* of a fedge_update_spec */
-extern const fedge_json_field fedge_job_fields[]; /* of a fedge_job; also for who changes keys of a
-                                                     job before it is read, and tests */
+extern const fedge_json_field fedge_job_fields[]; /* of a fedge_job; also for code that changes keys
+                                                     of a job before it is read, and tests */
 
 /* Keys of a model that fedge trains, of one that it does not, and of its tensors: for tests. */
 extern const fedge_json_field fedge_model_fields[];

@@ -207,7 +207,7 @@ static bool default_link(const char *root, char link[FEDGE_CONDITIONS_MAX_LINK])
 static bool obstacle_is(fedge_obstacle *o, fedge_reason reason, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Returns false, what the condition then is. */
+/* Describes the obstacle. Returns false, for the caller to return. */
 static bool obstacle_is(fedge_obstacle *o, fedge_reason reason, const char *format, ...)
 {
     va_list args;
