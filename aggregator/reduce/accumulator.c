@@ -110,14 +110,12 @@ static fedge_status try_by_name(const char *name, const fedge_accumulator_config
         return fedge_fail(err, FEDGE_OUT_OF_RANGE, "%u blocks of sums: 1 to %d",
                           (unsigned)config->num_lanes, FEDGE_ACCUMULATOR_MAX_LANES);
     }
-    fedge_status status = fedge_accumulator_check_name(name, err);
-    if (status == FEDGE_OK)
-        status = check_layout(config->layout, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_accumulator_check_name(name, err));
+    FEDGE_TRY(check_layout(config->layout, err));
     *ops = find(name);
     if (!*ops)
         return try_all(config, attempt, user, ops, err);
+    fedge_status status = FEDGE_OK;
     if ((*ops)->can_sum)
         status = (*ops)->can_sum(config->layout, err);
     if (status != FEDGE_OK)

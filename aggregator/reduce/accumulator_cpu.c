@@ -38,17 +38,17 @@ typedef struct cpu_accumulator {
     atomic_uint_fast64_t total_weight; /* claimed before values are added */
     atomic_uint_fast32_t num_updates;
     atomic_uint_fast32_t next_lane; /* for the next batch */
-    pthread_mutex_t rooms_lock;
-    struct pull_room *rooms; /* not in use */
+    pthread_mutex_t buffers_lock;
+    struct pull_buffer *buffers; /* the free ones */
     uint32_t num_lanes;
     lane lanes[];
 } cpu_accumulator;
 
-/* Where the bytes of a run are pulled to, for all updates of a batch. */
-typedef struct pull_room {
-    struct pull_room *next;
+/* Holds the bytes of one run, for all updates of a batch. */
+typedef struct pull_buffer {
+    struct pull_buffer *next;
     uint8_t bytes[FEDGE_ACCUMULATOR_MAX_BATCH][STRIPE_ELEMENTS * MAX_BYTES_PER_ELEMENT];
-} pull_room;
+} pull_buffer;
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
@@ -61,12 +61,12 @@ static void cpu_close(void *state)
         free(self->lanes[i].locks);
         free(self->lanes[i].sums);
     }
-    for (pull_room *next, *at = self ? self->rooms : NULL; at; at = next) {
+    for (pull_buffer *next, *at = self ? self->buffers : NULL; at; at = next) {
         next = at->next;
         free(at);
     }
     if (self)
-        pthread_mutex_destroy(&self->rooms_lock);
+        pthread_mutex_destroy(&self->buffers_lock);
     free(self);
 }
 
@@ -99,7 +99,7 @@ static fedge_status cpu_open(const fedge_accumulator_config *config, void **stat
     self->layout = *config->layout;
     self->num_lanes = config->num_lanes;
     self->num_stripes = (self->layout.num_elements + STRIPE_ELEMENTS - 1) / STRIPE_ELEMENTS;
-    pthread_mutex_init(&self->rooms_lock, NULL);
+    pthread_mutex_init(&self->buffers_lock, NULL);
     atomic_init(&self->total_weight, 0);
     atomic_init(&self->num_updates, 0);
     atomic_init(&self->next_lane, 0);
@@ -172,25 +172,24 @@ typedef struct run {
     uint64_t sections[FEDGE_ACCUMULATOR_MAX_BATCH]; /* of these in each update */
 } run;
 
-/* One of those that are kept, or a new one: there are as many as threads that pull at a time. */
-static pull_room *take_room(cpu_accumulator *self)
+/* Returns a free buffer or a new one: one exists for each thread that pulled at the same time. */
+static pull_buffer *take_buffer(cpu_accumulator *self)
 {
-    pthread_mutex_lock(&self->rooms_lock);
-    pull_room *taken = self->rooms;
-    self->rooms = taken ? taken->next : NULL;
-    pthread_mutex_unlock(&self->rooms_lock);
-    /* Outside the lock: malloc may ask the kernel for pages, and other threads only want to give
-     * back. */
+    pthread_mutex_lock(&self->buffers_lock);
+    pull_buffer *taken = self->buffers;
+    self->buffers = taken ? taken->next : NULL;
+    pthread_mutex_unlock(&self->buffers_lock);
+    /* Outside the lock: malloc may ask the kernel for pages while other threads return buffers. */
     return taken ? taken : malloc(sizeof(*taken));
 }
 
-static void give_room(cpu_accumulator *self, pull_room *taken)
+static void give_buffer(cpu_accumulator *self, pull_buffer *taken)
 {
     if (taken) {
-        pthread_mutex_lock(&self->rooms_lock);
-        taken->next = self->rooms;
-        self->rooms = taken;
-        pthread_mutex_unlock(&self->rooms_lock);
+        pthread_mutex_lock(&self->buffers_lock);
+        taken->next = self->buffers;
+        self->buffers = taken;
+        pthread_mutex_unlock(&self->buffers_lock);
     }
 }
 
@@ -258,29 +257,35 @@ static fedge_status add_run(cpu_accumulator *self, const run *part, fedge_encode
     return status;
 }
 
-/* Brings the bytes of a run of all updates, and does it. */
-static fedge_status take_run(cpu_accumulator *self, const run *part, fedge_encoded *const *updates,
-                             uint32_t count, pull_room *pulled, run_fn act, lane *to,
+/* A batch of updates and what is done with each of its runs. */
+typedef struct batch {
+    fedge_encoded *const *updates; /* (count) */
+    uint32_t count;
+    pull_buffer *pulled; /* NULL when every update is in memory */
+    run_fn act;
+    lane *to; /* NULL when the updates are only checked */
+} batch;
+
+/* Reads one run of every update, then acts on it. */
+static fedge_status take_run(cpu_accumulator *self, const run *part, const batch *of,
                              fedge_error *err)
 {
     const size_t size = fedge_codec_run_size(part->codec, part->count);
     const uint8_t *bytes[FEDGE_ACCUMULATOR_MAX_BATCH];
-    fedge_status status = FEDGE_OK;
-    for (uint32_t i = 0; i < count && status == FEDGE_OK; i++) {
-        const fedge_encoded *update = updates[i];
+    for (uint32_t i = 0; i < of->count; i++) {
+        const fedge_encoded *update = of->updates[i];
         const uint64_t offset = part->sections[i] + part->offset;
-        bytes[i] = update->bytes ? update->bytes + offset : pulled->bytes[i];
+        bytes[i] = update->bytes ? update->bytes + offset : of->pulled->bytes[i];
         if (!update->bytes)
-            status = update->read(update->user, offset, pulled->bytes[i], size, err);
+            FEDGE_TRY(update->read(update->user, offset, of->pulled->bytes[i], size, err));
     }
-    return status == FEDGE_OK ? act(self, part, updates, bytes, count, to, err) : status;
+    return of->act(self, part, of->updates, bytes, of->count, of->to, err);
 }
 
 /* Takes a section of the updates side by side, run by run, so that a run's sums are fetched once
  * for all. */
 static fedge_status take_runs(cpu_accumulator *self, const fedge_schema *schema, run *part,
-                              fedge_encoded *const *updates, uint32_t count, pull_room *pulled,
-                              run_fn act, lane *to, fedge_error *err)
+                              const batch *of, fedge_error *err)
 {
     part->sum = fedge_sum_of(part->codec);
     part->offset = 0;
@@ -291,7 +296,7 @@ static fedge_status take_runs(cpu_accumulator *self, const fedge_schema *schema,
             /* A stripe's sums are 64 KiB and stay in the second-level cache while all updates of
              * the batch are added to them. */
             part->count = left < STRIPE_ELEMENTS ? left : STRIPE_ELEMENTS;
-            FEDGE_TRY(take_run(self, part, updates, count, pulled, act, to, err));
+            FEDGE_TRY(take_run(self, part, of, err));
             part->offset += fedge_codec_run_size(part->codec, part->count);
         }
     }
@@ -326,8 +331,7 @@ static fedge_status add_given(void *user, size_t at, const uint32_t *places, siz
     return FEDGE_OK;
 }
 
-/* The same of a section whose codec is not plain, one update after another. to: NULL: they are only
- * checked. */
+/* Takes a section of one update whose codec is not plain. Only checks it when [to] is NULL. */
 static fedge_status take_chosen(cpu_accumulator *self, const fedge_schema *schema, run *part,
                                 const fedge_encoded *update, uint64_t offset, uint64_t size,
                                 lane *to, fedge_error *err)
@@ -337,8 +341,7 @@ static fedge_status take_chosen(cpu_accumulator *self, const fedge_schema *schem
     const uint8_t *in = update->bytes + offset;
     size_t left = (size_t)size;
     target into = {.self = self, .to = to, .weight = update->weight};
-    fedge_status status = FEDGE_OK;
-    for (uint32_t t = 0; t < schema->num_tensors && status == FEDGE_OK; t++) {
+    for (uint32_t t = 0; t < schema->num_tensors; t++) {
         const fedge_codec_tensor tensor = {.codec = fedge_codec_of(part->codec, t),
                                            .spec = &schema->tensors[t],
                                            .bound_log2 = update->bounds_log2[part->index + t],
@@ -346,38 +349,36 @@ static fedge_status take_chosen(cpu_accumulator *self, const fedge_schema *schem
                                            .user = &into};
         size_t used = 0;
         into.first = tensor.spec->offset;
-        status = fedge_codec_read_tensor(&tensor, in, left, &used, err);
+        FEDGE_TRY(fedge_codec_read_tensor(&tensor, in, left, &used, err));
         in += used;
-        left -= status == FEDGE_OK ? used : 0;
+        left -= used;
     }
-    return status == FEDGE_OK ? fedge_codec_check_end(left, err) : status;
+    return fedge_codec_check_end(left, err);
 }
 
-static fedge_status take_sections(cpu_accumulator *self, fedge_encoded *const *updates,
-                                  uint32_t count, pull_room *pulled, run_fn act, lane *to,
-                                  fedge_error *err)
+static fedge_status take_sections(cpu_accumulator *self, const batch *of, fedge_error *err)
 {
     run part = {0};
-    fedge_status status = FEDGE_OK;
-    for (uint32_t s = 0; s < self->layout.num_sections && status == FEDGE_OK; s++) {
+    for (uint32_t s = 0; s < self->layout.num_sections; s++) {
         const fedge_layout_section *section = &self->layout.sections[s];
         const uint64_t most = fedge_codec_size(&section->codec, section->schema);
         part.codec = &section->codec;
         const bool plain = fedge_codec_is_plain(part.codec);
         if (plain)
-            status = take_runs(self, section->schema, &part, updates, count, pulled, act, to, err);
-        for (uint32_t i = 0; i < count && status == FEDGE_OK; i++) {
-            const uint64_t size = updates[i]->sizes ? updates[i]->sizes[s] : most;
+            FEDGE_TRY(take_runs(self, section->schema, &part, of, err));
+        for (uint32_t i = 0; i < of->count; i++) {
+            const fedge_encoded *update = of->updates[i];
+            const uint64_t size = update->sizes ? update->sizes[s] : most;
             if (!plain) {
-                status = take_chosen(self, section->schema, &part, updates[i], part.sections[i],
-                                     size, to, err);
+                FEDGE_TRY(take_chosen(self, section->schema, &part, update, part.sections[i], size,
+                                      of->to, err));
             }
             part.sections[i] += size;
         }
         /* take_runs has counted its own. */
         part.index += plain ? 0 : section->schema->num_tensors;
     }
-    return status;
+    return FEDGE_OK;
 }
 
 static fedge_status take_all(cpu_accumulator *self, fedge_encoded *const *updates, uint32_t count,
@@ -386,11 +387,11 @@ static fedge_status take_all(cpu_accumulator *self, fedge_encoded *const *update
     bool pulls = false;
     for (uint32_t i = 0; i < count; i++)
         pulls = pulls || !updates[i]->bytes;
-    pull_room *pulled = pulls ? take_room(self) : NULL;
-    if (pulls && !pulled)
+    const batch of = {updates, count, pulls ? take_buffer(self) : NULL, act, to};
+    if (pulls && !of.pulled)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to read updates");
-    fedge_status status = take_sections(self, updates, count, pulled, act, to, err);
-    give_room(self, pulled);
+    fedge_status status = take_sections(self, &of, err);
+    give_buffer(self, of.pulled);
     return status;
 }
 

@@ -210,9 +210,7 @@ static fedge_status open_scatter(distributed *self, fedge_error *err)
 {
     fedge_collective_fact has;
     fedge_status status = prepare_scatter(self, &has, err);
-    status = fedge_collective_agree(self->collective, status, &has, 1, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_collective_agree(self->collective, status, &has, 1, err));
     status = self->own.ops->scatter->open(self->own.state, self->collective, self->num_elements,
                                           &self->scatter, err);
     status = fedge_collective_agree(self->collective, status, NULL, 0, err);
@@ -255,38 +253,43 @@ static fedge_status add_up(distributed *self, bool on_shard, fedge_error *err)
     if (!self->scatter)
         return FEDGE_OK;
     fedge_status status = self->own.ops->scatter->sum(self->scatter, self->sums, err);
-    status = fedge_collective_agree(self->collective, status, NULL, 0, err);
-    if (status == FEDGE_OK && !on_shard)
+    FEDGE_TRY(fedge_collective_agree(self->collective, status, NULL, 0, err));
+    if (!on_shard)
         fedge_collective_gather_shards(self->collective, self->sums, self->num_elements);
-    return status;
+    return FEDGE_OK;
+}
+
+/* [status] is this rank's; one rank's failure is every rank's. */
+static fedge_status agree_status_and_way(distributed *self, fedge_status status, fedge_error *err)
+{
+    FEDGE_TRY(fedge_collective_agree(self->collective, status, NULL, 0, err));
+    return agree_on_way(self, err);
 }
 
 /* All ranks together, before there are sums. */
 static fedge_status agree_all(distributed *self, fedge_status status, fedge_error *err)
 {
-    status = fedge_collective_agree(self->collective, status, NULL, 0, err);
-    if (status == FEDGE_OK)
-        status = agree_on_way(self, err);
+    status = agree_status_and_way(self, status, err);
     return fedge_collective_agree(self->collective, status, NULL, 0, err);
+}
+
+/* Reads this rank's sums where the host adds them up. */
+static fedge_status copy_sums(distributed *self, fedge_status status, fedge_error *err)
+{
+    FEDGE_TRY(agree_status_and_way(self, status, err));
+    return self->scatter
+               ? FEDGE_OK
+               : fedge_accumulator_read(&self->own, 0, self->num_elements, self->sums, err);
 }
 
 static fedge_status join(distributed *self, bool on_shard, fedge_status status, fedge_error *err)
 {
-    status = fedge_collective_agree(self->collective, status, NULL, 0, err);
-    if (status == FEDGE_OK)
-        status = agree_on_way(self, err);
-    /* Before all agree, as it may fail: who enters the sums waits there for every rank. */
-    if (status == FEDGE_OK && !self->scatter)
-        status = fedge_accumulator_read(&self->own, 0, self->num_elements, self->sums, err);
-    status = fedge_collective_agree(self->collective, status, NULL, 0, err);
-    if (status != FEDGE_OK)
-        return status;
+    status = copy_sums(self, status, err);
+    FEDGE_TRY(fedge_collective_agree(self->collective, status, NULL, 0, err));
     const fedge_accumulator_totals own = fedge_accumulator_get_totals(&self->own);
     int64_t all[3] = {(int64_t)own.total_weight, own.num_updates, self->values != NULL};
     fedge_collective_sum(self->collective, all, 3);
-    status = add_up(self, on_shard, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(add_up(self, on_shard, err));
     self->totals = (fedge_accumulator_totals){.total_weight = (uint64_t)all[0],
                                               .num_updates = (uint32_t)all[1]};
     /* Rank 0 keeps none of them itself. */
@@ -459,11 +462,12 @@ static fedge_status place(distributed *self, part_word *of, const fedge_collecti
     fedge_step_part *part = &of->part;
     const size_t at = part->first + its->first - self->shard.first;
     part->optimizer = of->optimizes ? &of->optimizer : NULL;
-    const fedge_status status = take_room(self, num_moved(part), err);
-    part->values = status == FEDGE_OK ? self->values + at : NULL;
-    for (unsigned k = 1; k < num_moved(part) && status == FEDGE_OK; k++)
+    part->values = NULL;
+    FEDGE_TRY(take_room(self, num_moved(part), err));
+    part->values = self->values + at;
+    for (unsigned k = 1; k < num_moved(part); k++)
         part->kept[k - 1] = self->kept[k - 1] + at;
-    return status;
+    return FEDGE_OK;
 }
 
 static fedge_status follow_step(distributed *self, const word *said, fedge_status status,
@@ -476,9 +480,7 @@ static fedge_status follow_step(distributed *self, const word *said, fedge_statu
         const fedge_collective_shard its = overlap(&parts[i].part, &self->shard);
         status = place(self, &parts[i], &its, err);
     }
-    status = fedge_collective_agree(self->collective, status, NULL, 0, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_collective_agree(self->collective, status, NULL, 0, err));
     for (uint32_t i = 0; i < said->num_parts; i++) {
         const fedge_step_part *part = &parts[i].part;
         const fedge_collective_shard its = overlap(part, &self->shard);

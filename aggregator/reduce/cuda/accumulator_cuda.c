@@ -295,10 +295,9 @@ static fedge_status claim_all(cuda_accumulator *self, fedge_encoded *const *upda
 static fedge_status launch(cuda_accumulator *self, const group *of, const uint32_t *slots,
                            const uint32_t *weights, uint32_t count, fedge_error *err)
 {
-    fedge_status status = FEDGE_OK;
-    for (uint32_t i = 0; i < of->count && count > 0 && status == FEDGE_OK; i++)
-        status = fedge_cuda_gpu_add(&self->team.gpus[of->first + i], slots, weights, count, err);
-    return status;
+    for (uint32_t i = 0; i < of->count && count > 0; i++)
+        FEDGE_TRY(fedge_cuda_gpu_add(&self->team.gpus[of->first + i], slots, weights, count, err));
+    return FEDGE_OK;
 }
 
 /* Updates that are only checked are read again, one after the other, by way of the spare slot. The
@@ -313,19 +312,17 @@ static fedge_status add_again(cuda_accumulator *self, fedge_encoded *update, fed
     uint32_t lane = 0;
     while (self->spare_in_use && self->lost.status == FEDGE_OK)
         (void)pthread_cond_wait(&self->freed, &self->lock);
-    fedge_status status = check_lost(self, err);
-    if (status != FEDGE_OK)
-        return status;
+    fedge_status status = FEDGE_OK;
+    FEDGE_TRY(check_lost(self, err));
     self->spare_in_use = true;
-    status = take_lane(self, chosen, &lane, err);
-    if (status == FEDGE_OK) {
-        pthread_mutex_unlock(&self->lock);
-        status = stage(self, chosen, lane, &spare, update, err);
-        pthread_mutex_lock(&self->lock);
-        give_lane(self, chosen, lane);
-    }
-    if (status == FEDGE_OK)
-        status = launch(self, chosen, &spare, &update->weight, 1, err);
+    FEDGE_TRY_OR(take_lane(self, chosen, &lane, err), give_back);
+    pthread_mutex_unlock(&self->lock);
+    status = stage(self, chosen, lane, &spare, update, err);
+    pthread_mutex_lock(&self->lock);
+    give_lane(self, chosen, lane);
+    FEDGE_TRY_OR(status, give_back);
+    status = launch(self, chosen, &spare, &update->weight, 1, err);
+give_back:
     self->spare_in_use = false;
     (void)pthread_cond_broadcast(&self->freed);
     return status;
@@ -365,12 +362,21 @@ static fedge_status add_all(cuda_accumulator *self, fedge_encoded *const *update
 
 static fedge_status mark(cuda_accumulator *self, uint64_t *ticket, fedge_error *err)
 {
-    fedge_status status = FEDGE_OK;
     /* Under the lock, so that a later ticket's event is recorded later. */
     *ticket = ++self->ticket;
-    for (uint32_t i = 0; i < self->team.num_gpus && status == FEDGE_OK; i++)
-        status = fedge_cuda_gpu_mark(&self->team.gpus[i], *ticket, err);
-    return status;
+    for (uint32_t i = 0; i < self->team.num_gpus; i++)
+        FEDGE_TRY(fedge_cuda_gpu_mark(&self->team.gpus[i], *ticket, err));
+    return FEDGE_OK;
+}
+
+/* Claims the weights of the updates, queues their sums and records the ticket. The lock is held. */
+static fedge_status add_batch(cuda_accumulator *self, fedge_encoded *const *updates, uint32_t count,
+                              uint64_t *ticket, fedge_error *err)
+{
+    FEDGE_TRY(check_lost(self, err));
+    FEDGE_TRY(claim_all(self, updates, count, err));
+    FEDGE_TRY(add_all(self, updates, count, err));
+    return mark(self, ticket, err);
 }
 
 static fedge_status cuda_add(void *state, fedge_encoded *const *updates, uint32_t count,
@@ -380,13 +386,7 @@ static fedge_status cuda_add(void *state, fedge_encoded *const *updates, uint32_
     fedge_error why = {0};
     assert(count <= FEDGE_ACCUMULATOR_MAX_BATCH);
     pthread_mutex_lock(&self->lock);
-    fedge_status status = check_lost(self, &why);
-    if (status == FEDGE_OK)
-        status = claim_all(self, updates, count, &why);
-    if (status == FEDGE_OK)
-        status = add_all(self, updates, count, &why);
-    if (status == FEDGE_OK)
-        status = mark(self, ticket, &why);
+    fedge_status status = add_batch(self, updates, count, ticket, &why);
     status = note(self, status, &why, err);
     pthread_mutex_unlock(&self->lock);
     return status;
@@ -412,11 +412,12 @@ static fedge_status cuda_begin(void *state, uint32_t weight, fedge_error *err)
 {
     cuda_accumulator *self = state;
     pthread_mutex_lock(&self->lock);
-    fedge_status status = check_lost(self, err);
-    if (status == FEDGE_OK && weight == 0)
-        status = fedge_fail(err, FEDGE_OUT_OF_RANGE, "an update's weight must be at least 1");
-    if (status == FEDGE_OK)
-        status = claim(self, weight, 1, err);
+    fedge_status status = FEDGE_OK;
+    FEDGE_TRY_OR(check_lost(self, err), unlock);
+    status = weight == 0
+                 ? fedge_fail(err, FEDGE_OUT_OF_RANGE, "an update's weight must be at least 1")
+                 : claim(self, weight, 1, err);
+unlock:
     pthread_mutex_unlock(&self->lock);
     return status;
 }
@@ -545,10 +546,9 @@ static fedge_status cuda_step(void *state, const fedge_step_part *parts, uint32_
         tell_no_room(self, &why);
         return fedge_fail(err, FEDGE_UNSUPPORTED, "%s", why.message);
     }
-    if (status == FEDGE_OK) {
-        status =
-            fedge_cuda_team_step(&self->team, parts, num_parts, self->totals.total_weight, &why);
-    }
+    FEDGE_TRY_OR(status, noted);
+    status = fedge_cuda_team_step(&self->team, parts, num_parts, self->totals.total_weight, &why);
+noted:
     return note(self, status, &why, err);
 }
 
@@ -599,9 +599,10 @@ static fedge_status cuda_forecast(const fedge_accumulator_config *config, char *
                                   fedge_error *err)
 {
     fedge_cuda_geometry geometry;
-    fedge_status status = fedge_cuda_geometry_init(&geometry, config->layout, err);
-    if (status == FEDGE_OK)
-        status = fedge_cuda_forecast_team(&geometry, config, text, size, err);
+    fedge_status status;
+    FEDGE_TRY_OR(fedge_cuda_geometry_init(&geometry, config->layout, err), fini);
+    status = fedge_cuda_forecast_team(&geometry, config, text, size, err);
+fini:
     fedge_cuda_geometry_fini(&geometry);
     return status;
 }

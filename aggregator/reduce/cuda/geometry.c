@@ -290,23 +290,19 @@ static fedge_status fail_chosen(const fedge_cuda_geometry *geometry,
     size_t left = 0;
     const uint8_t *in =
         update->bytes + fedge_cuda_section_at(geometry, update, segment->section, &left);
-    fedge_status status = FEDGE_OK;
-    for (uint32_t t = 0; t < segment->num_tensors && status == FEDGE_OK; t++) {
+    for (uint32_t t = 0; t < segment->num_tensors; t++) {
         const uint32_t index = segment->first_tensor + t;
         const fedge_codec_tensor tensor = {.codec = &segment->pipeline,
                                            .spec = geometry->tensors[index].spec,
                                            .bound_log2 = update->bounds_log2[index]};
         size_t used = 0;
-        status = fedge_codec_read_tensor(&tensor, in, left, &used, err);
+        FEDGE_TRY(fedge_codec_read_tensor(&tensor, in, left, &used, err));
         in += used;
-        left -= status == FEDGE_OK ? used : 0;
+        left -= used;
     }
-    if (status == FEDGE_OK)
-        status = fedge_codec_check_end(left, err);
-    return status == FEDGE_OK
-               ? fedge_fail(err, FEDGE_GPU_LOST,
-                            "a GPU finds wrong what the CPU finds right in an update")
-               : status;
+    FEDGE_TRY(fedge_codec_check_end(left, err));
+    return fedge_fail(err, FEDGE_GPU_LOST,
+                      "a GPU finds wrong what the CPU finds right in an update");
 }
 
 fedge_status fedge_cuda_fail_update(const fedge_cuda_geometry *geometry, uint64_t bad,

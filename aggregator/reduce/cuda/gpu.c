@@ -86,17 +86,13 @@ static fedge_status make_stream(const fedge_cuda_gpu *gpu, cudaStream_t *stream,
 static fedge_status make_buffers(const fedge_cuda_gpu *gpu, fedge_cuda_buffer *buffers,
                                  fedge_error *err)
 {
-    fedge_status status = FEDGE_OK;
-    for (int i = 0; i < 2 && status == FEDGE_OK; i++) {
-        status = fedge_cuda_gpu_take(gpu, &buffers[i].pinned, FEDGE_CUDA_CHUNK_BYTES, true, err);
-        if (status == FEDGE_OK) {
-            status =
-                fedge_cuda_gpu_take(gpu, &buffers[i].device, FEDGE_CUDA_CHUNK_BYTES, false, err);
-        }
-        if (status == FEDGE_OK)
-            status = make_timing(gpu, &buffers[i].timing, err);
+    const size_t size = FEDGE_CUDA_CHUNK_BYTES;
+    for (int i = 0; i < 2; i++) {
+        FEDGE_TRY(fedge_cuda_gpu_take(gpu, &buffers[i].pinned, size, true, err));
+        FEDGE_TRY(fedge_cuda_gpu_take(gpu, &buffers[i].device, size, false, err));
+        FEDGE_TRY(make_timing(gpu, &buffers[i].timing, err));
     }
-    return status;
+    return FEDGE_OK;
 }
 
 static fedge_status make_lane(const fedge_cuda_gpu *gpu, fedge_cuda_lane *lane, fedge_error *err)
@@ -112,37 +108,31 @@ static fedge_status make_lane(const fedge_cuda_gpu *gpu, fedge_cuda_lane *lane, 
 
 static fedge_status make_slots(fedge_cuda_gpu *gpu, uint32_t count, size_t bytes, fedge_error *err)
 {
-    fedge_status status = FEDGE_OK;
     gpu->slots = calloc(count, sizeof(*gpu->slots));
     if (!gpu->slots)
         return fedge_fail(err, FEDGE_NO_MEMORY, "GPU %d: no memory for its slots", gpu->ordinal);
-    while (gpu->num_slots < count && status == FEDGE_OK) {
+    while (gpu->num_slots < count) {
         fedge_cuda_slot *slot = &gpu->slots[gpu->num_slots++];
-        status = fedge_cuda_gpu_take(gpu, &slot->planes, bytes, false, err);
-        if (status == FEDGE_OK)
-            status = make_timing(gpu, &slot->timing, err);
+        FEDGE_TRY(fedge_cuda_gpu_take(gpu, &slot->planes, bytes, false, err));
+        FEDGE_TRY(make_timing(gpu, &slot->timing, err));
     }
-    return status;
+    return FEDGE_OK;
 }
 
 static fedge_status make_sums(fedge_cuda_gpu *gpu, uint32_t sharers, fedge_error *err)
 {
     const size_t joined = (size_t)FEDGE_CUDA_STEP_BLOCKS * FEDGE_CUDA_BLOCK * sizeof(int64_t);
-    fedge_status status = make_stream(gpu, &gpu->stream, err);
-    if (status == FEDGE_OK)
-        status = make_buffers(gpu, gpu->work, err);
-    for (int i = 0; i < FEDGE_CUDA_TICKETS && status == FEDGE_OK; i++)
-        status = make_event(gpu, &gpu->tickets[i], err);
-    for (int i = 0; i < 2 && sharers > 1 && status == FEDGE_OK; i++)
-        status = fedge_cuda_gpu_take(gpu, &gpu->joined[i], joined, false, err);
-    if (status == FEDGE_OK) {
-        status = fedge_cuda_gpu_take(gpu, &gpu->sums, sums_bytes(gpu->num_blocks, sharers > 1),
-                                     false, err);
-    }
+    FEDGE_TRY(make_stream(gpu, &gpu->stream, err));
+    FEDGE_TRY(make_buffers(gpu, gpu->work, err));
+    for (int i = 0; i < FEDGE_CUDA_TICKETS; i++)
+        FEDGE_TRY(make_event(gpu, &gpu->tickets[i], err));
+    for (int i = 0; i < 2 && sharers > 1; i++)
+        FEDGE_TRY(fedge_cuda_gpu_take(gpu, &gpu->joined[i], joined, false, err));
+    FEDGE_TRY(
+        fedge_cuda_gpu_take(gpu, &gpu->sums, sums_bytes(gpu->num_blocks, sharers > 1), false, err));
     gpu->values_bytes = values_bytes(gpu->num_blocks, sharers);
-    if (status == FEDGE_OK)
-        status = fedge_cuda_gpu_take(gpu, &gpu->values, gpu->values_bytes, false, err);
-    return status == FEDGE_OK ? fedge_cuda_gpu_reset(gpu, err) : status;
+    FEDGE_TRY(fedge_cuda_gpu_take(gpu, &gpu->values, gpu->values_bytes, false, err));
+    return fedge_cuda_gpu_reset(gpu, err);
 }
 
 static fedge_status copy_blocks(fedge_cuda_gpu *gpu, fedge_error *err)
@@ -153,44 +143,42 @@ static fedge_status copy_blocks(fedge_cuda_gpu *gpu, fedge_error *err)
                                err);
 }
 
-fedge_status fedge_cuda_gpu_open(fedge_cuda_gpu *gpu, const fedge_cuda_geometry *geometry,
-                                 int ordinal, uint32_t first_block, uint32_t num_blocks,
-                                 uint32_t num_slots, uint32_t sharers, fedge_gpu_watch *watch,
-                                 fedge_error *err)
+static fedge_status make_all(fedge_cuda_gpu *gpu, const fedge_cuda_gpu_config *config,
+                             fedge_error *err)
 {
     int processors = 0;
     const fedge_cuda_bytes bytes =
-        fedge_cuda_gpu_bytes(geometry, first_block, num_blocks, sharers, 0);
-    *gpu = (fedge_cuda_gpu){.ordinal = ordinal,
-                            .watch = watch,
-                            .geometry = geometry,
-                            .first_block = first_block,
-                            .num_blocks = num_blocks};
-    (void)snprintf(gpu->name, sizeof(gpu->name), "GPU %d", ordinal);
-    gpu->scales =
-        cut_segments(geometry, first_block, num_blocks, gpu->segments, &gpu->num_segments);
-    fedge_gpu_call call = fedge_cuda_call(gpu, "opening it");
-    call.library = FEDGE_GPU_CUDA_OPEN;
-    fedge_gpu_watch_begin(watch, &call);
-    fedge_status status = fedge_cuda_gpu_use(gpu, err);
-    if (status == FEDGE_OK) {
-        status = fedge_cuda_check(
-            gpu, cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, ordinal),
-            "asking for its size", err);
-    }
+        fedge_cuda_gpu_bytes(gpu->geometry, gpu->first_block, gpu->num_blocks, config->sharers, 0);
+    FEDGE_TRY(fedge_cuda_gpu_use(gpu, err));
+    FEDGE_TRY(fedge_cuda_check(
+        gpu, cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, gpu->ordinal),
+        "asking for its size", err));
     /* More blocks than run at once would only wait for each other. */
     gpu->max_grid = (uint32_t)(processors > 0 ? processors : 1) * MAX_THREAD_BLOCKS;
-    if (status == FEDGE_OK)
-        status = make_sums(gpu, sharers, err);
-    for (int i = 0; i < FEDGE_CUDA_LANES && status == FEDGE_OK; i++)
-        status = make_lane(gpu, &gpu->lanes[i], err);
-    if (status == FEDGE_OK)
-        status = make_slots(gpu, num_slots, bytes.slot, err);
-    if (status == FEDGE_OK)
-        status = copy_blocks(gpu, err);
-    if (status == FEDGE_OK)
-        status = fedge_cuda_gpu_open_chosen(gpu, err);
-    fedge_gpu_watch_end(watch, &call);
+    FEDGE_TRY(make_sums(gpu, config->sharers, err));
+    for (int i = 0; i < FEDGE_CUDA_LANES; i++)
+        FEDGE_TRY(make_lane(gpu, &gpu->lanes[i], err));
+    FEDGE_TRY(make_slots(gpu, config->num_slots, bytes.slot, err));
+    FEDGE_TRY(copy_blocks(gpu, err));
+    return fedge_cuda_gpu_open_chosen(gpu, err);
+}
+
+fedge_status fedge_cuda_gpu_open(fedge_cuda_gpu *gpu, const fedge_cuda_gpu_config *config,
+                                 fedge_error *err)
+{
+    *gpu = (fedge_cuda_gpu){.ordinal = config->ordinal,
+                            .watch = config->watch,
+                            .geometry = config->geometry,
+                            .first_block = config->first_block,
+                            .num_blocks = config->num_blocks};
+    (void)snprintf(gpu->name, sizeof(gpu->name), "GPU %d", gpu->ordinal);
+    gpu->scales = cut_segments(gpu->geometry, gpu->first_block, gpu->num_blocks, gpu->segments,
+                               &gpu->num_segments);
+    fedge_gpu_call call = fedge_cuda_call(gpu, "opening it");
+    call.library = FEDGE_GPU_CUDA_OPEN;
+    fedge_gpu_watch_begin(gpu->watch, &call);
+    const fedge_status status = make_all(gpu, config, err);
+    fedge_gpu_watch_end(gpu->watch, &call);
     return status;
 }
 
@@ -289,12 +277,9 @@ static fedge_status stage_chunk(fedge_cuda_gpu *gpu, fedge_cuda_lane *lane,
     cudaError_t error = fedge_cuda_wait_event(gpu, buffer->timing.done);
     if (error == cudaSuccess)
         error = fedge_cuda_timing_count(&buffer->timing, &gpu->times);
-    fedge_status status = fedge_cuda_check(gpu, error, "copying an update", err);
+    FEDGE_TRY(fedge_cuda_check(gpu, error, "copying an update", err));
     /* Perhaps from the disk: meanwhile the GPU works on the other buffer. */
-    if (status == FEDGE_OK)
-        status = fill(update, section + chunk->offset, size, buffer->pinned, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fill(update, section + chunk->offset, size, buffer->pinned, err));
     error = fedge_cuda_timing_begin(&buffer->timing, FEDGE_CUDA_COPY, lane->stream);
     if (error == cudaSuccess) {
         error = fedge_cuda_copy(gpu, buffer->device, buffer->pinned, size, cudaMemcpyHostToDevice,

@@ -132,12 +132,19 @@ typedef struct fedge_cuda_bytes {
 fedge_cuda_bytes fedge_cuda_gpu_bytes(const fedge_cuda_geometry *geometry, uint32_t first_block,
                                       uint32_t num_blocks, uint32_t sharers, unsigned num_kept);
 
-/* All sums 0. [watch] is not the GPU's. [gpu] is to be closed also on failure. */
+typedef struct fedge_cuda_gpu_config {
+    const fedge_cuda_geometry *geometry; /* borrowed */
+    int ordinal;                         /* CUDA's number of the GPU */
+    uint32_t first_block, num_blocks;    /* summed on this GPU */
+    uint32_t num_slots;                  /* staged updates */
+    uint32_t sharers;                    /* as in fedge_cuda_gpu_bytes */
+    fedge_gpu_watch *watch;              /* borrowed */
+} fedge_cuda_gpu_config;
+
+/* Sets all sums to 0. The caller closes [gpu] also on failure. */
 FEDGE_MUST_USE fedge_status fedge_cuda_gpu_open(fedge_cuda_gpu *gpu,
-                                                const fedge_cuda_geometry *geometry, int ordinal,
-                                                uint32_t first_block, uint32_t num_blocks,
-                                                uint32_t num_slots, uint32_t sharers,
-                                                fedge_gpu_watch *watch, fedge_error *err);
+                                                const fedge_cuda_gpu_config *config,
+                                                fedge_error *err);
 void fedge_cuda_gpu_close(fedge_cuda_gpu *gpu); /* all zero is fine */
 
 /* Copies the GPU's part of an update by [lane], checks it and lays it into [slot] (NULL: only

@@ -44,8 +44,9 @@ static fedge_status make_tables(fedge_cuda_gpu *gpu, uint32_t s, fedge_error *er
     fedge_cuda_tables_fill(gpu->geometry, segment, tables, gpu->first_block);
     fedge_status status = fedge_cuda_gpu_take(gpu, &there, size, false, err);
     gpu->chosen[s] = fedge_cuda_chosen_at(gpu->geometry, segment, there, gpu->num_blocks);
-    if (status == FEDGE_OK)
-        status = fedge_cuda_gpu_copy(gpu, there, tables, size, err);
+    FEDGE_TRY_OR(status, free_tables);
+    status = fedge_cuda_gpu_copy(gpu, there, tables, size, err);
+free_tables:
     free(tables);
     return status;
 }
@@ -62,17 +63,16 @@ fedge_status fedge_cuda_gpu_open_chosen(fedge_cuda_gpu *gpu, fedge_error *err)
 {
     const size_t room = largest_room(gpu->segments, gpu->num_segments);
     size_t directory = 0;
-    fedge_status status = FEDGE_OK;
-    for (uint32_t s = 0; s < gpu->num_segments && status == FEDGE_OK; s++) {
+    for (uint32_t s = 0; s < gpu->num_segments; s++) {
         if (gpu->segments[s].chooser) {
             const size_t size = fedge_cuda_directory_size(gpu->geometry, &gpu->segments[s]);
             directory = size > directory ? size : directory;
-            status = make_tables(gpu, s, err);
+            FEDGE_TRY(make_tables(gpu, s, err));
         }
     }
-    for (int i = 0; i < FEDGE_CUDA_LANES && directory > 0 && status == FEDGE_OK; i++)
-        status = make_room(gpu, &gpu->lanes[i], directory, room, err);
-    return status;
+    for (int i = 0; i < FEDGE_CUDA_LANES && directory > 0; i++)
+        FEDGE_TRY(make_room(gpu, &gpu->lanes[i], directory, room, err));
+    return FEDGE_OK;
 }
 
 void fedge_cuda_gpu_close_chosen(fedge_cuda_gpu *gpu)

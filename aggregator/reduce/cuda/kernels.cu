@@ -252,17 +252,16 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-cudaError_t fedge_cuda_optimize(const fedge_optimizer_step *step, float *values,
-                                float *const kept[2], const int64_t *sums, uint32_t count,
-                                uint64_t total_weight, double unit, double rate,
-                                cudaStream_t stream)
+cudaError_t fedge_cuda_optimize(const fedge_optimizer_step *step,
+                                const fedge_cuda_optimizer_range *range, cudaStream_t stream)
 {
     const cudaLaunchConfig_t config =
-        shape(((uint64_t)count + THREADS - 1) / THREADS, MAX_GRID, stream);
-    const double weight = (double)total_weight;
+        shape(((uint64_t)range->count + THREADS - 1) / THREADS, MAX_GRID, stream);
+    const double weight = (double)range->total_weight;
 #define LAUNCH(rule)                                                                               \
-    cudaLaunchKernelEx(&config, optimize<rule>, *step, values, kept[0], kept[1], sums, count,      \
-                       weight, unit, rate)
+    cudaLaunchKernelEx(&config, optimize<rule>, *step, range->values, range->moments[0],           \
+                       range->moments[1], range->sums, range->count, weight, range->unit,          \
+                       range->rate)
     switch (step->rule) {
     case FEDGE_STEP_RULE_MOMENTUM:
         return LAUNCH(FEDGE_STEP_RULE_MOMENTUM);

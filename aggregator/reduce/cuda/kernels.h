@@ -87,16 +87,21 @@ cudaError_t fedge_cuda_add_fixed(const int32_t *v, uint32_t weight, int64_t *sum
 cudaError_t fedge_cuda_step(float *values, const int64_t *sums, uint32_t count,
                             uint64_t total_weight, double unit, double rate, cudaStream_t stream);
 
-/* The kernels of the server's optimizers: steps that keep vectors of their own. C interface,
- * implemented in optimizers.cu. As kernels.h says of its kernels; all is in double, each operation
- * rounds once, and the results are those of aggregator/rounds/strategies, bit for bit. */
+/* The coordinates of an optimizer's step. All vectors lie on the GPU. */
+typedef struct fedge_cuda_optimizer_range {
+    float *values;         /* (count) */
+    float *moments[2];     /* (count) each; [1] is NULL if the rule has one */
+    const int64_t *sums;   /* (count) */
+    uint32_t count;        /* coordinates */
+    uint64_t total_weight; /* ≥ 1 */
+    double unit;           /* 2^−F */
+    double rate;           /* the server's learning rate */
+} fedge_cuda_optimizer_range;
 
-/* values, sums, kept[0] and, if the rule keeps two, kept[1]: (count), on the GPU. total_weight ≥ 1;
- * unit: 2^−F. */
-cudaError_t fedge_cuda_optimize(const fedge_optimizer_step *step, float *values,
-                                float *const kept[2], const int64_t *sums, uint32_t count,
-                                uint64_t total_weight, double unit, double rate,
-                                cudaStream_t stream);
+/* The server's optimizers. Everything is computed in double, each operation rounds once, and the
+ * results equal those of fedge_optimizer_apply bit for bit. */
+cudaError_t fedge_cuda_optimize(const fedge_optimizer_step *step,
+                                const fedge_cuda_optimizer_range *range, cudaStream_t stream);
 
 /* The kernels for sections whose codec chooses which values travel (docs/reference/protocol.md,
  * "Codecs that choose"): a C interface, implemented in chosen.cu.

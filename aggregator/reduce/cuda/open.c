@@ -245,16 +245,14 @@ static fedge_status choose(selection *self, fedge_cuda_team *team,
                            fedge_error *err)
 {
     fedge_gpu_watch *watch = &team->watch;
-    fedge_status status = start_watch(watch, config, err);
-    if (status == FEDGE_OK)
-        status = choose_gpus(self, watch, config, err);
+    FEDGE_TRY(start_watch(watch, config, err));
+    FEDGE_TRY(choose_gpus(self, watch, config, err));
     self->num_kept = config->num_kept;
     self->most_slots = config->in_place ? FEDGE_CUDA_MIN_SLOTS : FEDGE_CUDA_MAX_SLOTS;
-    if (status == FEDGE_OK)
-        status = ask_memory(self, watch, config, err);
-    if (status == FEDGE_OK)
-        status = choose_shard(self, team, config->shard, choice, err);
-    /* Rather the host's steps than no sums: the first step tries once more, and says so. */
+    FEDGE_TRY(ask_memory(self, watch, config, err));
+    fedge_status status = choose_shard(self, team, config->shard, choice, err);
+    /* Without memory for the optimizer's state the GPU still sums. The first step tries to take
+     * that memory again, and the host steps if this fails, too. */
     if (status == FEDGE_NO_MEMORY && self->num_kept > 0) {
         self->num_kept = 0;
         status = choose_shard(self, team, config->shard, choice, err);
@@ -327,23 +325,27 @@ static fedge_status open_gpus(const selection *self, fedge_cuda_team *team,
     team->holds = calloc(num_tensors, sizeof(*team->holds));
     if (!team->holds)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an accumulator");
-    fedge_status status = FEDGE_OK;
-    for (uint32_t i = 0; i < self->num_gpus && status == FEDGE_OK; i++) {
+    for (uint32_t i = 0; i < self->num_gpus; i++) {
         uint32_t first = 0;
         const uint32_t blocks = blocks_of(self, choice->shard, i, &first);
         /* Counted before it is open: one that fails halfway is closed like the others. */
         fedge_cuda_gpu *gpu = &team->gpus[team->num_gpus++];
-        status = fedge_cuda_gpu_open(gpu, self->geometry, self->ordinals[i], first, blocks,
-                                     choice->num_slots, team->joins ? self->num_gpus : 1,
-                                     &team->watch, err);
+        const fedge_cuda_gpu_config config = {.geometry = self->geometry,
+                                              .ordinal = self->ordinals[i],
+                                              .first_block = first,
+                                              .num_blocks = blocks,
+                                              .num_slots = choice->num_slots,
+                                              .sharers = team->joins ? self->num_gpus : 1,
+                                              .watch = &team->watch};
+        FEDGE_TRY(fedge_cuda_gpu_open(gpu, &config, err));
         /* Others may have taken the memory by now: then the host steps, and says so. */
-        if (status == FEDGE_OK && fits)
-            status = fedge_cuda_gpu_take_kept(gpu, self->num_kept, &fits, err);
+        if (fits)
+            FEDGE_TRY(fedge_cuda_gpu_take_kept(gpu, self->num_kept, &fits, err));
     }
-    if (status == FEDGE_OK && team->joins) {
-        status = fedge_cuda_team_join(team, err);
-        *starts = status == FEDGE_OK;
-    }
+    if (!team->joins)
+        return FEDGE_OK;
+    const fedge_status status = fedge_cuda_team_join(team, err);
+    *starts = status == FEDGE_OK;
     return status;
 }
 
@@ -374,10 +376,8 @@ fedge_status fedge_cuda_open_team(fedge_cuda_team *team, const fedge_cuda_geomet
     selection self = {.geometry = geometry};
     bool starts = true;
     fedge_error found = {0};
-    fedge_status status = choose(&self, team, config, choice, err);
-    if (status != FEDGE_OK)
-        return status;
-    status = open_gpus(&self, team, choice, &starts, &found);
+    FEDGE_TRY(choose(&self, team, config, choice, err));
+    fedge_status status = open_gpus(&self, team, choice, &starts, &found);
     if (!starts)
         status = open_without_nccl(&self, team, config, choice, &found, err);
     else if (status != FEDGE_OK)

@@ -118,15 +118,13 @@ static fedge_status start(scatter *self, fedge_nccl_id id, fedge_error *err)
     fedge_gpu_watch_begin(comms->watch, &call);
     fedge_status status = fedge_cuda_comms_check(comms, nccl->group_start(), "starting NCCL", err);
     for (uint32_t i = 0; i < self->team->num_gpus && status == FEDGE_OK; i++) {
-        status = fedge_cuda_gpu_use(&self->team->gpus[i], err);
-        if (status == FEDGE_OK) {
-            status =
-                fedge_cuda_comms_check(comms,
-                                       nccl->comm_init_rank(&comms->of[i], (int)self->num_members,
-                                                            id, (int)(self->own + i)),
-                                       "starting NCCL", err);
-        }
+        FEDGE_TRY_OR(fedge_cuda_gpu_use(&self->team->gpus[i], err), end_group);
+        status = fedge_cuda_comms_check(
+            comms,
+            nccl->comm_init_rank(&comms->of[i], (int)self->num_members, id, (int)(self->own + i)),
+            "starting NCCL", err);
     }
+end_group:;
     const fedge_nccl_result ended = nccl->group_end();
     fedge_gpu_watch_end(comms->watch, &call);
     if (status == FEDGE_OK && ended == FEDGE_NCCL_INVALID_USAGE) {
@@ -233,16 +231,15 @@ static fedge_status reduce(scatter *self, size_t at, fedge_error *err)
     for (uint32_t i = 0; i < comms->num && status == FEDGE_OK; i++) {
         const fedge_cuda_gpu *gpu = &self->team->gpus[i];
         int64_t *buffer = buffer_of(gpu, at);
-        status = fedge_cuda_gpu_use(gpu, err);
-        if (status == FEDGE_OK) {
-            status = fedge_cuda_comms_check(
-                comms,
-                comms->nccl->reduce_scatter(buffer, buffer + (self->own + i) * self->piece,
-                                            self->piece, FEDGE_NCCL_INT64, FEDGE_NCCL_SUM,
-                                            comms->of[i], gpu->stream),
-                DOING, err);
-        }
+        FEDGE_TRY_OR(fedge_cuda_gpu_use(gpu, err), end_group);
+        status =
+            fedge_cuda_comms_check(comms,
+                                   comms->nccl->reduce_scatter(
+                                       buffer, buffer + (self->own + i) * self->piece, self->piece,
+                                       FEDGE_NCCL_INT64, FEDGE_NCCL_SUM, comms->of[i], gpu->stream),
+                                   DOING, err);
     }
+end_group:;
     const fedge_nccl_result ended = comms->nccl->group_end();
     fedge_gpu_watch_end(comms->watch, &call);
     return status == FEDGE_OK ? fedge_cuda_comms_check(comms, ended, DOING, err) : status;
@@ -250,60 +247,61 @@ static fedge_status reduce(scatter *self, size_t at, fedge_error *err)
 
 static fedge_status fetch_all(scatter *self, size_t at, fedge_error *err)
 {
-    fedge_status status = FEDGE_OK;
-    for (uint32_t i = 0; i < self->team->num_gpus && status == FEDGE_OK; i++) {
+    for (uint32_t i = 0; i < self->team->num_gpus; i++) {
         fedge_cuda_gpu *gpu = &self->team->gpus[i];
         fedge_cuda_buffer *work = &gpu->work[at % 2];
         const size_t count = part_of(self, self->own + i, at).count;
-        status = fedge_cuda_gpu_use(gpu, err);
-        if (status == FEDGE_OK) {
-            cudaError_t error = cudaSuccess;
-            if (count > 0) {
-                error = fedge_cuda_copy(
-                    gpu, work->pinned, buffer_of(gpu, at) + (self->own + i) * self->piece,
-                    count * sizeof(int64_t), cudaMemcpyDeviceToHost, gpu->stream);
-            }
-            if (error == cudaSuccess)
-                error = fedge_cuda_timing_end(&work->timing, gpu->stream);
-            status = fedge_cuda_check(gpu, error, DOING, err);
+        cudaError_t error = cudaSuccess;
+        FEDGE_TRY(fedge_cuda_gpu_use(gpu, err));
+        if (count > 0) {
+            error = fedge_cuda_copy(gpu, work->pinned,
+                                    buffer_of(gpu, at) + (self->own + i) * self->piece,
+                                    count * sizeof(int64_t), cudaMemcpyDeviceToHost, gpu->stream);
         }
+        if (error == cudaSuccess)
+            error = fedge_cuda_timing_end(&work->timing, gpu->stream);
+        FEDGE_TRY(fedge_cuda_check(gpu, error, DOING, err));
     }
-    return status;
+    return FEDGE_OK;
 }
 
 static fedge_status collect_all(scatter *self, size_t at, int64_t *sums, fedge_error *err)
 {
     const fedge_cuda_wait wait = {self->comms.names, DOING, FEDGE_CUDA_RANKS_TIMEOUT_MS};
-    fedge_status status = FEDGE_OK;
-    for (uint32_t i = 0; i < self->team->num_gpus && status == FEDGE_OK; i++) {
+    for (uint32_t i = 0; i < self->team->num_gpus; i++) {
         fedge_cuda_gpu *gpu = &self->team->gpus[i];
         fedge_cuda_buffer *work = &gpu->work[at % 2];
         const member part = part_of(self, self->own + i, at);
-        status = fedge_cuda_gpu_use(gpu, err);
-        if (status == FEDGE_OK)
-            status = fedge_cuda_comms_watch(&self->comms, gpu, &work->timing, &wait, err);
-        if (status == FEDGE_OK && part.count > 0)
+        FEDGE_TRY(fedge_cuda_gpu_use(gpu, err));
+        FEDGE_TRY(fedge_cuda_comms_watch(&self->comms, gpu, &work->timing, &wait, err));
+        if (part.count > 0)
             memcpy(sums + part.first, work->pinned, part.count * sizeof(*sums));
     }
-    return status;
+    return FEDGE_OK;
+}
+
+/* Sums chunk by chunk; the host copies a chunk out while the GPUs work on the two behind it. */
+static fedge_status sum_all(scatter *self, int64_t *sums, fedge_error *err)
+{
+    FEDGE_TRY(fedge_cuda_team_wait(self->team, err));
+    for (size_t at = 0; at < self->num_chunks + 2; at++) {
+        if (at >= 2)
+            FEDGE_TRY(collect_all(self, at - 2, sums, err));
+        if (at < self->num_chunks) {
+            FEDGE_TRY(pack_all(self, at, err));
+            FEDGE_TRY(reduce(self, at, err));
+            FEDGE_TRY(fetch_all(self, at, err));
+        }
+    }
+    for (uint32_t i = 0; i < self->team->num_gpus; i++)
+        FEDGE_TRY(fedge_cuda_gpu_count_times(&self->team->gpus[i], err));
+    return FEDGE_OK;
 }
 
 static fedge_status scatter_sum(void *state, int64_t *sums, fedge_error *err)
 {
     scatter *self = state;
-    fedge_status status = fedge_cuda_team_wait(self->team, err);
-    for (size_t at = 0; at < self->num_chunks + 2 && status == FEDGE_OK; at++) {
-        if (at >= 2)
-            status = collect_all(self, at - 2, sums, err);
-        if (at < self->num_chunks && status == FEDGE_OK)
-            status = pack_all(self, at, err);
-        if (at < self->num_chunks && status == FEDGE_OK)
-            status = reduce(self, at, err);
-        if (at < self->num_chunks && status == FEDGE_OK)
-            status = fetch_all(self, at, err);
-    }
-    for (uint32_t i = 0; i < self->team->num_gpus && status == FEDGE_OK; i++)
-        status = fedge_cuda_gpu_count_times(&self->team->gpus[i], err);
+    const fedge_status status = sum_all(self, sums, err);
     if (status != FEDGE_OK)
         fedge_cuda_comms_abort(&self->comms);
     return status;

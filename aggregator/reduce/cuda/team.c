@@ -240,31 +240,29 @@ static fedge_status join(fedge_cuda_team *team, uint32_t chunk, fedge_error *err
 {
     uint32_t first = 0;
     const size_t count = (size_t)scattered(team, chunk, &first) * FEDGE_CUDA_BLOCK;
-    fedge_status status = measure(team, chunk, false, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(measure(team, chunk, false, err));
     fedge_gpu_call call = fedge_cuda_comms_call(&team->comms, "joining sums");
     fedge_gpu_watch_begin(&team->watch, &call);
     /* One thread speaks for all GPUs: outside a group its first call would wait for the others. */
-    status = fedge_cuda_comms_check(&team->comms, team->nccl.group_start(), "joining sums", err);
+    fedge_status status =
+        fedge_cuda_comms_check(&team->comms, team->nccl.group_start(), "joining sums", err);
     for (uint32_t i = 0; i < team->num_gpus && status == FEDGE_OK; i++) {
         const fedge_cuda_gpu *gpu = &team->gpus[i];
-        status = fedge_cuda_gpu_use(gpu, err);
-        if (status == FEDGE_OK) {
-            status = fedge_cuda_comms_check(
-                &team->comms,
-                team->nccl.reduce_scatter(gpu->sums + (size_t)first * FEDGE_CUDA_BLOCK,
-                                          gpu->joined[chunk % 2], count, FEDGE_NCCL_INT64,
-                                          FEDGE_NCCL_SUM, team->comms.of[i], gpu->stream),
-                "joining sums", err);
-        }
+        FEDGE_TRY_OR(fedge_cuda_gpu_use(gpu, err), end_group);
+        status = fedge_cuda_comms_check(
+            &team->comms,
+            team->nccl.reduce_scatter(gpu->sums + (size_t)first * FEDGE_CUDA_BLOCK,
+                                      gpu->joined[chunk % 2], count, FEDGE_NCCL_INT64,
+                                      FEDGE_NCCL_SUM, team->comms.of[i], gpu->stream),
+            "joining sums", err);
     }
+end_group:;
     /* Also when a member could not be called: the group has to end. */
     const fedge_nccl_result ended = team->nccl.group_end();
     fedge_gpu_watch_end(&team->watch, &call);
-    status = status == FEDGE_OK ? fedge_cuda_comms_check(&team->comms, ended, "joining sums", err)
-                                : status;
-    return status == FEDGE_OK ? measure(team, chunk, true, err) : status;
+    FEDGE_TRY(status);
+    FEDGE_TRY(fedge_cuda_comms_check(&team->comms, ended, "joining sums", err));
+    return measure(team, chunk, true, err);
 }
 
 /* ---- values ---------------------------------------------------------------------------------- */
@@ -355,11 +353,15 @@ static cudaError_t launch(const step *self, const fedge_cuda_gpu *gpu, const sha
             continue;
         float *values = mine->vectors[VALUES] + at;
         if (part->optimizer) {
-            float *const kept[2] = {mine->vectors[0] + at,
-                                    mine->vectors[1] ? mine->vectors[1] + at : NULL};
-            error =
-                fedge_cuda_optimize(part->optimizer, values, kept, mine->sums + at, (uint32_t)count,
-                                    self->total_weight, unit, part->rate, gpu->stream);
+            const fedge_cuda_optimizer_range range = {
+                .values = values,
+                .moments = {mine->vectors[0] + at, mine->vectors[1] ? mine->vectors[1] + at : NULL},
+                .sums = mine->sums + at,
+                .count = (uint32_t)count,
+                .total_weight = self->total_weight,
+                .unit = unit,
+                .rate = part->rate};
+            error = fedge_cuda_optimize(part->optimizer, &range, gpu->stream);
         } else {
             error = fedge_cuda_step(values, mine->sums + at, (uint32_t)count, self->total_weight,
                                     unit, part->rate, gpu->stream);
@@ -468,6 +470,24 @@ static void note_held(fedge_cuda_team *team, const step *self)
     }
 }
 
+/* Moves an optimizer's vectors in, takes the step on the values and moves the vectors out, each
+ * through the buffers of the values. */
+static fedge_status run_all(step *self, int num_kept, fedge_error *err)
+{
+    FEDGE_TRY(fedge_cuda_team_wait(self->team, err));
+    for (self->vector = 0; self->vector < num_kept; self->vector++)
+        FEDGE_TRY(run(self, err));
+    self->vector = VALUES;
+    self->moves = self->takes = true;
+    FEDGE_TRY(run(self, err));
+    self->brings = self->moves = false;
+    for (self->vector = 0; self->vector < num_kept; self->vector++)
+        FEDGE_TRY(run(self, err));
+    for (uint32_t i = 0; i < self->team->num_gpus; i++)
+        FEDGE_TRY(fedge_cuda_gpu_count_times(&self->team->gpus[i], err));
+    return FEDGE_OK;
+}
+
 fedge_status fedge_cuda_team_step(fedge_cuda_team *team, const fedge_step_part *parts,
                                   uint32_t num_parts, uint64_t total_weight, fedge_error *err)
 {
@@ -479,19 +499,7 @@ fedge_status fedge_cuda_team_step(fedge_cuda_team *team, const fedge_step_part *
     const int num_kept =
         num_parts > 0 && parts[0].optimizer ? (int)parts[0].optimizer->num_kept : 0;
     step self = {team, parts, runs, num_parts, total_weight, count_chunks(team), 0, true, 0, 0};
-    fedge_status status = fedge_cuda_team_wait(team, err);
-    /* What an optimizer keeps comes first and goes last, each through the buffers of the values. */
-    for (self.vector = 0; self.vector < num_kept && status == FEDGE_OK; self.vector++)
-        status = run(&self, err);
-    self.vector = VALUES;
-    self.moves = self.takes = true;
-    if (status == FEDGE_OK)
-        status = run(&self, err);
-    self.brings = self.moves = false;
-    for (self.vector = 0; self.vector < num_kept && status == FEDGE_OK; self.vector++)
-        status = run(&self, err);
-    for (uint32_t i = 0; i < team->num_gpus && status == FEDGE_OK; i++)
-        status = fedge_cuda_gpu_count_times(&team->gpus[i], err);
+    const fedge_status status = run_all(&self, num_kept, err);
     if (status == FEDGE_OK)
         note_held(team, &self);
     else

@@ -74,40 +74,30 @@ static fedge_status make_lane(fedge_cuda_tile_lane *lane, const fedge_tile_confi
                               fedge_error *err)
 {
     const size_t rows = config->num * config->size * sizeof(int32_t);
-    fedge_status status = fedge_cuda_gpu_use(lane->gpu, err);
-    if (status == FEDGE_OK) {
-        status = fedge_cuda_check(lane->gpu,
-                                  cudaStreamCreateWithFlags(&lane->stream, cudaStreamNonBlocking),
-                                  "making a stream", err);
-    }
-    if (status == FEDGE_OK)
-        status = take_both(lane->gpu, &lane->pinned, &lane->values, rows, err);
-    if (status == FEDGE_OK && config->mixes)
-        status = fedge_cuda_gpu_take(lane->gpu, &lane->mixed, rows, false, err);
-    if (status == FEDGE_OK) {
-        status = take_both(lane->gpu, &lane->pinned_sums, &lane->sums,
-                           config->size * sizeof(*lane->sums), err);
-    }
-    if (status == FEDGE_OK) {
-        status = take_both(lane->gpu, &lane->pinned_lists, &lane->lists,
-                           2 * (size_t)config->num * sizeof(*lane->lists), err);
-    }
+    FEDGE_TRY(fedge_cuda_gpu_use(lane->gpu, err));
+    FEDGE_TRY(fedge_cuda_check(lane->gpu,
+                               cudaStreamCreateWithFlags(&lane->stream, cudaStreamNonBlocking),
+                               "making a stream", err));
+    FEDGE_TRY(take_both(lane->gpu, &lane->pinned, &lane->values, rows, err));
+    if (config->mixes)
+        FEDGE_TRY(fedge_cuda_gpu_take(lane->gpu, &lane->mixed, rows, false, err));
+    FEDGE_TRY(take_both(lane->gpu, &lane->pinned_sums, &lane->sums,
+                        config->size * sizeof(*lane->sums), err));
+    FEDGE_TRY(take_both(lane->gpu, &lane->pinned_lists, &lane->lists,
+                        2 * (size_t)config->num * sizeof(*lane->lists), err));
     lane->rows = malloc(config->num * sizeof(*lane->rows));
-    return status == FEDGE_OK && !lane->rows
-               ? fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a tile's rows")
-               : status;
+    return lane->rows ? FEDGE_OK : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a tile's rows");
 }
 
 static fedge_status make_place(const fedge_cuda_gpu *gpu, fedge_cuda_tile_place *place,
                                const fedge_tile_config *config, fedge_error *err)
 {
     const size_t num = config->num, dots = 2 * fedge_tile_pairs(config->num) * sizeof(*place->dots);
-    fedge_status status = fedge_cuda_gpu_use(gpu, err);
-    if (status == FEDGE_OK)
-        status = take_both(gpu, &place->dots_there, &place->dots, dots, err);
-    return status == FEDGE_OK && config->mixes
+    FEDGE_TRY(fedge_cuda_gpu_use(gpu, err));
+    FEDGE_TRY(take_both(gpu, &place->dots_there, &place->dots, dots, err));
+    return config->mixes
                ? fedge_cuda_gpu_take(gpu, &place->far, num * num * sizeof(*place->far), false, err)
-               : status;
+               : FEDGE_OK;
 }
 
 /* What the above has taken on the GPUs. */
@@ -128,22 +118,20 @@ static fedge_status make_all(fedge_cuda_tiles *self, const fedge_tile_config *co
                              fedge_error *err)
 {
     fedge_cuda_team *team = self->team;
-    fedge_status status = FEDGE_OK;
     assert(team->num_gpus > 0);
     self->lanes = calloc(config->num_threads, sizeof(*self->lanes));
     if (!self->lanes)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u lanes", config->num_threads);
     self->room = *config;
-    for (uint32_t g = 0; g < team->num_gpus && status == FEDGE_OK; g++)
-        status = make_place(&team->gpus[g], &self->places[g], config, err);
-    for (uint32_t t = 0; t < config->num_threads && status == FEDGE_OK; t++) {
+    for (uint32_t g = 0; g < team->num_gpus; g++)
+        FEDGE_TRY(make_place(&team->gpus[g], &self->places[g], config, err));
+    for (uint32_t t = 0; t < config->num_threads; t++) {
         /* Every GPU has a thread at least (tiles.c). */
         self->lanes[t].gpu = &team->gpus[t % team->num_gpus];
-        status = make_lane(&self->lanes[t], config, err);
+        FEDGE_TRY(make_lane(&self->lanes[t], config, err));
     }
-    if (status == FEDGE_OK)
-        count_bytes(self, config);
-    return status;
+    count_bytes(self, config);
+    return FEDGE_OK;
 }
 
 static bool has_room(const fedge_cuda_tiles *self, const fedge_tile_config *config)
@@ -156,33 +144,25 @@ static bool has_room(const fedge_cuda_tiles *self, const fedge_tile_config *conf
 static fedge_status empty_dots(fedge_cuda_tiles *self, fedge_error *err)
 {
     const size_t size = 2 * fedge_tile_pairs(self->room.num) * sizeof(*self->places[0].dots);
-    fedge_status status = FEDGE_OK;
-    for (uint32_t g = 0; g < self->team->num_gpus && status == FEDGE_OK; g++) {
+    for (uint32_t g = 0; g < self->team->num_gpus; g++) {
         const fedge_cuda_gpu *gpu = &self->team->gpus[g];
-        status = fedge_cuda_gpu_use(gpu, err);
-        cudaError_t error = cudaSuccess;
-        if (status == FEDGE_OK)
-            error = cudaMemsetAsync(self->places[g].dots, 0, size, gpu->stream);
-        if (status == FEDGE_OK && error == cudaSuccess)
+        FEDGE_TRY(fedge_cuda_gpu_use(gpu, err));
+        cudaError_t error = cudaMemsetAsync(self->places[g].dots, 0, size, gpu->stream);
+        if (error == cudaSuccess)
             error = fedge_cuda_wait_stream(gpu, gpu->stream);
-        if (status == FEDGE_OK)
-            status = fedge_cuda_check(gpu, error, DOING, err);
+        FEDGE_TRY(fedge_cuda_check(gpu, error, DOING, err));
     }
-    return status;
+    return FEDGE_OK;
 }
 
-static fedge_status cuda_open(void *place, const fedge_tile_config *config, void **state,
-                              fedge_error *err)
+static fedge_status make_ready(fedge_cuda_tiles *self, const fedge_tile_config *config,
+                               fedge_error *err)
 {
-    fedge_cuda_tiles *self = place;
-    fedge_error why = {0};
-    fedge_status status = FEDGE_OK;
-    *state = NULL;
-    /* What was taken for an earlier step is kept: taking memory stops all work on a GPU. */
+    /* The memory of an earlier step is used again: allocation stops all work on a GPU. */
     if (!has_room(self, config)) {
         fedge_cuda_tiles_fini(self);
-        status = make_all(self, config, &why);
-        if (status == FEDGE_OK && self->log) {
+        FEDGE_TRY(make_all(self, config, err));
+        if (self->log) {
             FEDGE_LOG(self->log, FEDGE_LOG_INFO, "robust-rule", fedge_log_str("kind", "cuda"),
                       fedge_log_int("gpus", self->team->num_gpus),
                       fedge_log_int("threads", config->num_threads),
@@ -192,8 +172,16 @@ static fedge_status cuda_open(void *place, const fedge_tile_config *config, void
     }
     self->mixed = false;
     self->num = config->num;
-    if (status == FEDGE_OK)
-        status = empty_dots(self, &why);
+    return empty_dots(self, err);
+}
+
+static fedge_status cuda_open(void *place, const fedge_tile_config *config, void **state,
+                              fedge_error *err)
+{
+    fedge_cuda_tiles *self = place;
+    fedge_error why = {0};
+    *state = NULL;
+    const fedge_status status = make_ready(self, config, &why);
     if (status != FEDGE_OK) {
         fedge_cuda_tiles_fini(self);
         if (status == FEDGE_NO_MEMORY && self->log) {
@@ -220,16 +208,14 @@ static fedge_status cuda_mix(void *state, const uint32_t *far, uint32_t num_far,
 {
     fedge_cuda_tiles *self = state;
     const size_t size = (size_t)num_mixed * num_far * sizeof(*far);
-    fedge_status status = FEDGE_OK;
-    for (uint32_t g = 0; g < self->team->num_gpus && num_far > 0 && status == FEDGE_OK; g++) {
-        status = fedge_cuda_gpu_use(&self->team->gpus[g], err);
-        if (status == FEDGE_OK)
-            status = fedge_cuda_gpu_copy(&self->team->gpus[g], self->places[g].far, far, size, err);
+    for (uint32_t g = 0; g < self->team->num_gpus && num_far > 0; g++) {
+        FEDGE_TRY(fedge_cuda_gpu_use(&self->team->gpus[g], err));
+        FEDGE_TRY(fedge_cuda_gpu_copy(&self->team->gpus[g], self->places[g].far, far, size, err));
     }
     self->num_far = num_far;
     self->num_mixed = num_mixed;
     self->mixed = true;
-    return status;
+    return FEDGE_OK;
 }
 
 static int32_t **cuda_rows(void *state, uint32_t thread, uint32_t num, size_t count)
