@@ -248,7 +248,7 @@ static fedge_status choose(fedge_builtin *t, const fedge_client_task *task, cons
     const size_t count = t->plan->schema.num_elements;
     double least = INFINITY;
     *chosen = 0;
-    for (uint32_t i = 0; i <= fedge_plan_num_told(t->plan); i++) {
+    for (uint32_t i = 0; i <= fedge_plan_num_broadcast(t->plan); i++) {
         const float *at = i == 0 ? first : task->others + (i - 1) * count;
         fedge_trainer_result result;
         if (!t->config.backend)
@@ -312,7 +312,7 @@ static fedge_status on_train(void *user, fedge_client *client, const fedge_clien
     FEDGE_TRY(load_data(t, task->client_index, err));
     if (task->own)
         return train_own(t, client, task, values, report, err);
-    if (fedge_plan_chooses(t->plan)) {
+    if (fedge_plan_is_clustered(t->plan)) {
         const float *best = values;
         FEDGE_TRY(choose(t, task, &best, client, &report->chosen, err));
         if (report->chosen > 0)
@@ -351,7 +351,7 @@ static fedge_status on_evaluate(void *user, fedge_client *client, const fedge_cl
         return fedge_fail(err, FEDGE_UNSUPPORTED,
                           "no examples are held out: set 'validation-fraction' in the client file");
     }
-    if (fedge_plan_chooses(t->plan))
+    if (fedge_plan_is_clustered(t->plan))
         FEDGE_TRY(choose(t, task, &values, client, &report->chosen, err));
     if (!t->config.backend)
         fedge_model_set_state(t->evaluator, values);

@@ -14,7 +14,7 @@ static const char *const KEYS[2][2] = {{"fedge-control", "fedge-control-next"},
 
 static const char *key_of(const fedge_plan *plan, unsigned index)
 {
-    return KEYS[fedge_plan_keeps_residual(plan)][index];
+    return KEYS[fedge_plan_retains_residual(plan)][index];
 }
 
 /* *bytes: the value, malloc'ed; NULL where there is none of this size or it is damaged. */
@@ -36,15 +36,15 @@ static fedge_status get(const fedge_client_state *state, const char *key, size_t
 static fedge_status load(fedge_client_state *state, fedge_hooks_state *hooks,
                          uint64_t last_accepted, fedge_error *err)
 {
-    const size_t count = hooks->num_kept, size = HEADER + count * sizeof(float);
-    memset(hooks->own, 0, count * sizeof(float));
+    const size_t count = hooks->num_client_state, size = HEADER + count * sizeof(float);
+    memset(hooks->client_state, 0, count * sizeof(float));
     state->lost = last_accepted != 0;
     /* One of the two may belong to an update that the server never counted. */
     for (unsigned i = 0; i < 2 && state->lost; i++) {
         uint8_t *bytes = NULL;
         FEDGE_TRY(get(state, key_of(hooks->plan, i), size, &bytes, err));
         if (bytes && fedge_get_u64(bytes) == last_accepted) {
-            fedge_get_f32s(bytes + HEADER, hooks->own, count);
+            fedge_get_f32s(bytes + HEADER, hooks->client_state, count);
             state->lost = false;
             state->next = 1 - i;
         }
@@ -52,7 +52,7 @@ static fedge_status load(fedge_client_state *state, fedge_hooks_state *hooks,
     }
     if (state->lost) {
         FEDGE_LOG(state->log, FEDGE_LOG_WARN, "kept-lost", fedge_log_str("run", state->run_id),
-                  fedge_log_str("keeps", fedge_plan_keeper_name(hooks->plan)));
+                  fedge_log_str("keeps", fedge_plan_client_state_owner(hooks->plan)));
     }
     return FEDGE_OK;
 }
@@ -61,10 +61,10 @@ static fedge_status read_broadcast(fedge_hooks_state *hooks, const uint8_t *file
                                    fedge_error *err)
 {
     const fedge_schema *schema = &hooks->plan->sent.sections[0].schema;
-    const size_t each = hooks->told ? size / hooks->num_told : 0;
-    for (uint32_t i = 0; hooks->told && i < hooks->num_told; i++) {
+    const size_t each = hooks->broadcast ? size / hooks->num_broadcast : 0;
+    for (uint32_t i = 0; hooks->broadcast && i < hooks->num_broadcast; i++) {
         const fedge_status status = fedge_safetensors_read(
-            file + i * each, each, schema, hooks->told + i * hooks->num_trained, err);
+            file + i * each, each, schema, hooks->broadcast + i * hooks->num_trained, err);
         if (status)
             return fedge_error_prefix(err, status, "the task's control file");
     }
@@ -75,14 +75,14 @@ fedge_status fedge_client_state_begin(fedge_client_state *state, fedge_hooks_sta
                                       const fedge_task *task, const uint8_t *file, size_t size,
                                       fedge_error *err)
 {
-    const bool keeps = fedge_plan_keeps(hooks->plan);
+    const bool keeps = fedge_plan_has_client_state(hooks->plan);
     state->lost = false;
     state->next = 0;
     if (keeps && !task->has_last_accepted) {
         return fedge_fail(err, FEDGE_UNSUPPORTED,
                           "the task does not say which update counted last, which %s needs: "
                           "update the aggregator, it is older than this client",
-                          fedge_plan_keeper_name(hooks->plan));
+                          fedge_plan_client_state_owner(hooks->plan));
     }
     FEDGE_TRY(read_broadcast(hooks, file, size, err));
     if (keeps)
@@ -109,7 +109,7 @@ fedge_status fedge_client_state_encode(fedge_hooks_state *hooks, const fedge_upd
     fedge_update watched = *update;
     int32_t *decoded = NULL;
     *bytes = NULL;
-    if (fedge_plan_moves(plan)) { /* a residual is updated by the encoder itself */
+    if (fedge_plan_moves_client_state(plan)) { /* a residual is updated by the encoder itself */
         decoded = calloc(plan->sent.schema.num_elements, sizeof(*decoded));
         if (!decoded)
             return fedge_fail(err, FEDGE_NO_MEMORY, NO_MEMORY);
@@ -118,7 +118,7 @@ fedge_status fedge_client_state_encode(fedge_hooks_state *hooks, const fedge_upd
     }
     const fedge_status status = fedge_update_encode(&watched, upload, bytes, err);
     if (!status && decoded)
-        fedge_hooks_move(plan, update->bounds_log2, decoded, hooks->own);
+        fedge_hooks_move(plan, update->bounds_log2, decoded, hooks->client_state);
     free(decoded);
     return status;
 }
@@ -127,14 +127,14 @@ fedge_status fedge_client_state_store(const fedge_client_state *state,
                                       const fedge_hooks_state *hooks, const fedge_upload *upload,
                                       fedge_error *err)
 {
-    const size_t size = HEADER + hooks->num_kept * sizeof(float);
-    if (!fedge_plan_keeps(hooks->plan))
+    const size_t size = HEADER + hooks->num_client_state * sizeof(float);
+    if (!fedge_plan_has_client_state(hooks->plan))
         return FEDGE_OK;
     uint8_t *value = malloc(size);
     if (!value)
         return fedge_fail(err, FEDGE_NO_MEMORY, NO_MEMORY);
     fedge_put_u64(value, upload->task_id);
-    fedge_put_f32s(value + HEADER, hooks->own, hooks->num_kept);
+    fedge_put_f32s(value + HEADER, hooks->client_state, hooks->num_client_state);
     /* The state of the last counted update stays at the other key, whatever comes of this one. */
     const fedge_status status = fedge_store_put(state->store, upload->run_id,
                                                 key_of(hooks->plan, state->next), value, size, err);

@@ -172,7 +172,7 @@ static fedge_status do_plan(fedge_worker *w, fedge_error *err)
     fill_view(w);
     /* A model file's header may be larger than ours. */
     w->at_work.max_model_size =
-        (model_size + FEDGE_SAFETENSORS_MAX_HEADER) * (1 + fedge_plan_num_told(w->plan));
+        (model_size + FEDGE_SAFETENSORS_MAX_HEADER) * (1 + fedge_plan_num_broadcast(w->plan));
     /* Before the trainer takes its memory, perhaps the last. */
     make_initial_model(w, model_size);
     if (!w->config.callbacks.plan)
@@ -258,10 +258,10 @@ static fedge_status load_model(fedge_worker *w, fedge_error *err)
     }
     FEDGE_TRY(take_model(w, err));
     const bool train = task->kind == FEDGE_TASK_TRAIN;
-    if (train || fedge_plan_is_personal(w->plan) || fedge_plan_chooses(w->plan))
+    if (train || fedge_plan_is_personal(w->plan) || fedge_plan_is_clustered(w->plan))
         FEDGE_TRY(begin_state(w, err));
     if (train ? fedge_plan_replaces(w->plan) : fedge_plan_is_personal(w->plan))
-        fedge_personal_put(w->plan, w->hooks.own, w->values);
+        fedge_personal_put(w->plan, w->hooks.client_state, w->values);
     return FEDGE_OK;
 }
 
@@ -306,15 +306,16 @@ static fedge_status call_trainer(fedge_worker *w, fedge_error *err)
 {
     const fedge_client_callbacks *call = &w->config.callbacks;
     const fedge_assignment *given = &w->at_work.assignment;
-    const fedge_client_task task = {.task_id = given->task.task_id,
-                                    .round = given->task.round,
-                                    .client_index = given->client_index,
-                                    .learning_rate = given->task.learning_rate,
-                                    .deadline_ms = given->task.deadline_ms,
-                                    .plan = &w->view,
-                                    .correction = w->hooks.correction,
-                                    .own = fedge_plan_is_personal(w->plan) ? w->hooks.own : NULL,
-                                    .others = fedge_plan_chooses(w->plan) ? w->hooks.told : NULL};
+    const fedge_client_task task = {
+        .task_id = given->task.task_id,
+        .round = given->task.round,
+        .client_index = given->client_index,
+        .learning_rate = given->task.learning_rate,
+        .deadline_ms = given->task.deadline_ms,
+        .plan = &w->view,
+        .correction = w->hooks.correction,
+        .own = fedge_plan_is_personal(w->plan) ? w->hooks.client_state : NULL,
+        .others = fedge_plan_is_clustered(w->plan) ? w->hooks.broadcast : NULL};
     memset(&w->report, 0, sizeof(w->report));
     if (given->task.kind == FEDGE_TASK_TRAIN)
         FEDGE_TRY(call->train(call->user, w->config.client, &task, w->values, &w->report, err));
@@ -343,7 +344,7 @@ static void fill_upload(fedge_worker *w, double seconds)
     memcpy(upload->run_id, given->run_id, sizeof(upload->run_id));
     upload->incarnation = given->incarnation;
     upload->num_examples = w->report.num_examples;
-    if (w->plan->hooks && !w->plan->hooks->alone && given->task.kind == FEDGE_TASK_TRAIN &&
+    if (w->plan->hooks && !w->plan->hooks->local_state && given->task.kind == FEDGE_TASK_TRAIN &&
         w->state.lost) {
         add_metric(upload, FEDGE_CLIENT_STATE_LOST,
                    1); /* first, before the trainer's fill the list */
@@ -375,8 +376,8 @@ static bool wait_for_room(fedge_worker *w, const fedge_error *err)
  * that came with it. */
 static fedge_status subtract_start(fedge_worker *w, fedge_error *err)
 {
-    if (fedge_plan_chooses(w->plan) && w->report.chosen > 0) {
-        const float *start = w->hooks.told + (w->report.chosen - 1) * w->hooks.num_trained;
+    if (fedge_plan_is_clustered(w->plan) && w->report.chosen > 0) {
+        const float *start = w->hooks.broadcast + (w->report.chosen - 1) * w->hooks.num_trained;
         for (size_t i = 0; i < w->hooks.num_trained; i++)
             w->values[i] -= start[i];
         fedge_sections_take(&w->plan->sent, w->values);
@@ -393,17 +394,17 @@ static fedge_status subtract_start(fedge_worker *w, fedge_error *err)
 static fedge_status encode(fedge_worker *w, uint8_t **bytes, fedge_error *err)
 {
     fedge_upload *upload = &w->at_work.upload;
-    const fedge_update update = {.plan = w->plan,
-                                 .bounds_log2 = w->bounds,
-                                 .changes = w->values,
-                                 .residual =
-                                     fedge_plan_makes_residual(w->plan) ? w->hooks.own : NULL,
-                                 .round = w->at_work.assignment.task.round};
+    const fedge_update update = {
+        .plan = w->plan,
+        .bounds_log2 = w->bounds,
+        .changes = w->values,
+        .residual = fedge_plan_makes_residual(w->plan) ? w->hooks.client_state : NULL,
+        .round = w->at_work.assignment.task.round};
     /* Personal values stay on the device as values, not as changes. */
     uint64_t start_ns = fedge_os_monotonic_ns();
     if (fedge_plan_replaces(w->plan))
-        fedge_personal_take(w->plan, w->values, w->hooks.own);
-    if (fedge_plan_chooses(w->plan))
+        fedge_personal_take(w->plan, w->values, w->hooks.client_state);
+    if (fedge_plan_is_clustered(w->plan))
         add_metric(upload, FEDGE_CLUSTER, w->report.chosen);
     FEDGE_TRY(subtract_start(w, err));
     if (fedge_plan_measures(w->plan))

@@ -252,30 +252,31 @@ void fedge_global_model_forget(fedge_global_model *model)
 }
 
 fedge_status fedge_global_model_write(const fedge_global_model *model, uint8_t **file, size_t *size,
-                                      size_t *told_size, fedge_error *err)
+                                      size_t *broadcast_size, fedge_error *err)
 {
-    const uint32_t num_told = model->strategy->told ? fedge_plan_num_told(model->plan) : 0;
+    const uint32_t num_broadcast =
+        model->strategy->broadcast ? fedge_plan_num_broadcast(model->plan) : 0;
     size_t each = 0;
     const fedge_schema *trained = &model->plan->sent.sections[0].schema;
     *file = NULL;
-    *told_size = 0;
+    *broadcast_size = 0;
     fedge_status status = fedge_safetensors_size(&model->plan->schema, size, err);
-    if (status == FEDGE_OK && model->strategy->told)
+    if (status == FEDGE_OK && model->strategy->broadcast)
         status = fedge_safetensors_size(trained, &each, err);
     if (status != FEDGE_OK)
         return status;
-    *told_size = num_told * each;
+    *broadcast_size = num_broadcast * each;
     /* One block, since clients fetch both as one blob. */
-    uint8_t *bytes = malloc(*size + *told_size);
+    uint8_t *bytes = malloc(*size + *broadcast_size);
     if (!bytes) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a model file of %zu bytes",
-                          *size + *told_size);
+                          *size + *broadcast_size);
     }
     status = fedge_safetensors_write(&model->plan->schema, model->values, bytes, *size, err);
-    for (uint32_t i = 0; i < num_told && status == FEDGE_OK; i++) {
-        const float *told =
-            model->strategy->told(model->strategy_state) + i * trained->num_elements;
-        status = fedge_safetensors_write(trained, told, bytes + *size + i * each, each, err);
+    for (uint32_t i = 0; i < num_broadcast && status == FEDGE_OK; i++) {
+        const float *vectors =
+            model->strategy->broadcast(model->strategy_state) + i * trained->num_elements;
+        status = fedge_safetensors_write(trained, vectors, bytes + *size + i * each, each, err);
     }
     if (status != FEDGE_OK) {
         free(bytes);

@@ -99,11 +99,12 @@ void fedge_global_model_forget(fedge_global_model *model);
 FEDGE_MUST_USE fedge_status fedge_global_model_reset(fedge_global_model *model, fedge_error *err);
 
 /* The model file (safetensors) of the present values, and behind it the file of what the
- * strategy tells clients, of [*told_size] bytes, 0 when it tells nothing. *file is malloc'ed, *size
- * + *told_size long, or NULL on failure. */
+ * strategy tells clients, of [*broadcast_size] bytes, 0 when it tells nothing. *file is malloc'ed,
+ * *size
+ * + *broadcast_size long, or NULL on failure. */
 FEDGE_MUST_USE fedge_status fedge_global_model_write(const fedge_global_model *model,
                                                      uint8_t **file, size_t *size,
-                                                     size_t *told_size, fedge_error *err);
+                                                     size_t *broadcast_size, fedge_error *err);
 
 /* The model before any training: the job's initial-model, or the initialisers (zeros for an
  * external model). values: schema->num_elements. Errors name the file. */

@@ -97,16 +97,16 @@ static fedge_status put_gpus(fedge_buffer *line, const fedge_round_summary *summ
                                                        : status;
 }
 
-static fedge_status put_told(fedge_buffer *line, const fedge_round_summary *summary,
-                             fedge_error *err)
+static fedge_status put_buffered(fedge_buffer *line, const fedge_round_summary *summary,
+                                 fedge_error *err)
 {
     fedge_status status = FEDGE_OK;
-    for (uint32_t i = 0; i < summary->num_told && status == FEDGE_OK; i++) {
+    for (uint32_t i = 0; i < summary->num_buffered && status == FEDGE_OK; i++) {
         status = fedge_buffer_printf(line, err, "%s[%u,%u]", i > 0 ? "," : ",\"updates\":[",
-                                     summary->told[i].client, summary->told[i].staleness);
+                                     summary->buffered[i].client, summary->buffered[i].staleness);
     }
-    return status == FEDGE_OK && summary->num_told > 0 ? fedge_buffer_printf(line, err, "]")
-                                                       : status;
+    return status == FEDGE_OK && summary->num_buffered > 0 ? fedge_buffer_printf(line, err, "]")
+                                                           : status;
 }
 
 static fedge_status put_quantiles(fedge_buffer *line, const fedge_accuracy_quantiles *quantiles,
@@ -140,7 +140,7 @@ fedge_status fedge_round_summary_write(const fedge_round_summary *summary, fedge
     if (status == FEDGE_OK)
         status = fedge_metrics_write(&summary->metrics, line, err);
     if (status == FEDGE_OK)
-        status = put_told(line, summary, err);
+        status = put_buffered(line, summary, err);
     if (status == FEDGE_OK)
         status = put_gpus(line, summary, err);
     return status == FEDGE_OK && summary->virtual_phase.present

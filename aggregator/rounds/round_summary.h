@@ -50,12 +50,12 @@ void fedge_accuracy_quantiles_measure(fedge_accuracy_quantiles *to, double *accu
                                       uint32_t count);
 
 #define FEDGE_SPEED_QUANTILES 4u
-#define FEDGE_ROUND_SUMMARY_MAX_TOLD 2048u /* updates that a line names */
+#define FEDGE_ROUND_SUMMARY_MAX_BUFFERED 2048u /* updates that a line names */
 
 /* An update of a round with a buffer. */
-typedef struct fedge_told_update {
+typedef struct fedge_buffered_update {
     uint32_t client, staleness;
-} fedge_told_update;
+} fedge_buffered_update;
 
 /* A phase of a simulation with virtual time (aggregator/simulate/time/client_profiles.h). */
 typedef struct fedge_virtual_phase {
@@ -90,11 +90,11 @@ typedef struct fedge_round_summary {
     double seconds_step, seconds_evaluate;
     char model[FEDGE_HASH_TEXT]; /* TRAIN: the new model's */
     fedge_virtual_phase virtual_phase;
-    fedge_validation validation; /* TRAIN, of a simulation */
-    fedge_metric_values metrics; /* TRAIN: a plugin's, on the test set */
-    fedge_told_update *told;     /* (num_told), with a buffer: what is in it, in the order in which
-                                    it is summed; only while the line is written */
-    uint32_t num_told;
+    fedge_validation validation;     /* TRAIN, of a simulation */
+    fedge_metric_values metrics;     /* TRAIN: a plugin's, on the test set */
+    fedge_buffered_update *buffered; /* (num_told), with a buffer: what is in it, in the order in
+                                which it is summed; only while the line is written */
+    uint32_t num_buffered;
     const fedge_gpu_stats *gpus; /* (num_gpus), what each GPU has done in this phase; only while the
                                     line is written */
     uint32_t num_gpus;

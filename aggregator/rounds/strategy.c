@@ -391,7 +391,7 @@ void fedge_strategy_vectors_forget(void *state)
     memset(self->values, 0, self->num_vectors * self->num_values * sizeof(self->values[0]));
 }
 
-const float *fedge_strategy_vectors_told(const void *state)
+const float *fedge_strategy_broadcast_vectors(const void *state)
 {
     return ((const fedge_strategy_vectors *)state)->values;
 }

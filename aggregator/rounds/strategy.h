@@ -150,10 +150,10 @@ typedef struct fedge_strategy_ops {
     /* How often, where arguments say so. NULL: once. */
     uint32_t (*num_vectors)(const void *settings);
     unsigned num_kept; /* vectors of it that fedge_strategy_optimize moves: optimizer->num_kept */
-    /* What clients are told of the state, fedge_plan_num_told times schema->num_elements; lives as
-     * long as the state and changes in step and load. Set exactly when the client hooks have
-     * [tells]. */
-    const float *(*told)(const void *state);
+    /* State that is sent with each model: (fedge_plan_num_broadcast, schema->num_elements). Lives
+     * as long as the state; step and load change it. Set exactly when the client hooks have
+     * [broadcasts]. */
+    const float *(*broadcast)(const void *state);
     /* Forgets what depends on what clients keep: they begin anew, as at first. Set exactly when the
      * client hooks have [keeps], and not [alone]. */
     void (*forget)(void *state);
@@ -256,7 +256,7 @@ FEDGE_MUST_USE fedge_status fedge_strategy_vectors_load(void *state, const uint8
                                                         size_t size, fedge_error *err);
 /* As a strategy's forget: all is 0 again. */
 void fedge_strategy_vectors_forget(void *state);
-/* As a strategy's told: all of them. */
-const float *fedge_strategy_vectors_told(const void *state);
+/* The broadcast function of strategies that send all of their vectors. */
+const float *fedge_strategy_broadcast_vectors(const void *state);
 
 #endif

@@ -271,7 +271,7 @@ static fedge_status export_clusters(fedge_engine *engine, const fedge_model_fact
                                     fedge_error *err)
 {
     const size_t size = engine->server.control_size;
-    if (!fedge_plan_chooses(engine->server.plan) || size == 0)
+    if (!fedge_plan_is_clustered(engine->server.plan) || size == 0)
         return FEDGE_OK;
     uint8_t *bytes = malloc(size);
     if (!bytes)

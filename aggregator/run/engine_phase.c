@@ -304,7 +304,7 @@ static void send_task(fedge_engine *engine, const fedge_rounds_action *action, u
         memcpy(task->parts, model->parts->hash, sizeof(task->parts));
         task->parts_size = model->parts->size;
     }
-    if (fedge_plan_keeps(plan) &&
+    if (fedge_plan_has_client_state(plan) &&
         (action->kind == FEDGE_TASK_TRAIN || fedge_plan_is_personal(plan))) {
         task->has_last_accepted = true;
         task->last_accepted =

@@ -69,7 +69,7 @@ static uint64_t room_to_leave(const fedge_server_run *server, const task *openin
                             fedge_strategy_state_per_value(server->model.strategy, server->job) +
                         fedge_downlink_state_size(server->plan);
     uint64_t last_accepted =
-        fedge_plan_keeps(server->plan) ? last_accepted_size(server, opening) : 0;
+        fedge_plan_has_client_state(server->plan) ? last_accepted_size(server, opening) : 0;
     return server->job->min_free_disk +
            3 * (model + strategy + last_accepted + FEDGE_CHECKPOINT_MAX_STATE);
 }

@@ -153,7 +153,7 @@ static fedge_status derive_last_accepted(fedge_server_run *server, fedge_journal
                                          uint32_t lost, fedge_error *err)
 {
     const fedge_strategy_ops *strategy = server->model.strategy;
-    if (!fedge_plan_keeps(server->plan))
+    if (!fedge_plan_has_client_state(server->plan))
         return FEDGE_OK;
     if (lost == 0 || !strategy->forget)
         return fedge_last_accepted_add(&server->last_accepted, journal, err);
@@ -192,14 +192,17 @@ static fedge_status note_missed(fedge_server_run *server, fedge_journal *journal
 static fedge_status tell_updates(const fedge_server_run *server, const fedge_update_facts *facts,
                                  fedge_round_summary *summary, fedge_error *err)
 {
-    if (server->job->rounds.buffer_size == 0 || summary->reported > FEDGE_ROUND_SUMMARY_MAX_TOLD)
+    if (server->job->rounds.buffer_size == 0 ||
+        summary->reported > FEDGE_ROUND_SUMMARY_MAX_BUFFERED)
         return FEDGE_OK;
-    summary->told = calloc((size_t)summary->reported + 1, sizeof(*summary->told));
-    if (!summary->told)
+    summary->buffered = calloc((size_t)summary->reported + 1, sizeof(*summary->buffered));
+    if (!summary->buffered)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a line of a round");
-    for (summary->num_told = 0; summary->num_told < summary->reported; summary->num_told++) {
-        const fedge_update_facts *of = &facts[summary->num_told];
-        summary->told[summary->num_told] = (fedge_told_update){of->client, of->staleness};
+    for (summary->num_buffered = 0; summary->num_buffered < summary->reported;
+         summary->num_buffered++) {
+        const fedge_update_facts *of = &facts[summary->num_buffered];
+        summary->buffered[summary->num_buffered] =
+            (fedge_buffered_update){of->client, of->staleness};
     }
     return FEDGE_OK;
 }
@@ -294,9 +297,9 @@ fedge_status fedge_server_run_step(fedge_server_run *server, fedge_journal *jour
     /* The line before the checkpoint: a crash in between closes the round again and finds its line
      * there (FEDGE_DUPLICATE). The other way round a round could be without a line. */
     status = append_training_line(server, summary, err);
-    free(summary->told);
-    summary->told = NULL;
-    summary->num_told = 0;
+    free(summary->buffered);
+    summary->buffered = NULL;
+    summary->num_buffered = 0;
     /* Before the next phase opens, whose updates are added to zeros. */
     if (status == FEDGE_OK)
         status = fedge_global_model_reset(&server->model, err);
@@ -496,7 +499,7 @@ static fedge_status set_up(fedge_server_run *server, const fedge_server_run_conf
     FEDGE_TRY(fedge_state_open(config->state_dir, &server->state, err));
     fedge_run_request wanted = config->request;
     wanted.num_cluster_models =
-        fedge_plan_chooses(server->plan) ? fedge_plan_num_told(server->plan) : 0;
+        fedge_plan_is_clustered(server->plan) ? fedge_plan_num_broadcast(server->plan) : 0;
     return fedge_run_open(&server->state, &wanted, &server->run, err);
 }
 

@@ -148,7 +148,7 @@ fedge_status fedge_model_file_write_clusters(const char *dir, const fedge_plan *
                                              const fedge_model_facts *facts, const uint8_t *others,
                                              size_t size, fedge_error *err)
 {
-    const uint32_t num = fedge_plan_chooses(plan) ? fedge_plan_num_told(plan) : 0;
+    const uint32_t num = fedge_plan_is_clustered(plan) ? fedge_plan_num_broadcast(plan) : 0;
     fedge_status status = FEDGE_OK;
     for (uint32_t i = 0; i < num && status == FEDGE_OK; i++) {
         char name[FEDGE_RUN_RESULT_NAME], path[FEDGE_MAX_PATH];

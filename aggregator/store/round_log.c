@@ -257,14 +257,14 @@ static fedge_round_summary read_line(const cJSON *line)
 }
 
 /* The updates of a round with a buffer. FEDGE_CORRUPT: they are not pairs of numbers. */
-static fedge_status read_told(const cJSON *line, fedge_round_summary *summary, fedge_error *err)
+static fedge_status read_buffered(const cJSON *line, fedge_round_summary *summary, fedge_error *err)
 {
     const cJSON *list = cJSON_GetObjectItemCaseSensitive(line, "updates"), *pair;
     const int size = cJSON_GetArraySize(list);
-    if (size <= 0 || size > (int)FEDGE_ROUND_SUMMARY_MAX_TOLD)
+    if (size <= 0 || size > (int)FEDGE_ROUND_SUMMARY_MAX_BUFFERED)
         return FEDGE_OK;
-    summary->told = calloc((size_t)size, sizeof(*summary->told));
-    if (!summary->told)
+    summary->buffered = calloc((size_t)size, sizeof(*summary->buffered));
+    if (!summary->buffered)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %d updates", size);
     cJSON_ArrayForEach(pair, list)
     {
@@ -275,8 +275,8 @@ static fedge_status read_told(const cJSON *line, fedge_round_summary *summary, f
             return fedge_fail(err, FEDGE_CORRUPT, "round %u: updates are not pairs of numbers",
                               summary->round);
         }
-        summary->told[summary->num_told++] =
-            (fedge_told_update){(uint32_t)client->valuedouble, (uint32_t)staleness->valuedouble};
+        summary->buffered[summary->num_buffered++] = (fedge_buffered_update){
+            (uint32_t)client->valuedouble, (uint32_t)staleness->valuedouble};
     }
     return FEDGE_OK;
 }
@@ -300,12 +300,12 @@ fedge_status fedge_round_lines_read(const char *path,
             cJSON *line = cJSON_ParseWithLength((const char *)text + at, length);
             fedge_round_summary summary = read_line(line);
             status = whole && cJSON_IsObject(line)
-                         ? read_told(line, &summary, err)
+                         ? read_buffered(line, &summary, err)
                          : fedge_fail(err, FEDGE_CORRUPT,
                                       "%s:%zu: not a line of a round, or damaged", path, number);
             if (status == FEDGE_OK)
                 status = on_line(user, &summary, err);
-            free(summary.told);
+            free(summary.buffered);
             cJSON_Delete(line);
         }
         at += length + 1;

@@ -1,7 +1,6 @@
-/* The table of hooks, and the questions that the rest of the tree asks about a plan. They are asked
- * here by what the hooks are said to do, never by a strategy's name. Two things may be kept for a
- * client from round to round: what its strategy has it keep, and a residual. fedge_plan_derive
- * refuses a plan with both, hence one array (`own`) and one name for it serve. */
+/* The table of hooks, and what the rest of the tree asks about a plan. Answers depend on the flags
+ * of the hooks, never on a strategy's name. Client state is either the strategy's or a residual:
+ * fedge_plan_derive refuses a plan with both, so one array serves. */
 #include "edge/plan/client_hooks.h"
 
 #include <stdlib.h>
@@ -42,78 +41,78 @@ const fedge_client_hooks *fedge_client_hooks_of_feature(const char *feature)
     return NULL;
 }
 
-static bool keeps_for_strategy(const fedge_plan *plan)
+static bool has_strategy_state(const fedge_plan *plan)
 {
-    return plan->hooks && plan->hooks->keeps;
+    return plan->hooks && plan->hooks->state_name;
 }
 
-bool fedge_plan_chooses_values(const fedge_plan *plan)
+bool fedge_plan_sparsifies(const fedge_plan *plan)
 {
-    bool chooses = plan->update.codec.chooses != NULL;
+    bool sparsifies = plan->update.codec.sparsifier != NULL;
     for (uint32_t i = 0; i < plan->update.num_layers; i++)
-        chooses = chooses || plan->update.layers[i].codec.chooses;
-    return chooses;
+        sparsifies = sparsifies || plan->update.layers[i].codec.sparsifier;
+    return sparsifies;
 }
 
-bool fedge_plan_keeps_residual(const fedge_plan *plan)
+bool fedge_plan_retains_residual(const fedge_plan *plan)
 {
     const fedge_error_feedback feedback = plan->update.error_feedback;
     return feedback == FEDGE_ERROR_FEEDBACK_ON ||
-           (feedback == FEDGE_ERROR_FEEDBACK_AUTO && fedge_plan_chooses_values(plan));
+           (feedback == FEDGE_ERROR_FEEDBACK_AUTO && fedge_plan_sparsifies(plan));
 }
 
 bool fedge_plan_makes_residual(const fedge_plan *plan)
 {
-    return fedge_plan_keeps_residual(plan) || fedge_plan_chooses_values(plan);
+    return fedge_plan_retains_residual(plan) || fedge_plan_sparsifies(plan);
 }
 
-bool fedge_plan_keeps(const fedge_plan *plan)
+bool fedge_plan_has_client_state(const fedge_plan *plan)
 {
-    return keeps_for_strategy(plan) || fedge_plan_keeps_residual(plan);
+    return has_strategy_state(plan) || fedge_plan_retains_residual(plan);
 }
 
-size_t fedge_plan_num_kept(const fedge_plan *plan)
+size_t fedge_plan_num_client_state(const fedge_plan *plan)
 {
     if (fedge_plan_is_personal(plan))
         return plan->personal.num_values + 1;
-    /* A residual has one value more: the round that it is of, by which it is halved as it ages. */
+    /* The additional value of a residual is its round: the residual is halved as it ages. */
     return plan->sent.sections[0].schema.num_elements + fedge_plan_makes_residual(plan);
 }
 
-static bool has_own(const fedge_plan *plan)
+static bool needs_client_state(const fedge_plan *plan)
 {
-    return fedge_plan_keeps(plan) || fedge_plan_makes_residual(plan);
+    return fedge_plan_has_client_state(plan) || fedge_plan_makes_residual(plan);
 }
 
-const char *fedge_plan_kept_name(const fedge_plan *plan)
+const char *fedge_plan_client_state_name(const fedge_plan *plan)
 {
-    return keeps_for_strategy(plan) ? plan->hooks->keeps : "residual";
+    return has_strategy_state(plan) ? plan->hooks->state_name : "residual";
 }
 
-const char *fedge_plan_keeper_name(const fedge_plan *plan)
+const char *fedge_plan_client_state_owner(const fedge_plan *plan)
 {
-    return keeps_for_strategy(plan) ? plan->hooks->name : "error feedback";
+    return has_strategy_state(plan) ? plan->hooks->name : "error feedback";
 }
 
-bool fedge_plan_tells(const fedge_plan *plan)
+bool fedge_plan_broadcasts(const fedge_plan *plan)
 {
-    return plan->hooks && plan->hooks->tells;
+    return plan->hooks && plan->hooks->broadcasts;
 }
 
-bool fedge_plan_chooses(const fedge_plan *plan)
+bool fedge_plan_is_clustered(const fedge_plan *plan)
 {
 #ifdef FEDGE_SMALL
     (void)plan;
     return false;
 #else
-    return plan->hooks && plan->hooks->chooses;
+    return plan->hooks && plan->hooks->clustered;
 #endif
 }
 
-uint32_t fedge_plan_num_told(const fedge_plan *plan)
+uint32_t fedge_plan_num_broadcast(const fedge_plan *plan)
 {
-    return fedge_plan_chooses(plan) ? plan->hooks_arguments.num_clusters - 1
-                                    : fedge_plan_tells(plan);
+    return fedge_plan_is_clustered(plan) ? plan->hooks_arguments.num_clusters - 1
+                                         : fedge_plan_broadcasts(plan);
 }
 
 bool fedge_plan_measures(const fedge_plan *plan)
@@ -121,7 +120,7 @@ bool fedge_plan_measures(const fedge_plan *plan)
     return plan->hooks && plan->hooks->measures;
 }
 
-bool fedge_plan_moves(const fedge_plan *plan)
+bool fedge_plan_moves_client_state(const fedge_plan *plan)
 {
     return plan->hooks && plan->hooks->move;
 }
@@ -137,7 +136,7 @@ double fedge_squared_norm(const fedge_plan *plan, const float *sent)
 fedge_status fedge_hooks_read_arguments(const fedge_json *json, const cJSON *node, fedge_plan *plan,
                                         fedge_error *err)
 {
-    /* "strategy" has keys for the server too, of which a client's hooks know nothing. */
+    /* "strategy" has keys for the server, too, which are unknown here. */
     fedge_json lenient = *json;
     lenient.options.strict = false;
     if (!plan->hooks || !plan->hooks->arguments)
@@ -148,7 +147,7 @@ fedge_status fedge_hooks_read_arguments(const fedge_json *json, const cJSON *nod
                 : FEDGE_OK;
 }
 
-/* Takes (count) floats at *to where they are wanted; false: there is no memory. */
+/* Allocates (count) floats at *to if [wanted]. Returns false without memory. */
 static bool take(float **to, bool wanted, size_t count)
 {
     *to = wanted ? calloc(count, sizeof(float)) : NULL;
@@ -162,21 +161,22 @@ fedge_status fedge_hooks_state_init(fedge_hooks_state *state, const fedge_plan *
     const size_t trained = plan->sent.sections[0].schema.num_elements;
     *state = (fedge_hooks_state){.plan = plan,
                                  .num_trained = trained,
-                                 .num_told = fedge_plan_num_told(plan),
-                                 .num_kept = fedge_plan_num_kept(plan)};
-    if (take(&state->told, state->num_told > 0, state->num_told * trained) &&
-        take(&state->own, has_own(plan), state->num_kept) &&
+                                 .num_broadcast = fedge_plan_num_broadcast(plan),
+                                 .num_client_state = fedge_plan_num_client_state(plan)};
+    if (take(&state->broadcast, state->num_broadcast > 0, state->num_broadcast * trained) &&
+        take(&state->client_state, needs_client_state(plan), state->num_client_state) &&
         take(&state->correction, corrects, plan->num_parameters))
         return FEDGE_OK;
     fedge_hooks_state_fini(state);
     return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for what %s has of %zu values",
-                      plan->hooks ? plan->hooks->name : fedge_plan_keeper_name(plan), trained);
+                      plan->hooks ? plan->hooks->name : fedge_plan_client_state_owner(plan),
+                      trained);
 }
 
 void fedge_hooks_state_fini(fedge_hooks_state *state)
 {
-    free(state->told);
-    free(state->own);
+    free(state->broadcast);
+    free(state->client_state);
     free(state->correction);
     *state = (fedge_hooks_state){0};
 }
@@ -185,8 +185,8 @@ uint64_t fedge_hooks_state_size(const fedge_plan *plan)
 {
     const uint64_t trained = plan->sent.sections[0].schema.num_elements;
     const bool corrects = plan->hooks && plan->hooks->corrects;
-    return (fedge_plan_num_told(plan) * trained + (corrects ? plan->num_parameters : 0) +
-            (has_own(plan) ? (uint64_t)fedge_plan_num_kept(plan) : 0)) *
+    return (fedge_plan_num_broadcast(plan) * trained + (corrects ? plan->num_parameters : 0) +
+            (needs_client_state(plan) ? (uint64_t)fedge_plan_num_client_state(plan) : 0)) *
            sizeof(float);
 }
 
@@ -204,8 +204,8 @@ fedge_status fedge_hooks_end(const fedge_hooks_state *state, uint64_t num_steps,
 }
 
 void fedge_hooks_move(const fedge_plan *plan, const int8_t *bounds_log2, const int32_t *v,
-                      float *own)
+                      float *client_state)
 {
-    if (fedge_plan_moves(plan))
-        plan->hooks->move(plan, bounds_log2, v, own);
+    if (fedge_plan_moves_client_state(plan))
+        plan->hooks->move(plan, bounds_log2, v, client_state);
 }

@@ -1,13 +1,13 @@
-/* Client hooks: what a strategy has clients do besides training.
+/* Client hooks: the work of a strategy on the clients, besides training.
  *
- *     begin   before training: what is added to every gradient, from what the server tells and what
- *             the client keeps
- *     end     after training: the strategy's own section of the update
- *     move    after encoding: what the client keeps, by what the server will decode of the update
+ *     begin   before training: computes the correction of every gradient from the broadcast state
+ *             and the client state
+ *     end     after training: fills the strategy's own section of the update
+ *     move    after encoding: updates the client state from the update as the server will decode it
  *
- * One table for each strategy that needs clients, one file for each table under edge/plan/hooks,
- * found by the strategy's name. The caller keeps the values from round to round:
- * client/client_state.h on a device, aggregator/simulate/cohort/client_states.h in a simulation.
+ * Each strategy that works on clients has one table, in its own file under edge/plan/hooks, found
+ * by the strategy's name. The caller stores client state between rounds: client/client_state.h on a
+ * device, aggregator/simulate/cohort/client_states.h in a simulation.
  */
 #ifndef FEDGE_EDGE_PLAN_CLIENT_HOOKS_H
 #define FEDGE_EDGE_PLAN_CLIENT_HOOKS_H
@@ -23,7 +23,7 @@ struct cJSON;
 struct fedge_json;
 struct fedge_json_field;
 
-/* Arguments that strategies have for their client hooks, in a table of [type]. */
+/* Fields of the arguments of client hooks, for a table of [type]. */
 #define FEDGE_PERSONAL_LAYERS_FIELD(type, member)                                                  \
     {                                                                                              \
         "personal-layers", "personal_layers", FEDGE_JSON_U32, FEDGE_JSON_AT(type, member),         \
@@ -46,15 +46,14 @@ struct fedge_json_field;
             .min = 2, .max = FEDGE_MAX_CLUSTERS, .fallback = 2                                     \
     }
 
-/* Small programs do without those that are given several models. */
+/* Small programs leave out strategies with several models. */
 #ifdef FEDGE_SMALL
 #define FEDGE_CLUSTERED_HOOKS_MAP(X)
 #else
 #define FEDGE_CLUSTERED_HOOKS_MAP(X) X(ifca, "strategy:IFCA")
 #endif
 
-/* Each has a line here, NAME of edge/plan/hooks/NAME.c and the word of it in "must", and is found
- * by the name in its table. */
+/* X(file name under edge/plan/hooks, feature in a plan's "must"). */
 #define FEDGE_CLIENT_HOOKS_MAP(X)                                                                  \
     X(scaffold, "scaffold-counted")                                                                \
     X(feddyn, "strategy:FedDyn")                                                                   \
@@ -65,113 +64,112 @@ struct fedge_json_field;
     X(ditto, "strategy:Ditto")                                                                     \
     FEDGE_CLUSTERED_HOOKS_MAP(X)
 
-/* The metric, not 0, of an update whose client lost what it kept, of which the server has a part.
- */
+/* Metric, not 0, of an update whose client lost state that the server has a part of. */
 #define FEDGE_CLIENT_STATE_LOST "control-lost"
 
-/* The metrics of an update whose plan's hooks measure: the mean loss of the model that training
- * starts from on the examples to train, and the squared norm of what is trained's change. */
+/* Metrics of updates whose hooks measure: the mean loss of the starting model on the training
+ * examples, and the squared norm of the change of the trained values. */
 #define FEDGE_START_LOSS "start-loss"
 #define FEDGE_SQUARED_NORM "squared-norm"
-/* The metric of an update whose plan's hooks choose: which model was trained, from 0. */
+/* Metric of updates of clustered strategies: index of the model that was trained, from 0. */
 #define FEDGE_CLUSTER "cluster"
 
-/* Of one plan. Values of what is trained: num_trained each, NULL where the hooks need none. */
+/* Buffers of the hooks of one plan. A pointer is NULL when the hooks do not need it. */
 typedef struct fedge_hooks_state {
     const fedge_plan *plan;
-    size_t num_trained;
-    float *told; /* by the server: num_told times num_trained */
-    uint32_t num_told;
-    size_t num_kept;   /* num_trained; of a residual one more, the round that it is of; or what is
-                          the client's own (edge/plan/personal.h) */
-    float *own;        /* (num_kept) what this client keeps, for the strategy or as residual */
-    float *correction; /* of every parameter (plan->num_parameters), 0 where nothing is trained */
+    size_t num_trained; /* values that are trained */
+    float *broadcast;   /* (num_broadcast, num_trained): state that came with the model */
+    uint32_t num_broadcast;
+    size_t num_client_state; /* num_trained; with a residual one more, the round it is from; for
+                                personal strategies see edge/plan/personal.h */
+    float *client_state;     /* (num_client_state): of the strategy, or the residual */
+    float *correction;       /* (plan->num_parameters), 0 where nothing is trained */
 } fedge_hooks_state;
 
 typedef struct fedge_client_hooks {
     const char *name;     /* of the strategy, as in a job */
-    const char *plan_key; /* true in the plans that have these hooks; NULL: "strategy" names them */
-    const char *section;  /* name of its section, with a value for each of the delta; NULL: none */
-    const char *keeps;    /* what a client keeps, for people: "control variate"; NULL: nothing */
-    bool tells;           /* the server tells num_trained values with each model, or, if it */
-    bool chooses;         /* further models: one of all is trained, and FEDGE_CLUSTER says which */
-    bool corrects;        /* begin fills a correction */
-    bool measures;        /* updates have FEDGE_START_LOSS and FEDGE_SQUARED_NORM */
-    bool alone; /* a client that loses its state starts anew; the others are not affected */
+    const char *plan_key; /* key, true in a plan, that selects these hooks; NULL: "strategy" does */
+    const char *section;  /* name of its section, with one value for each of the delta; or NULL */
+    const char *state_name; /* the client state in messages: "control variate"; NULL: none */
+    bool broadcasts;        /* each model comes with num_trained values of the server's state */
+    bool clustered;         /* the broadcast state is further models; FEDGE_CLUSTER says which of
+                               all was trained */
+    bool corrects;          /* begin fills a correction */
+    bool measures;          /* updates have FEDGE_START_LOSS and FEDGE_SQUARED_NORM */
+    bool local_state;       /* the server has no part of the client state: losing it is harmless */
     const struct fedge_json_field *arguments; /* of a fedge_hooks_arguments; NULL: none */
 
-    /* Are the layer's values a client's own (edge/plan/personal.h)? They are what it keeps. NULL:
-     * the server's are everybody's. */
+    /* True for layers whose values are personal: they stay on the client (edge/plan/personal.h).
+     * NULL: all layers are shared. */
     bool (*personal)(const fedge_plan *plan, uint32_t layer);
-    bool beside;  /* they are trained beside the server's, which are sent; else they replace them */
-    bool in_turn; /* they are trained first, and then the others */
+    bool trains_both;    /* trains personal values beside the server's; else they replace them */
+    bool personal_first; /* trains personal values first, then the shared ones */
 
-    /* Fails with the key of the plan that does not go with this strategy. NULL: all go. */
+    /* Fails with the key of a plan that this strategy does not support. NULL: it supports all. */
     fedge_status (*check)(const struct fedge_json *json, const fedge_plan *plan, fedge_error *err);
-    void (*begin)(fedge_hooks_state *state); /* NULL: nothing is done */
-    /* Fills the section in [sent], whose delta is there already. [num_steps] and [learning_rate]
-     * are the training's. NULL: there is no section. */
+    void (*begin)(fedge_hooks_state *state); /* NULL: nothing to do */
+    /* Fills the section in [sent], which has the delta already, after [num_steps] of training with
+     * [learning_rate]. NULL: there is no section. */
     fedge_status (*end)(const fedge_hooks_state *state, uint64_t num_steps, double learning_rate,
                         float *sent, fedge_error *err);
-    /* Moves [own] by the update as the server decodes it: v has all that is sent. NULL: nothing is
-     * kept. */
-    void (*move)(const fedge_plan *plan, const int8_t *bounds_log2, const int32_t *v, float *own);
+    /* Updates the client state from v, all sections as the server decodes them. NULL: it does not
+     * depend on the update. */
+    void (*move)(const fedge_plan *plan, const int8_t *bounds_log2, const int32_t *v,
+                 float *client_state);
 } fedge_client_hooks;
 
-/* NULL: the strategy asks nothing of clients. */
+/* NULL: the strategy has no client hooks. */
 const fedge_client_hooks *fedge_client_hooks_find(const char *strategy);
-/* One by one from index 0; NULL behind the last. */
+/* Enumerates all from index 0; NULL after the last. */
 const fedge_client_hooks *fedge_client_hooks_at(size_t index);
-/* The hooks whose word in "must" this is; NULL: none. */
+/* The hooks with this feature in "must"; NULL: none. */
 const fedge_client_hooks *fedge_client_hooks_of_feature(const char *feature);
 
-/* Do clients of this plan keep something from round to round: for the strategy, or a residual?
- * There is one of the two at most (fedge_plan_derive). Does encoding make a residual, kept or not?
- * Are clients told something? */
-bool fedge_plan_keeps(const fedge_plan *plan);
-bool fedge_plan_keeps_residual(const fedge_plan *plan);
-bool fedge_plan_makes_residual(const fedge_plan *plan);
-bool fedge_plan_tells(const fedge_plan *plan);
-/* Values that a client keeps, where it keeps any. */
-size_t fedge_plan_num_kept(const fedge_plan *plan);
-/* What is kept, for people: "control variate", "residual"; and by whose wish: "SCAFFOLD",
- * "error feedback". */
-const char *fedge_plan_kept_name(const fedge_plan *plan);
-const char *fedge_plan_keeper_name(const fedge_plan *plan);
+/* True when clients store state between rounds: the strategy's or a residual, never both
+ * (fedge_plan_derive). */
+bool fedge_plan_has_client_state(const fedge_plan *plan);
+bool fedge_plan_makes_residual(const fedge_plan *plan);   /* encoding leaves a residual */
+bool fedge_plan_retains_residual(const fedge_plan *plan); /* ... which is stored (error feedback) */
+/* The number of values of client state, where there is any. */
+size_t fedge_plan_num_client_state(const fedge_plan *plan);
+/* For messages: "control variate" or "residual"; and what requires it: "SCAFFOLD", "error
+ * feedback". */
+const char *fedge_plan_client_state_name(const fedge_plan *plan);
+const char *fedge_plan_client_state_owner(const fedge_plan *plan);
+/* True when the update changes the client state (fedge_client_hooks.move). */
+bool fedge_plan_moves_client_state(const fedge_plan *plan);
 
-/* Does one of the codecs of its updates choose which values travel? */
-bool fedge_plan_chooses_values(const fedge_plan *plan);
+/* True when a codec of the updates sends only some of the values. */
+bool fedge_plan_sparsifies(const fedge_plan *plan);
 
-/* How often it is num_trained values that are told; 0: nothing is. */
-uint32_t fedge_plan_num_told(const fedge_plan *plan);
-/* Are there several models, of which a client chooses? */
-bool fedge_plan_chooses(const fedge_plan *plan);
-
+/* True when the server sends state with each model; and how many times num_trained values. */
+bool fedge_plan_broadcasts(const fedge_plan *plan);
+uint32_t fedge_plan_num_broadcast(const fedge_plan *plan);
+/* True when there are several models and each client trains the best for it. */
+bool fedge_plan_is_clustered(const fedge_plan *plan);
 bool fedge_plan_measures(const fedge_plan *plan);
-/* Does what is kept move by what the server decodes? */
-bool fedge_plan_moves(const fedge_plan *plan);
 
-/* Reads the arguments of the plan's hooks from a job's or plan's "strategy", whose other keys are
- * passed over; NULL: there is none, and they have their defaults. */
+/* Reads the arguments of the plan's hooks from a job's or plan's "strategy" and ignores its other
+ * keys. node NULL: sets the defaults. */
 FEDGE_MUST_USE fedge_status fedge_hooks_read_arguments(const struct fedge_json *json,
                                                        const struct cJSON *node, fedge_plan *plan,
                                                        fedge_error *err);
 
-/* Of the delta in what is sent, summed in order. */
+/* Squared norm of the delta in [sent], summed in order. */
 double fedge_squared_norm(const fedge_plan *plan, const float *sent);
 
-/* Takes the memory, all 0, for a plan with hooks or residuals; it outlives the state. */
+/* Allocates the buffers of a plan with hooks or residuals, all 0. Borrows the plan. */
 FEDGE_MUST_USE fedge_status fedge_hooks_state_init(fedge_hooks_state *state, const fedge_plan *plan,
                                                    fedge_error *err);
-void fedge_hooks_state_fini(fedge_hooks_state *state); /* one that is all 0 is fine */
-/* The bytes that init takes; 0 for a plan with neither. */
+void fedge_hooks_state_fini(fedge_hooks_state *state); /* accepts one that is all 0 */
+/* Bytes that init allocates; 0 for a plan without hooks and residuals. */
 uint64_t fedge_hooks_state_size(const fedge_plan *plan);
 
-/* The functions of the plan's table; nothing is done where it has none. */
+/* Call the functions of the plan's hooks, if it has them. */
 void fedge_hooks_begin(fedge_hooks_state *state);
 FEDGE_MUST_USE fedge_status fedge_hooks_end(const fedge_hooks_state *state, uint64_t num_steps,
                                             double learning_rate, float *sent, fedge_error *err);
 void fedge_hooks_move(const fedge_plan *plan, const int8_t *bounds_log2, const int32_t *v,
-                      float *own);
+                      float *client_state);
 
 #endif

@@ -14,7 +14,7 @@ bool fedge_plan_is_personal(const fedge_plan *plan)
 
 bool fedge_plan_replaces(const fedge_plan *plan)
 {
-    return fedge_plan_is_personal(plan) && !plan->hooks->beside;
+    return fedge_plan_is_personal(plan) && !plan->hooks->trains_both;
 }
 
 /* ---- whose a layer is ------------------------------------------------------------------------ */
@@ -206,10 +206,10 @@ fedge_status fedge_personal_train(const fedge_local_training *with, float *value
     const fedge_client_hooks *hooks = with->plan->hooks;
     fedge_model_set_state(with->model, values);
     fedge_model_reset_optimizer(with->model);
-    if (hooks->beside)
+    if (hooks->trains_both)
         FEDGE_TRY(train_beside(with, values, own, err));
-    FEDGE_TRY(hooks->in_turn ? train_in_turn(with, values, own, result, err)
-                             : run(with, with->config, result, err));
+    FEDGE_TRY(hooks->personal_first ? train_in_turn(with, values, own, result, err)
+                                    : run(with, with->config, result, err));
     fedge_model_get_trained(with->model, values);
     return FEDGE_OK;
 }

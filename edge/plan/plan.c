@@ -395,7 +395,7 @@ fedge_model_options fedge_plan_model_options(const fedge_plan *plan)
                                    .clip = optimizer->clip_norm > 0,
                                    .proximal =
                                        optimizer->proximal_mu > 0 ||
-                                       (fedge_plan_is_personal(plan) && plan->hooks->beside),
+                                       (fedge_plan_is_personal(plan) && plan->hooks->trains_both),
                                    .activations = plan->training.activations,
                                    .correction = plan->hooks && plan->hooks->corrects,
                                    .weights = plan->training.weights,
@@ -464,19 +464,19 @@ static fedge_status validate(const fedge_json *json, const fedge_plan *plan, fed
                                   (unsigned)plan->training.batch_size);
     }
     FEDGE_TRY(validate_update(json, err));
-    if (fedge_plan_tells(plan) && plan->update.down.values) {
+    if (fedge_plan_broadcasts(plan) && plan->update.down.values) {
         return fedge_json_fail_at(json, "update.down", err,
                                   "does not go with %s, which tells clients more than the model: "
                                   "leave it away, and models travel whole",
                                   plan->hooks->name);
     }
     /* There is one place for what a client keeps (client_hooks.c). */
-    if (plan->hooks && plan->hooks->keeps && fedge_plan_makes_residual(plan)) {
+    if (plan->hooks && plan->hooks->state_name && fedge_plan_makes_residual(plan)) {
         return fedge_json_fail_at(
             json, "update", err,
             "leaves a residual, and with %s clients keep their %s instead: take a codec that "
             "does not choose, such as int8, without error-feedback, or FedAvg",
-            plan->hooks->name, plan->hooks->keeps);
+            plan->hooks->name, plan->hooks->state_name);
     }
     if (plan->hooks && plan->hooks->check)
         FEDGE_TRY(plan->hooks->check(json, plan, err));

@@ -178,7 +178,7 @@ static fedge_status end_whole(fedge_plan *plan, fedge_section_kind kind, const c
                               const fedge_codec *own, const fedge_codec *other, fedge_error *err)
 {
     const uint32_t before = plan->sent.num_sections;
-    if (own->chooses) {
+    if (own->sparsifier) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "chooses what travels, and nothing may stay behind here: take one that "
                           "writes all values, such as int8");

@@ -146,7 +146,7 @@ static void begin_residual(const fedge_update *update)
     float *rest = update->residual;
     /* The last value of the residual is the round that it is of. */
     const uint32_t last = (uint32_t)rest[n];
-    if (!fedge_plan_keeps_residual(plan)) {
+    if (!fedge_plan_retains_residual(plan)) {
         memset(rest, 0, n * sizeof(*rest));
     } else if (half_life > 0 && last > 0 && update->round > last + 1) {
         const float left = share_left(update->round - last - 1, half_life);
@@ -286,7 +286,7 @@ static fedge_status check_section(const fedge_plan *plan, const fedge_section *w
 static fedge_status check_choice(const fedge_plan *plan, const fedge_upload *upload,
                                  fedge_error *err)
 {
-    const uint32_t last = fedge_plan_num_told(plan);
+    const uint32_t last = fedge_plan_num_broadcast(plan);
     for (uint32_t i = 0; i < upload->num_metrics; i++) {
         const double value = upload->metrics[i].value;
         if (strcmp(upload->metrics[i].name, FEDGE_CLUSTER) == 0 && value >= 0.0 &&
@@ -317,7 +317,7 @@ fedge_status fedge_update_check(const fedge_plan *plan, const fedge_upload *uplo
                           "upload of %" PRIu64 " bytes, its sections have %" PRIu64, upload->size,
                           size);
     }
-    return fedge_plan_chooses(plan) ? check_choice(plan, upload, err) : FEDGE_OK;
+    return fedge_plan_is_clustered(plan) ? check_choice(plan, upload, err) : FEDGE_OK;
 }
 
 fedge_status fedge_update_fail_crc32(uint64_t size, uint32_t crc, uint32_t announced,

@@ -64,17 +64,17 @@ static fedge_status add_trainer(const fedge_plan *plan, fedge_client_memory *to,
 static fedge_status download(const fedge_plan *plan, uint64_t own, uint64_t *bytes,
                              fedge_error *err)
 {
-    size_t model = 0, told = 0;
+    size_t model = 0, broadcast = 0;
     fedge_status status = FEDGE_OK;
     uint64_t delta = 0;
-    if (fedge_plan_tells(plan))
-        status = fedge_safetensors_size(&plan->sent.sections[0].schema, &told, err);
+    if (fedge_plan_broadcasts(plan))
+        status = fedge_safetensors_size(&plan->sent.sections[0].schema, &broadcast, err);
     if (!status && plan->update.down.values) {
         status = fedge_safetensors_size(&plan->schema, &model, err);
         delta = model + fedge_codec_size(&plan->update.down, &plan->sent.sections[0].schema);
     }
-    told *= fedge_plan_num_told(plan);
-    *bytes = larger(told + (fedge_plan_keeps(plan) ? own + 1 : 0), delta);
+    broadcast *= fedge_plan_num_broadcast(plan);
+    *bytes = larger(broadcast + (fedge_plan_has_client_state(plan) ? own + 1 : 0), delta);
     return status;
 }
 
@@ -89,15 +89,15 @@ static uint64_t upload(const fedge_plan *plan, uint64_t own)
     }
     const uint64_t update = fedge_update_max_size(plan);
     const uint64_t decoded = plan->sent.schema.num_elements * sizeof(int32_t);
-    return update + larger(section + (fedge_plan_moves(plan) ? decoded : 0),
-                           fedge_plan_keeps(plan) ? own : 0);
+    return update + larger(section + (fedge_plan_moves_client_state(plan) ? decoded : 0),
+                           fedge_plan_has_client_state(plan) ? own : 0);
 }
 
 fedge_status fedge_client_memory_of(const fedge_plan *plan, fedge_client_memory *memory,
                                     fedge_error *err)
 {
     const uint64_t values = plan->schema.num_elements, sent = plan->sent.schema.num_elements;
-    const uint64_t own = KEPT_HEADER + (uint64_t)fedge_plan_num_kept(plan) * sizeof(float);
+    const uint64_t own = KEPT_HEADER + (uint64_t)fedge_plan_num_client_state(plan) * sizeof(float);
     uint64_t down = 0;
     *memory = (fedge_client_memory){0};
     for (int i = 0; i < FEDGE_MEMORY_PARTS; i++)

@@ -107,7 +107,7 @@ static void expect_own(uint64_t last_accepted, float a, float b, float c)
 {
     begin(last_accepted);
     const float own[3] = {a, b, c};
-    assert_memory_equal(hooks.own, own, sizeof(own));
+    assert_memory_equal(hooks.client_state, own, sizeof(own));
     const float correction[6] = {0, 0, SERVER[0] - a, SERVER[1] - b, 0, SERVER[2] - c};
     assert_memory_equal(hooks.correction, correction, sizeof(correction));
 }

@@ -173,11 +173,11 @@ static void put_task(rig *r, fedge_assignment *given)
     float *values = calloc(plan->schema.num_elements, sizeof(*values));
     fedge_model_init_values(&plan->model, 1, values);
     assert_int_equal(fedge_safetensors_size(&plan->schema, &size, NULL), FEDGE_OK);
-    if (fedge_plan_tells(plan))
+    if (fedge_plan_broadcasts(plan))
         assert_int_equal(fedge_safetensors_size(control, &control_size, NULL), FEDGE_OK);
     uint8_t *file = malloc(size + control_size);
     assert_int_equal(fedge_safetensors_write(&plan->schema, values, file, size, NULL), FEDGE_OK);
-    if (fedge_plan_tells(plan)) {
+    if (fedge_plan_broadcasts(plan)) {
         assert_int_equal(fedge_safetensors_write(control, values, file + size, control_size, NULL),
                          FEDGE_OK);
     }

@@ -44,7 +44,7 @@ static void make_layout(const fedge_codec *codec, uint32_t largest)
         const uint32_t first = whole.num_tensors;
         for (uint32_t t = 0; t < MAX_TENSORS / SECTIONS; t++) {
             char name[16];
-            const bool chooses = codec->chooses != NULL;
+            const bool chooses = codec->sparsifier != NULL;
             uint32_t count =
                 t == 1 ? 1 + fedge_rng_below(&rng, 10) : 1 + fedge_rng_below(&rng, largest);
             count += chooses && s == 0 && t == 0 ? FEDGE_CODEC_GROUP : 0;
@@ -85,7 +85,8 @@ static size_t make_section(uint32_t s, uint8_t *out, int32_t *v)
     }
     memset(residual, 0, sizeof(residual));
     assert_int_equal(codec_encode(codec, &alone, bounds + first, x,
-                                  codec->chooses ? residual : NULL, out, size, &size, NULL, NULL),
+                                  codec->sparsifier ? residual : NULL, out, size, &size, NULL,
+                                  NULL),
                      FEDGE_OK);
     assert_int_equal(fedge_codec_decode(codec, &alone, bounds + first, out, size, v, NULL),
                      FEDGE_OK);
@@ -154,7 +155,7 @@ static fedge_status read_bytes(void *user, uint64_t offset, uint8_t *to, size_t 
 fedge_encoded encoded(int u)
 {
     fedge_encoded update = {.bytes = bytes[u], .bounds_log2 = bounds, .weight = weights[u]};
-    if (layout.sections[0].codec.chooses) {
+    if (layout.sections[0].codec.sparsifier) {
         update.sizes = sizes[u];
     } else if (u % 3 == 0) {
         update.bytes = NULL;

@@ -139,9 +139,9 @@ static void check_same(const fedge_global_model *models, const char *strategy, u
         assert_memory_equal(kept[CPU].data, kept[CUDA].data, kept[CPU].size);
     for (int m = CPU; m <= CUDA; m++)
         fedge_buffer_fini(&kept[m]);
-    if (ops->told) {
-        assert_memory_equal(ops->told(models[CPU].strategy_state),
-                            ops->told(models[CUDA].strategy_state),
+    if (ops->broadcast) {
+        assert_memory_equal(ops->broadcast(models[CPU].strategy_state),
+                            ops->broadcast(models[CUDA].strategy_state),
                             plan->sent.sections[0].schema.num_elements * sizeof(float));
     }
 }

@@ -41,7 +41,7 @@ static void read_in_slices(const fedge_codec *codec, const fedge_schema *schema,
                  cuts[] = {0, count / 3, count - count / 5, count};
     fedge_error err;
     memset(again, 0, sizeof(again));
-    for (size_t i = 0; fedge_codec_chooses_of(codec, &schema->tensors[0]) && i < 3; i++) {
+    for (size_t i = 0; fedge_codec_sparsifies(codec, &schema->tensors[0]) && i < 3; i++) {
         slice of = {cuts[i], cuts[i + 1], again};
         const fedge_codec_tensor tensor = {.codec = codec,
                                            .spec = &schema->tensors[0],

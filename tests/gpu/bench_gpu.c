@@ -470,8 +470,8 @@ static void make_updates(const fedge_codec *codec, size_t parameters)
             fail("updates", "no memory");
         memset(residual, 0, parameters * sizeof(*residual));
         must_do(codec_encode(codec, &job.schema, job.bounds_log2, job.source + u,
-                             codec->chooses ? residual : NULL, job.pool[u], job.layout.size, &size,
-                             NULL, &err),
+                             codec->sparsifier ? residual : NULL, job.pool[u], job.layout.size,
+                             &size, NULL, &err),
                 "encoding", &err);
         job.pool_sizes[u] = size;
     }
@@ -603,7 +603,7 @@ static void measure_rounds(int num_gpus)
         fedge_error err = {0};
         char what[64], name[96];
         must_do(fedge_codec_parse(CODECS[s % NUM_CODECS].pipeline, &codec, &err), word, &err);
-        if (codec.chooses && size->parameters > MOST_CHOSEN_OF)
+        if (codec.sparsifier && size->parameters > MOST_CHOSEN_OF)
             continue;
         make_updates(&codec, size->parameters);
         snprintf(what, sizeof(what), "%s, %s", word, size->name);

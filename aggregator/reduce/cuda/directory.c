@@ -16,7 +16,7 @@ enum { ENTRY_BYTES = 16 };
 
 static fedge_cuda_places places_of(const fedge_cuda_segment *cut, const fedge_tensor_spec *spec)
 {
-    return fedge_codec_chooses_of(&cut->pipeline, spec) ? cut->chooser->places : FEDGE_CUDA_ALL;
+    return fedge_codec_sparsifies(&cut->pipeline, spec) ? cut->sparsifier->places : FEDGE_CUDA_ALL;
 }
 
 static bool has_gaps(fedge_cuda_places places)
@@ -65,7 +65,7 @@ static size_t largest_of(const fedge_cuda_segment *cut, const fedge_tensor_spec 
 {
     return places_of(cut, spec) == FEDGE_CUDA_ALL
                ? fedge_codec_run_size(&cut->pipeline, spec->count)
-               : cut->pipeline.chooses->largest(&cut->pipeline, spec->count);
+               : cut->pipeline.sparsifier->largest(&cut->pipeline, spec->count);
 }
 
 size_t fedge_cuda_directory_room(const fedge_cuda_geometry *geometry, const fedge_cuda_segment *cut)

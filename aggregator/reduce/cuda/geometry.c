@@ -68,7 +68,7 @@ static const fedge_cuda_codec codecs[] = {
     {"int4", FEDGE_CUDA_INT4, FEDGE_CUDA_BLOCK, fail_int4},
 };
 
-static const fedge_cuda_chooser choosers[] = {
+static const fedge_cuda_sparsifier sparsifiers[] = {
     {"topk", FEDGE_CUDA_GAPS},
     {"ternary", FEDGE_CUDA_SIGNS},
     {"randk", FEDGE_CUDA_DRAWN},
@@ -76,7 +76,7 @@ static const fedge_cuda_chooser choosers[] = {
 
 enum {
     NUM_CODECS = sizeof(codecs) / sizeof(codecs[0]),
-    NUM_CHOOSERS = sizeof(choosers) / sizeof(choosers[0])
+    NUM_SPARSIFIERS = sizeof(sparsifiers) / sizeof(sparsifiers[0])
 };
 
 const fedge_cuda_codec *fedge_cuda_codec_of(const fedge_codec *codec)
@@ -88,11 +88,11 @@ const fedge_cuda_codec *fedge_cuda_codec_of(const fedge_codec *codec)
     return NULL;
 }
 
-const fedge_cuda_chooser *fedge_cuda_chooser_of(const fedge_codec *codec)
+const fedge_cuda_sparsifier *fedge_cuda_sparsifier_of(const fedge_codec *codec)
 {
-    for (size_t i = 0; i < NUM_CHOOSERS && codec->chooses; i++) {
-        if (strcmp(choosers[i].name, codec->chooses->name) == 0)
-            return &choosers[i];
+    for (size_t i = 0; i < NUM_SPARSIFIERS && codec->sparsifier; i++) {
+        if (strcmp(sparsifiers[i].name, codec->sparsifier->name) == 0)
+            return &sparsifiers[i];
     }
     return NULL;
 }
@@ -100,7 +100,7 @@ const fedge_cuda_chooser *fedge_cuda_chooser_of(const fedge_codec *codec)
 static bool is_known(const fedge_codec *codec)
 {
     return !codec->tensors && fedge_cuda_codec_of(codec) &&
-           (!codec->chooses || fedge_cuda_chooser_of(codec));
+           (!codec->sparsifier || fedge_cuda_sparsifier_of(codec));
 }
 
 fedge_status fedge_cuda_can_sum(const fedge_layout *layout, fedge_error *err)
@@ -111,10 +111,10 @@ fedge_status fedge_cuda_can_sum(const fedge_layout *layout, fedge_error *err)
         s++;
     if (s == layout->num_sections)
         return FEDGE_OK;
-    for (size_t i = 0; i < NUM_CODECS + NUM_CHOOSERS; i++) {
+    for (size_t i = 0; i < NUM_CODECS + NUM_SPARSIFIERS; i++) {
         const size_t used = strlen(known);
         (void)snprintf(known + used, sizeof(known) - used, "%s%s", i > 0 ? ", " : "",
-                       i < NUM_CODECS ? codecs[i].name : choosers[i - NUM_CODECS].name);
+                       i < NUM_CODECS ? codecs[i].name : sparsifiers[i - NUM_CODECS].name);
     }
     return fedge_fail(
         err, FEDGE_INVALID_ARGUMENT,
@@ -181,7 +181,7 @@ fedge_status fedge_cuda_geometry_init(fedge_cuda_geometry *geometry, const fedge
         uint64_t offset = 0;
         fedge_cuda_segment *segment = &geometry->segments[geometry->num_segments++];
         *segment = (fedge_cuda_segment){.codec = fedge_cuda_codec_of(&section->codec),
-                                        .chooser = fedge_cuda_chooser_of(&section->codec),
+                                        .sparsifier = fedge_cuda_sparsifier_of(&section->codec),
                                         .pipeline = section->codec,
                                         .section = s,
                                         .first_block = block,
@@ -195,7 +195,7 @@ fedge_status fedge_cuda_geometry_init(fedge_cuda_geometry *geometry, const fedge
         segment->num_blocks = block - segment->first_block;
         /* What is not chosen has one size, which the codec and this walk must agree on: the GPU
          * reads at these offsets without asking how long the section is. */
-        assert(segment->chooser || offset == segment->size);
+        assert(segment->sparsifier || offset == segment->size);
     }
     return FEDGE_OK;
 }
@@ -231,8 +231,8 @@ bool fedge_cuda_cut(const fedge_cuda_geometry *geometry, const fedge_cuda_segmen
     cut->num_blocks = end - first;
     cut->plane = plane;
     cut_tensors(geometry, cut);
-    cut->num_bytes = cut->chooser ? fedge_cuda_directory_room(geometry, cut)
-                                  : cut->num_blocks * cut->codec->block_bytes;
+    cut->num_bytes = cut->sparsifier ? fedge_cuda_directory_room(geometry, cut)
+                                     : cut->num_blocks * cut->codec->block_bytes;
     return true;
 }
 
@@ -319,7 +319,8 @@ fedge_status fedge_cuda_fail_update(const fedge_cuda_geometry *geometry, uint64_
     while (block - geometry->segments[s].first_block >= geometry->segments[s].num_blocks)
         s++;
     const fedge_cuda_segment *segment = &geometry->segments[s];
-    return segment->chooser ? fail_chosen(geometry, segment, update, err)
-                            : segment->codec->fail_value(tensor->spec, update->bounds_log2[index],
-                                                         (size_t)within, (uint32_t)bad, err);
+    return segment->sparsifier
+               ? fail_chosen(geometry, segment, update, err)
+               : segment->codec->fail_value(tensor->spec, update->bounds_log2[index],
+                                            (size_t)within, (uint32_t)bad, err);
 }

@@ -27,15 +27,15 @@ typedef struct fedge_cuda_codec {
 } fedge_cuda_codec;
 
 /* A codec that chooses which values travel, whose places a GPU can read. */
-typedef struct fedge_cuda_chooser {
+typedef struct fedge_cuda_sparsifier {
     const char *name;
     fedge_cuda_places places;
-} fedge_cuda_chooser;
+} fedge_cuda_sparsifier;
 
 /* The two lists, by the names of a codec's stages; NULL: there are no kernels for this one, or it
  * does not choose. */
 const fedge_cuda_codec *fedge_cuda_codec_of(const fedge_codec *codec);
-const fedge_cuda_chooser *fedge_cuda_chooser_of(const fedge_codec *codec);
+const fedge_cuda_sparsifier *fedge_cuda_sparsifier_of(const fedge_codec *codec);
 
 /* FEDGE_INVALID_ARGUMENT names the first codec without kernels. */
 FEDGE_MUST_USE fedge_status fedge_cuda_can_sum(const fedge_layout *layout, fedge_error *err);
@@ -43,7 +43,7 @@ FEDGE_MUST_USE fedge_status fedge_cuda_can_sum(const fedge_layout *layout, fedge
 /* A section, or what a GPU has of it: blocks and tensors behind each other. */
 typedef struct fedge_cuda_segment {
     const fedge_cuda_codec *codec;
-    const fedge_cuda_chooser *chooser; /* NULL: all values travel */
+    const fedge_cuda_sparsifier *sparsifier; /* NULL: all values travel */
     fedge_codec pipeline;
     uint32_t section; /* of the layout */
     uint32_t first_block, num_blocks;

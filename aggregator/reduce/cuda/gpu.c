@@ -361,7 +361,7 @@ fedge_status fedge_cuda_gpu_stage(fedge_cuda_gpu *gpu, uint32_t lane_index, cons
     fedge_status status = begin_stage(gpu, lane, slot, update, err);
     uint32_t turn = 0;
     for (uint32_t s = 0; s < gpu->num_segments && status == FEDGE_OK; s++) {
-        status = gpu->segments[s].chooser
+        status = gpu->segments[s].sparsifier
                      ? fedge_cuda_gpu_stage_chosen(gpu, lane, to, s, update, &turn, err)
                      : stage_values(gpu, lane, to, s, update, &turn, err);
     }
@@ -428,8 +428,9 @@ fedge_status fedge_cuda_gpu_add(fedge_cuda_gpu *gpu, const uint32_t *slots, cons
     fedge_gpu_call call = fedge_cuda_call(gpu, "summing updates");
     fedge_gpu_watch_begin(gpu->watch, &call);
     for (uint32_t s = 0; s < gpu->num_segments && error == cudaSuccess; s++) {
-        error = gpu->segments[s].chooser ? fedge_cuda_gpu_add_chosen(gpu, s, slots, weights, count)
-                                         : add_values(gpu, s, slots, weights, count);
+        error = gpu->segments[s].sparsifier
+                    ? fedge_cuda_gpu_add_chosen(gpu, s, slots, weights, count)
+                    : add_values(gpu, s, slots, weights, count);
     }
     fedge_gpu_watch_end(gpu->watch, &call);
     if (error == cudaSuccess)

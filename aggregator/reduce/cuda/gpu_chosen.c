@@ -13,7 +13,7 @@ static size_t largest_room(const fedge_cuda_segment *segments, uint32_t num_segm
 {
     size_t largest = 0;
     for (uint32_t s = 0; s < num_segments; s++) {
-        if (segments[s].chooser && segments[s].num_bytes > largest)
+        if (segments[s].sparsifier && segments[s].num_bytes > largest)
             largest = segments[s].num_bytes;
     }
     return largest;
@@ -24,7 +24,7 @@ size_t fedge_cuda_chosen_bytes(const fedge_cuda_geometry *geometry,
 {
     size_t bytes = FEDGE_CUDA_LANES * largest_room(segments, num_segments);
     for (uint32_t s = 0; s < num_segments; s++)
-        bytes += segments[s].chooser ? fedge_cuda_tables_size(geometry, &segments[s]) : 0;
+        bytes += segments[s].sparsifier ? fedge_cuda_tables_size(geometry, &segments[s]) : 0;
     return bytes;
 }
 
@@ -64,7 +64,7 @@ fedge_status fedge_cuda_gpu_open_chosen(fedge_cuda_gpu *gpu, fedge_error *err)
     const size_t room = largest_room(gpu->segments, gpu->num_segments);
     size_t directory = 0;
     for (uint32_t s = 0; s < gpu->num_segments; s++) {
-        if (gpu->segments[s].chooser) {
+        if (gpu->segments[s].sparsifier) {
             const size_t size = fedge_cuda_directory_size(gpu->geometry, &gpu->segments[s]);
             directory = size > directory ? size : directory;
             FEDGE_TRY(make_tables(gpu, s, err));

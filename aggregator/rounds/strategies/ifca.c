@@ -142,7 +142,7 @@ const fedge_strategy_ops fedge_strategy_ifca = {
     .free = free,
     .state_per_value = sizeof(float),
     .num_vectors = num_vectors,
-    .told = fedge_strategy_vectors_told,
+    .broadcast = fedge_strategy_broadcast_vectors,
     .collects = true,
     .uses_examples = true,
 };

@@ -60,6 +60,6 @@ const fedge_strategy_ops fedge_strategy_scaffold = {
     .load = fedge_strategy_vectors_load,
     .free = free,
     .state_per_value = sizeof(float),
-    .told = fedge_strategy_vectors_told,
+    .broadcast = fedge_strategy_broadcast_vectors,
     .forget = fedge_strategy_vectors_forget,
 };

@@ -28,7 +28,7 @@ static bool lies_apart(const fedge_plan *plan)
 static bool wants_fixed(const fedge_job *job)
 {
     const fedge_strategy_ops *strategy = NULL;
-    return fedge_plan_moves(&job->plan) ||
+    return fedge_plan_moves_client_state(&job->plan) ||
            (fedge_strategy_of(job, &strategy, NULL) == FEDGE_OK && strategy->collects);
 }
 
@@ -96,17 +96,18 @@ fedge_status fedge_client_update_begin(fedge_client_update *update, uint32_t cli
 {
     const fedge_global_model *global = update->config->global;
     fedge_hooks_state *hooks = &update->hooks;
-    if (hooks->told) {
-        memcpy(hooks->told, global->strategy->told(global->strategy_state),
-               hooks->num_told * hooks->num_trained * sizeof(float));
+    if (hooks->broadcast) {
+        memcpy(hooks->broadcast, global->strategy->broadcast(global->strategy_state),
+               hooks->num_broadcast * hooks->num_trained * sizeof(float));
     }
-    if (fedge_plan_keeps(&update->config->job->plan))
-        FEDGE_TRY(fedge_client_states_get(update->config->states, client, hooks->own, err));
+    if (fedge_plan_has_client_state(&update->config->job->plan))
+        FEDGE_TRY(
+            fedge_client_states_get(update->config->states, client, hooks->client_state, err));
     if (update->values) {
         memcpy(update->values, global->values,
                update->config->job->plan.schema.num_elements * sizeof(float));
         if (fedge_plan_replaces(&update->config->job->plan))
-            fedge_personal_put(&update->config->job->plan, hooks->own, update->values);
+            fedge_personal_put(&update->config->job->plan, hooks->client_state, update->values);
     }
     update->start = global->values;
     fedge_hooks_begin(hooks);
@@ -120,7 +121,7 @@ static fedge_status make_changes(fedge_client_update *self, fedge_sim_backend_ta
 {
     const fedge_plan *plan = &self->config->job->plan;
     if (fedge_plan_replaces(plan))
-        fedge_personal_take(plan, self->values, self->hooks.own);
+        fedge_personal_take(plan, self->values, self->hooks.client_state);
     fedge_sections_changes(&plan->sent, self->start, self->values);
     if (fedge_plan_measures(plan))
         task->facts.squared_norm = fedge_squared_norm(plan, self->values);
@@ -134,18 +135,18 @@ fedge_status fedge_client_update_add(fedge_client_update *update, fedge_sim_back
                                      float *parameters, float *buffers, fedge_error *err)
 {
     const fedge_plan *plan = &update->config->job->plan;
-    const fedge_update made_of = {.plan = plan,
-                                  .bounds_log2 = bounds_log2,
-                                  .changes = update->values,
-                                  .start = update->start,
-                                  .parameters = parameters,
-                                  .buffers = buffers,
-                                  .residual =
-                                      fedge_plan_makes_residual(plan) ? update->hooks.own : NULL,
-                                  .round = round,
-                                  .deflater = update->deflater,
-                                  .bytes = update->bytes,
-                                  .packed = update->packed};
+    const fedge_update made_of = {
+        .plan = plan,
+        .bounds_log2 = bounds_log2,
+        .changes = update->values,
+        .start = update->start,
+        .parameters = parameters,
+        .buffers = buffers,
+        .residual = fedge_plan_makes_residual(plan) ? update->hooks.client_state : NULL,
+        .round = round,
+        .deflater = update->deflater,
+        .bytes = update->bytes,
+        .packed = update->packed};
     task->facts.num_examples = task->result.num_examples;
     fedge_update_made made;
     if (update->values)
@@ -159,11 +160,12 @@ fedge_status fedge_client_update_add(fedge_client_update *update, fedge_sim_back
     }
     task->bytes_up = made.size;
     task->clamped = made.clamped;
-    if (fedge_plan_moves(plan))
-        fedge_hooks_move(plan, bounds_log2, update->v, update->hooks.own);
-    return fedge_plan_keeps(plan) ? fedge_client_states_put(update->config->states, task->client,
-                                                            update->hooks.own, err)
-                                  : FEDGE_OK;
+    if (fedge_plan_moves_client_state(plan))
+        fedge_hooks_move(plan, bounds_log2, update->v, update->hooks.client_state);
+    return fedge_plan_has_client_state(plan)
+               ? fedge_client_states_put(update->config->states, task->client,
+                                         update->hooks.client_state, err)
+               : FEDGE_OK;
 }
 
 /* ---- encoding and accumulating --------------------------------------------------------------- */

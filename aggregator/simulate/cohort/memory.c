@@ -50,13 +50,13 @@ static fedge_status count_model(fedge_memory *memory, const fedge_memory_demand 
     const fedge_section *delta = &plan->sent.sections[0];
     const uint64_t trained = (uint64_t)delta->schema.num_elements * sizeof(float);
     const fedge_strategy_ops *strategy = NULL;
-    size_t file = 0, told = 0;
+    size_t file = 0, broadcast = 0;
     FEDGE_TRY(fedge_safetensors_size(&plan->schema, &file, err));
     FEDGE_TRY(fedge_strategy_of(demand->job, &strategy, err));
-    if (fedge_plan_tells(plan))
-        FEDGE_TRY(fedge_safetensors_size(&delta->schema, &told, err));
-    told *= fedge_plan_num_told(plan);
-    memory->model = (uint64_t)plan->schema.num_elements * sizeof(float) + file + told;
+    if (fedge_plan_broadcasts(plan))
+        FEDGE_TRY(fedge_safetensors_size(&delta->schema, &broadcast, err));
+    broadcast *= fedge_plan_num_broadcast(plan);
+    memory->model = (uint64_t)plan->schema.num_elements * sizeof(float) + file + broadcast;
     memory->model += fedge_section_is_whole(plan, delta) ? 0 : trained;
     memory->model += demand->job->keep_best.present && !demand->no_hashes
                          ? (uint64_t)plan->schema.num_elements * sizeof(float)
@@ -68,8 +68,8 @@ static fedge_status count_model(fedge_memory *memory, const fedge_memory_demand 
                            fedge_downlink_state_size(plan);
     memory->model += fedge_downlink_memory(plan);
     memory->model += demand->no_hashes ? state : 2 * state;
-    memory->model += fedge_plan_keeps(plan) && !demand->no_hashes
-                         ? (uint64_t)fedge_plan_num_kept(plan) * sizeof(float)
+    memory->model += fedge_plan_has_client_state(plan) && !demand->no_hashes
+                         ? (uint64_t)fedge_plan_num_client_state(plan) * sizeof(float)
                          : 0;
     memory->model +=
         demand->joins_ranks ? (uint64_t)plan->sent.schema.num_elements * sizeof(int64_t) : 0;
@@ -87,10 +87,10 @@ static void count_clients(fedge_memory *memory, const fedge_memory_demand *deman
     const bool evaluated = job->rounds.fraction_evaluate > 0 && evaluate.asked > train.asked;
     memory->tasks = clients * MACHINE_CLIENT + (evaluated ? evaluate.asked : train.asked) *
                                                    (demand->task_bytes + MACHINE_TASK);
-    if (fedge_plan_keeps(&job->plan)) {
+    if (fedge_plan_has_client_state(&job->plan)) {
         memory->states =
             fedge_client_states_size((uint32_t)clients, train.asked, job->rounds.num_server_rounds,
-                                     fedge_plan_num_kept(&job->plan), demand->state_memory);
+                                     fedge_plan_num_client_state(&job->plan), demand->state_memory);
     }
 }
 

@@ -38,7 +38,7 @@ static fedge_status check(const fedge_sim_backend_config *config, fedge_error *e
         fedge_plan_measures(plan) ? "needs the loss before training, which GPUs do not compute: use"
         : config->job->rounds.buffer_size > 0
             ? "trains from several models at a time: GPUs do not: take"
-        : fedge_plan_chooses(plan) ? "has clients choose among models: GPUs do not: take"
+        : fedge_plan_is_clustered(plan) ? "has clients choose among models: GPUs do not: take"
         : fedge_plan_is_personal(plan)
             ? "keeps a part of the model on clients, which GPUs cannot train: use"
             : NULL;

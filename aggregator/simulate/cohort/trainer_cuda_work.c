@@ -35,7 +35,7 @@ static int codec_of(const fedge_section *section)
 uint32_t fedge_trainer_cuda_count_chunks(const fedge_plan *plan)
 {
     uint64_t count = 0;
-    if (plan->hooks || fedge_plan_keeps(plan) || fedge_plan_makes_residual(plan) ||
+    if (plan->hooks || fedge_plan_has_client_state(plan) || fedge_plan_makes_residual(plan) ||
         plan->update.deflate)
         return 0;
     for (uint32_t s = 0; s < plan->sent.num_sections; s++) {

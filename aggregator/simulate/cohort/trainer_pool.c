@@ -119,9 +119,9 @@ static fedge_status choose(worker *self, uint32_t client, uint32_t *chosen, cons
     double least = INFINITY;
     *chosen = 0;
     *values = config->global->values;
-    for (uint32_t i = 0; i <= hooks->num_told; i++) {
+    for (uint32_t i = 0; i <= hooks->num_broadcast; i++) {
         const float *at =
-            i == 0 ? config->global->values : hooks->told + (i - 1) * hooks->num_trained;
+            i == 0 ? config->global->values : hooks->broadcast + (i - 1) * hooks->num_trained;
         fedge_trainer_result result;
         fedge_model_set_state(self->model, at);
         const fedge_status status = fedge_trainer_evaluate(
@@ -162,8 +162,8 @@ static fedge_status train_personal(worker *self, fedge_sim_backend_task *task,
                                        .scratch_size = self->scratch_size,
                                        .cancel = pool->config.cancel,
                                        .cancel_user = pool->config.user};
-    return fedge_personal_train(&with, self->update.values, self->update.hooks.own, &task->result,
-                                err);
+    return fedge_personal_train(&with, self->update.values, self->update.hooks.client_state,
+                                &task->result, err);
 }
 
 static fedge_status train(worker *self, fedge_sim_backend_task *task, fedge_error *err)
@@ -185,7 +185,7 @@ static fedge_status train(worker *self, fedge_sim_backend_task *task, fedge_erro
     FEDGE_TRY(begin_update(self, task->client, err));
     if (task->start)
         self->update.start = task->start;
-    if (fedge_plan_chooses(plan))
+    if (fedge_plan_is_clustered(plan))
         FEDGE_TRY(begin_chosen(self, task, err));
     if (fedge_plan_is_personal(plan)) {
         FEDGE_TRY(train_personal(self, task, &examples, &config, err));
@@ -205,12 +205,12 @@ static fedge_status find_values(worker *self, const fedge_sim_backend_task *task
     const fedge_plan *plan = self->pool->plan;
     const float *global = config->global->values;
     *values = global;
-    if (task->personal && fedge_plan_chooses(plan)) {
+    if (task->personal && fedge_plan_is_clustered(plan)) {
         uint32_t chosen = 0;
         FEDGE_TRY(begin_update(self, task->client, err));
         return choose(self, task->client, &chosen, values, err);
     }
-    float *own = self->update.hooks.own;
+    float *own = self->update.hooks.client_state;
     if (!task->personal || !fedge_client_states_has(config->states, task->client))
         return FEDGE_OK;
     FEDGE_TRY(fedge_client_states_get(config->states, task->client, own, err));

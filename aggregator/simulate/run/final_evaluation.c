@@ -85,7 +85,7 @@ static fedge_status plan_work(workload *work, fedge_final_evaluation *to, const 
     for (uint32_t i = 0; i < count; i++) {
         work->sets[work->num_sets++] = (fedge_evaluation_set){
             .view = examples_of(client_data, clients[i], to->clients.held_out),
-            .personal = fedge_plan_is_personal(plan) || fedge_plan_chooses(plan),
+            .personal = fedge_plan_is_personal(plan) || fedge_plan_is_clustered(plan),
             .client = clients[i]};
         work->num_clients++;
     }

@@ -99,7 +99,7 @@ static fedge_status make_run(const fedge_sim_ranks *self, const fedge_sim_backen
     for (uint32_t i = 0; i < num_tasks; i++)
         describe_task(self, &tasks[i], &run->sent[i]);
     FEDGE_TRY(ranks_deal(self, run->sent, num_tasks, run->rank_of, err));
-    return !self->has_sent_model && global->strategy->told
+    return !self->has_sent_model && global->strategy->broadcast
                ? global->strategy->save(global->strategy_state, &run->state, err)
                : FEDGE_OK;
 }
@@ -335,7 +335,7 @@ fedge_status fedge_sim_ranks_init(fedge_sim_ranks *ranks, const fedge_collective
                                      config->job->plan.sent.schema.num_elements, sums, err));
     *ranks = (fedge_sim_ranks){.collective = collective,
                                .config = *config,
-                               .has_states = fedge_plan_keeps(&config->job->plan),
+                               .has_states = fedge_plan_has_client_state(&config->job->plan),
                                .local = *backend,
                                .shared = *backend->ops};
     ranks->shared.run = run_shared;

@@ -108,7 +108,8 @@ static fedge_status send_task(fedge_simulation *self, const fedge_rounds_action 
         .work = {.work = action->kind == FEDGE_TASK_TRAIN ? FEDGE_SIM_BACKEND_TRAIN
                                                           : FEDGE_SIM_BACKEND_EVALUATE,
                  .client = action->client_index,
-                 .personal = fedge_plan_is_personal(self->plan) || fedge_plan_chooses(self->plan)}};
+                 .personal =
+                     fedge_plan_is_personal(self->plan) || fedge_plan_is_clustered(self->plan)}};
     return self->config.profiles
                ? fedge_simulation_begin_task(self, action, self->num_sent - 1, err)
                : FEDGE_OK;

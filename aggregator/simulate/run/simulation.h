@@ -161,7 +161,7 @@ FEDGE_MUST_USE fedge_status fedge_simulation_evaluate(fedge_simulation *simulati
 
 /* Plain data, its own. */
 typedef struct fedge_replay {
-    fedge_told_update *updates;
+    fedge_buffered_update *updates;
     uint32_t *ends; /* (num_rounds): one past the last update of each round */
     uint32_t num_rounds, num_updates;
     uint32_t most; /* updates of one round */
@@ -175,7 +175,7 @@ void fedge_replay_fini(fedge_replay *replay); /* all 0 is fine */
 
 /* The updates of [round], from 1; *num of them. FEDGE_MISMATCH: it has no such round. */
 FEDGE_MUST_USE fedge_status fedge_replay_round(const fedge_replay *replay, uint32_t round,
-                                               const fedge_told_update **updates, uint32_t *num,
+                                               const fedge_buffered_update **updates, uint32_t *num,
                                                fedge_error *err);
 
 #endif

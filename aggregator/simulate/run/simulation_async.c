@@ -128,7 +128,7 @@ static sent_task task_of(const federation *self, const fedge_event *event, uint3
 static fedge_status replay(federation *self, uint32_t round, fedge_error *err)
 {
     fedge_simulation *of = self->of;
-    const fedge_told_update *updates = NULL;
+    const fedge_buffered_update *updates = NULL;
     uint32_t num = 0;
     const fedge_status status = fedge_replay_round(of->config.replay, round, &updates, &num, err);
     for (uint32_t i = 0; i < num; i++) {
@@ -265,7 +265,7 @@ static fedge_status grow_replay(fedge_replay *self, uint32_t more, fedge_error *
     if (more > FEDGE_REPLAY_MAX_UPDATES - self->num_updates)
         return fedge_fail(err, FEDGE_TOO_BIG, "more than %u updates", FEDGE_REPLAY_MAX_UPDATES);
     const size_t updates = self->num_updates + (size_t)more, rounds = self->num_rounds + (size_t)1;
-    fedge_told_update *grown = realloc(self->updates, updates * sizeof(*grown));
+    fedge_buffered_update *grown = realloc(self->updates, updates * sizeof(*grown));
     self->updates = grown ? grown : self->updates;
     uint32_t *ends = grown ? realloc(self->ends, rounds * sizeof(*ends)) : NULL;
     self->ends = ends ? ends : self->ends;
@@ -281,19 +281,19 @@ static fedge_status add_round(void *user, const fedge_round_summary *summary, fe
         return fedge_fail(err, FEDGE_MISMATCH, "round %" PRIu32 " where %" PRIu32 " comes next",
                           summary->round, self->num_rounds + 1);
     }
-    if (summary->num_told == 0 || summary->num_told != summary->reported) {
+    if (summary->num_buffered == 0 || summary->num_buffered != summary->reported) {
         return fedge_fail(err, FEDGE_MISMATCH,
                           "round %" PRIu32
                           " does not name its updates: only rounds that close while "
                           "clients train, of at most %u updates, do",
-                          summary->round, FEDGE_ROUND_SUMMARY_MAX_TOLD);
+                          summary->round, FEDGE_ROUND_SUMMARY_MAX_BUFFERED);
     }
-    FEDGE_TRY(grow_replay(self, summary->num_told, err));
-    memcpy(self->updates + self->num_updates, summary->told,
-           summary->num_told * sizeof(*summary->told));
-    self->num_updates += summary->num_told;
+    FEDGE_TRY(grow_replay(self, summary->num_buffered, err));
+    memcpy(self->updates + self->num_updates, summary->buffered,
+           summary->num_buffered * sizeof(*summary->buffered));
+    self->num_updates += summary->num_buffered;
     self->ends[self->num_rounds++] = self->num_updates;
-    self->most = summary->num_told > self->most ? summary->num_told : self->most;
+    self->most = summary->num_buffered > self->most ? summary->num_buffered : self->most;
     return FEDGE_OK;
 }
 
@@ -309,7 +309,8 @@ fedge_status fedge_replay_read(const char *path, fedge_replay *replay, fedge_err
 }
 
 fedge_status fedge_replay_round(const fedge_replay *replay, uint32_t round,
-                                const fedge_told_update **updates, uint32_t *num, fedge_error *err)
+                                const fedge_buffered_update **updates, uint32_t *num,
+                                fedge_error *err)
 {
     *num = 0;
     if (round == 0 || round > replay->num_rounds) {

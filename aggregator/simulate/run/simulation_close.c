@@ -32,8 +32,8 @@ fedge_status fedge_simulation_hash(const fedge_simulation *self, char text[FEDGE
                                    fedge_error *err)
 {
     uint8_t *file = NULL;
-    size_t size = 0, told_size = 0;
-    FEDGE_TRY(fedge_global_model_write(&self->global, &file, &size, &told_size, err));
+    size_t size = 0, broadcast_size = 0;
+    FEDGE_TRY(fedge_global_model_write(&self->global, &file, &size, &broadcast_size, err));
     fedge_sha256_text(file, size, text);
     free(file);
     return FEDGE_OK;
@@ -247,16 +247,16 @@ static fedge_status check_sums(const fedge_simulation *self, fedge_error *err)
 static fedge_status name_updates(const fedge_simulation *self, fedge_round_summary *summary,
                                  fedge_error *err)
 {
-    if (!fedge_simulation_is_async(self) || summary->reported > FEDGE_ROUND_SUMMARY_MAX_TOLD)
+    if (!fedge_simulation_is_async(self) || summary->reported > FEDGE_ROUND_SUMMARY_MAX_BUFFERED)
         return FEDGE_OK;
-    summary->told = calloc((size_t)summary->reported + 1, sizeof(*summary->told));
-    if (!summary->told)
+    summary->buffered = calloc((size_t)summary->reported + 1, sizeof(*summary->buffered));
+    if (!summary->buffered)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a line of a round");
     for (uint32_t i = 0; i < self->num_sent; i++) {
         const fedge_update_facts *facts = &self->sent[i].work.facts;
         if (self->sent[i].reported) {
-            summary->told[summary->num_told++] =
-                (fedge_told_update){self->sent[i].work.client, facts->staleness};
+            summary->buffered[summary->num_buffered++] =
+                (fedge_buffered_update){self->sent[i].work.client, facts->staleness};
         }
     }
     return FEDGE_OK;
@@ -284,6 +284,6 @@ fedge_status fedge_simulation_conclude(fedge_simulation *self, const fedge_round
         status = name_updates(self, &summary, err);
     if (status == FEDGE_OK && self->config.on_round)
         status = self->config.on_round(self->config.user, &summary, err);
-    free(summary.told);
+    free(summary.buffered);
     return status;
 }

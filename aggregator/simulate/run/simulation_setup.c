@@ -47,8 +47,8 @@ static fedge_status check_evaluation(const fedge_simulation_config *config, fedg
     }
     const char *why = fedge_plan_replaces(&config->job->plan)
                           ? "some of its layers belong to the clients"
-                      : fedge_plan_chooses(&config->job->plan) ? "there are several"
-                                                               : NULL;
+                      : fedge_plan_is_clustered(&config->job->plan) ? "there are several"
+                                                                    : NULL;
     if (why && fedge_client_data_validation(config->client_data).count > 0) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "--validation-split evaluates the server's model, and with %s %s: use "
@@ -283,7 +283,7 @@ static fedge_status open_backend(fedge_simulation *self, const fedge_sim_backend
 static fedge_status set_up(fedge_simulation *self, fedge_error *err)
 {
     const fedge_simulation_config *config = &self->config;
-    size_t told = 0;
+    size_t broadcast = 0;
     uint8_t *file = NULL;
     const fedge_sim_backend_ops *backend = NULL;
     fedge_sim_backend_config wanted = backend_config(config);
@@ -293,16 +293,17 @@ static fedge_status set_up(fedge_simulation *self, fedge_error *err)
     FEDGE_TRY(open_global(self, backend, err));
     FEDGE_TRY(fedge_global_model_begin(&self->global, err));
     /* Written only for its size, which is what each client downloads. */
-    FEDGE_TRY(fedge_global_model_write(&self->global, &file, &self->model_bytes, &told, err));
-    self->model_bytes += told;
+    FEDGE_TRY(fedge_global_model_write(&self->global, &file, &self->model_bytes, &broadcast, err));
+    self->model_bytes += broadcast;
     free(file);
-    if (fedge_plan_keeps(self->plan)) {
+    if (fedge_plan_has_client_state(self->plan)) {
         const fedge_client_states_limit limit = {self->states_memory, config->states.folder,
                                                  log_spill, self};
         FEDGE_TRY(fedge_client_states_init(&self->states, config->client_data->num_clients,
-                                           fedge_plan_num_kept(self->plan), &limit, err));
+                                           fedge_plan_num_client_state(self->plan), &limit, err));
     }
-    FEDGE_TRY(make_model_rounds(self, told == 0 && config->job->initial_model[0] == '\0', err));
+    FEDGE_TRY(
+        make_model_rounds(self, broadcast == 0 && config->job->initial_model[0] == '\0', err));
     wanted.global = &self->global;
     wanted.states = &self->states;
     wanted.cancel = config->cancel ? cancel : NULL;
@@ -371,13 +372,14 @@ fedge_status fedge_simulation_restore(fedge_simulation *simulation,
                                       size_t strategy_size, fedge_error *err)
 {
     const uint32_t rounds = simulation->config.job->rounds.num_server_rounds;
-    if (fedge_plan_keeps(simulation->plan) && state->rounds_closed < rounds &&
+    if (fedge_plan_has_client_state(simulation->plan) && state->rounds_closed < rounds &&
         state->rounds_closed != simulation->states.round) {
         return fedge_fail(err, FEDGE_MISMATCH,
                           "%s cannot go on after round %" PRIu32 " of %" PRIu32
                           " with its clients' %ss of round %" PRIu32,
-                          fedge_plan_keeper_name(simulation->plan), state->rounds_closed, rounds,
-                          fedge_plan_kept_name(simulation->plan), simulation->states.round);
+                          fedge_plan_client_state_owner(simulation->plan), state->rounds_closed,
+                          rounds, fedge_plan_client_state_name(simulation->plan),
+                          simulation->states.round);
     }
     FEDGE_TRY(fedge_global_model_load(&simulation->global, file, file_size, strategy, strategy_size,
                                       err));
@@ -410,7 +412,7 @@ void fedge_simulation_end_after(fedge_simulation *simulation, uint32_t round)
 
 bool fedge_simulation_is_whole(const fedge_simulation *simulation)
 {
-    return !simulation->mid_step && (!fedge_plan_keeps(simulation->plan) ||
+    return !simulation->mid_step && (!fedge_plan_has_client_state(simulation->plan) ||
                                      simulation->states.round == simulation->rounds_closed);
 }
 
@@ -421,7 +423,7 @@ const fedge_global_model *fedge_simulation_model(const fedge_simulation *simulat
 
 const fedge_client_states *fedge_simulation_states(const fedge_simulation *simulation)
 {
-    return fedge_plan_keeps(simulation->plan) ? &simulation->states : NULL;
+    return fedge_plan_has_client_state(simulation->plan) ? &simulation->states : NULL;
 }
 
 fedge_status fedge_simulation_load_states(fedge_simulation *simulation, const char *path,

@@ -320,7 +320,7 @@ static size_t values_size(const fedge_codec *codec, size_t k, bool signs)
 
 size_t fedge_groups_largest(const fedge_codec *codec, size_t count)
 {
-    const bool signs = codec->chooses->signs;
+    const bool signs = codec->sparsifier->signs;
     const size_t k = fedge_codec_chosen(codec, count), groups = groups_of(count);
     const unsigned rice = fedge_rice_bits(count, k);
     const uint64_t bits = (uint64_t)k * (1 + rice + signs) + ((uint64_t)(count - k) >> rice);
@@ -341,10 +341,10 @@ static int32_t mean_magnitude(const fedge_codec_tensor *tensor, fedge_largest la
     return (int32_t)((sum + k / 2) / k);
 }
 
-fedge_status fedge_groups_choose(const fedge_codec_tensor *tensor, float *x, uint8_t *out,
-                                 size_t *size, fedge_error *err)
+fedge_status fedge_groups_sparsify(const fedge_codec_tensor *tensor, float *x, uint8_t *out,
+                                   size_t *size, fedge_error *err)
 {
-    const bool signs = tensor->codec->chooses->signs;
+    const bool signs = tensor->codec->sparsifier->signs;
     const size_t n = tensor->spec->count, k = fedge_codec_chosen(tensor->codec, n);
     const size_t groups = groups_of(n), head = groups * INDEX_BYTES;
     const size_t before = head + values_size(tensor->codec, k, signs);
@@ -453,7 +453,7 @@ static fedge_status check_head(const fedge_codec_tensor *tensor, fedge_chosen_in
 fedge_status fedge_groups_read(const fedge_codec_tensor *tensor, const uint8_t *in, size_t size,
                                size_t *used, fedge_error *err)
 {
-    const bool signs = tensor->codec->chooses->signs;
+    const bool signs = tensor->codec->sparsifier->signs;
     const size_t n = tensor->spec->count, k = fedge_codec_chosen(tensor->codec, n);
     const size_t groups = groups_of(n), head = groups * INDEX_BYTES;
     const size_t before = head + values_size(tensor->codec, k, signs);

@@ -75,19 +75,19 @@ static fedge_status read_stage(const char *text, size_t length, fedge_codec *cod
         i++;
     if (i == FEDGE_CODEC_COUNT)
         return fail_unknown(text, named, err);
-    if (codec->values || (codecs[i]->chooses && codec->chooses)) {
+    if (codec->values || (codecs[i]->sparsifies && codec->sparsifier)) {
         return fedge_fail(err, FEDGE_UNSUPPORTED,
                           "\"%.*s\" cannot follow what comes before it: a codec chooses "
                           "values, and one behind it writes them, as in topk:0.01+int8",
                           shown, text);
     }
-    if (!codecs[i]->chooses && colon)
+    if (!codecs[i]->sparsifies && colon)
         return fedge_fail(err, FEDGE_UNSUPPORTED, "codec \"%s\" takes no share", codecs[i]->name);
-    if (!codecs[i]->chooses) {
+    if (!codecs[i]->sparsifies) {
         codec->values = codecs[i];
         return FEDGE_OK;
     }
-    codec->chooses = codecs[i];
+    codec->sparsifier = codecs[i];
     codec->fraction = colon ? read_fraction(colon + 1, length - named - 1) : 0;
     if (codec->fraction == 0) {
         return fedge_fail(
@@ -117,7 +117,7 @@ fedge_status fedge_codec_parse(const char *text, fedge_codec *codec, fedge_error
 
 const char *fedge_codec_text(const fedge_codec *codec, char text[FEDGE_CODEC_TEXT])
 {
-    if (!codec->chooses) {
+    if (!codec->sparsifier) {
         (void)fedge_os_format(text, FEDGE_CODEC_TEXT, "%s", codec->values->name);
         return text;
     }
@@ -128,7 +128,7 @@ const char *fedge_codec_text(const fedge_codec *codec, char text[FEDGE_CODEC_TEX
     for (int i = 5; i >= 0 && digits[i] == '0'; i--)
         digits[i] = '\0';
     const bool plain = codec->values == &fedge_codec_none;
-    (void)fedge_os_format(text, FEDGE_CODEC_TEXT, "%s:%u%s%s%s%s", codec->chooses->name,
+    (void)fedge_os_format(text, FEDGE_CODEC_TEXT, "%s:%u%s%s%s%s", codec->sparsifier->name,
                           (unsigned)(codec->fraction / FEDGE_CODEC_WHOLE), digits[0] ? "." : "",
                           digits, plain ? "" : "+", plain ? "" : codec->values->name);
     return text;
@@ -136,13 +136,13 @@ const char *fedge_codec_text(const fedge_codec *codec, char text[FEDGE_CODEC_TEX
 
 bool fedge_codec_equal(const fedge_codec *a, const fedge_codec *b)
 {
-    return a->values == b->values && a->chooses == b->chooses && a->fraction == b->fraction;
+    return a->values == b->values && a->sparsifier == b->sparsifier && a->fraction == b->fraction;
 }
 
 bool fedge_codec_has(const fedge_codec *codec, const char *name)
 {
     return (codec->values && strcmp(codec->values->name, name) == 0) ||
-           (codec->chooses && strcmp(codec->chooses->name, name) == 0);
+           (codec->sparsifier && strcmp(codec->sparsifier->name, name) == 0);
 }
 
 fedge_codec fedge_codec_default(void)
@@ -164,12 +164,12 @@ const fedge_codec *fedge_codec_of(const fedge_codec *codec, uint32_t index)
 
 bool fedge_codec_is_plain(const fedge_codec *codec)
 {
-    return !codec->chooses && !codec->tensors;
+    return !codec->sparsifier && !codec->tensors;
 }
 
-bool fedge_codec_chooses_of(const fedge_codec *codec, const fedge_tensor_spec *spec)
+bool fedge_codec_sparsifies(const fedge_codec *codec, const fedge_tensor_spec *spec)
 {
-    return codec->chooses && spec->rank >= 2;
+    return codec->sparsifier && spec->rank >= 2;
 }
 
 size_t fedge_codec_chosen(const fedge_codec *codec, size_t count)
@@ -189,7 +189,7 @@ size_t fedge_codec_size(const fedge_codec *codec, const fedge_schema *schema)
     for (uint32_t i = 0; i < schema->num_tensors; i++) {
         const fedge_tensor_spec *spec = &schema->tensors[i];
         const fedge_codec *own = fedge_codec_of(codec, i);
-        size += fedge_codec_chooses_of(own, spec) ? own->chooses->largest(own, spec->count)
+        size += fedge_codec_sparsifies(own, spec) ? own->sparsifier->largest(own, spec->count)
                                                   : fedge_codec_run_size(own, spec->count);
     }
     return size;
@@ -341,8 +341,8 @@ static fedge_status encode_chosen(encoder *self, const fedge_tensor_spec *spec, 
                                        .give = ends->give ? give_of_tensor : NULL,
                                        .user = &end};
     size_t size = 0;
-    const fedge_status status =
-        self->codec->chooses->choose(&tensor, ends->residual + spec->offset, self->out, &size, err);
+    const fedge_status status = self->codec->sparsifier->sparsify(
+        &tensor, ends->residual + spec->offset, self->out, &size, err);
     self->out = self->out ? self->out + size : NULL;
     self->size += size;
     return status;
@@ -359,7 +359,7 @@ fedge_status fedge_codec_encode_chunks(const fedge_codec *codec, const fedge_sch
     for (uint32_t i = 0; status == FEDGE_OK && i < schema->num_tensors; i++) {
         const fedge_tensor_spec *spec = &schema->tensors[i];
         self.codec = fedge_codec_of(codec, i);
-        status = fedge_codec_chooses_of(self.codec, spec)
+        status = fedge_codec_sparsifies(self.codec, spec)
                      ? encode_chosen(&self, spec, i, bounds_log2[i], err)
                      : encode_whole(&self, spec, i, bounds_log2[i], err);
     }
@@ -420,8 +420,8 @@ static fedge_status read_whole(const fedge_codec_tensor *tensor, const uint8_t *
 fedge_status fedge_codec_read_tensor(const fedge_codec_tensor *tensor, const uint8_t *in,
                                      size_t size, size_t *used, fedge_error *err)
 {
-    if (fedge_codec_chooses_of(tensor->codec, tensor->spec))
-        return fedge_codec_reader_of(tensor->codec->chooses)->read(tensor, in, size, used, err);
+    if (fedge_codec_sparsifies(tensor->codec, tensor->spec))
+        return fedge_codec_reader_of(tensor->codec->sparsifier)->read(tensor, in, size, used, err);
     *used = fedge_codec_run_size(tensor->codec, tensor->spec->count);
     if (size < *used) {
         return fedge_fail(err, FEDGE_TRUNCATED, "the section ends within tensor \"%s\"",
@@ -468,7 +468,7 @@ fedge_status fedge_codec_decode(const fedge_codec *codec, const fedge_schema *sc
                                            .give = give_to_array,
                                            .user = v + spec->offset};
         size_t used = 0;
-        if (fedge_codec_chooses_of(own, spec))
+        if (fedge_codec_sparsifies(own, spec))
             memset(v + spec->offset, 0, spec->count * sizeof(*v));
         FEDGE_TRY(fedge_codec_read_tensor(&tensor, in, in_size, &used, err));
         in += used;

@@ -45,8 +45,8 @@ static size_t randk_largest(const fedge_codec *codec, size_t count)
     return KEY_BYTES + codec->values->size(fedge_codec_chosen(codec, count));
 }
 
-static fedge_status randk_choose(const fedge_codec_tensor *tensor, float *x, uint8_t *out,
-                                 size_t *size, fedge_error *err)
+static fedge_status randk_sparsify(const fedge_codec_tensor *tensor, float *x, uint8_t *out,
+                                   size_t *size, fedge_error *err)
 {
     draws drawn = draws_from(tensor, tensor->key, 0);
     fedge_chosen_out chosen = {.tensor = tensor, .x = x, .out = out ? out + KEY_BYTES : NULL};
@@ -82,9 +82,9 @@ static fedge_status randk_read(const fedge_codec_tensor *tensor, const uint8_t *
 
 const fedge_codec_ops fedge_codec_randk = {
     .name = "randk",
-    .chooses = true,
+    .sparsifies = true,
     .largest = randk_largest,
-    .choose = randk_choose,
+    .sparsify = randk_sparsify,
 };
 
 const fedge_codec_reader fedge_codec_randk_reader = {.read = randk_read};

@@ -8,10 +8,10 @@
 
 const fedge_codec_ops fedge_codec_ternary = {
     .name = "ternary",
-    .chooses = true,
+    .sparsifies = true,
     .signs = true,
     .largest = fedge_groups_largest,
-    .choose = fedge_groups_choose,
+    .sparsify = fedge_groups_sparsify,
 };
 
 const fedge_codec_reader fedge_codec_ternary_reader = {.read = fedge_groups_read};

@@ -7,9 +7,9 @@
 
 const fedge_codec_ops fedge_codec_topk = {
     .name = "topk",
-    .chooses = true,
+    .sparsifies = true,
     .largest = fedge_groups_largest,
-    .choose = fedge_groups_choose,
+    .sparsify = fedge_groups_sparsify,
 };
 
 const fedge_codec_reader fedge_codec_topk_reader = {.read = fedge_groups_read};

@@ -21,10 +21,10 @@ static bool all(const fedge_plan *plan, uint32_t layer)
 
 const fedge_client_hooks fedge_client_hooks_ditto = {
     .name = "Ditto",
-    .keeps = "own model",
-    .alone = true,
+    .state_name = "own model",
+    .local_state = true,
     .arguments = ARGUMENTS,
     .check = fedge_personal_check,
     .personal = all,
-    .beside = true,
+    .trains_both = true,
 };

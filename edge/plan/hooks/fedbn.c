@@ -24,8 +24,8 @@ static fedge_status check(const fedge_json *json, const fedge_plan *plan, fedge_
 
 const fedge_client_hooks fedge_client_hooks_fedbn = {
     .name = "FedBN",
-    .keeps = "own part of the model",
-    .alone = true,
+    .state_name = "own part of the model",
+    .local_state = true,
     .check = check,
     .personal = is_batch_norm,
 };

@@ -34,7 +34,7 @@ static void begin(fedge_hooks_state *state)
         const fedge_tensor_spec *tensor = &schema->tensors[t];
         float *to = state->correction + state->plan->sent.places[t];
         for (size_t i = 0; i < tensor->count; i++)
-            to[i] = -state->own[tensor->offset + i];
+            to[i] = -state->client_state[tensor->offset + i];
     }
 }
 
@@ -54,7 +54,7 @@ static void move(const fedge_plan *plan, const int8_t *bounds_log2, const int32_
 
 const fedge_client_hooks fedge_client_hooks_feddyn = {
     .name = "FedDyn",
-    .keeps = "gradient",
+    .state_name = "gradient",
     .corrects = true,
     .check = check,
     .begin = begin,

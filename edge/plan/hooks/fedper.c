@@ -11,8 +11,8 @@ static const fedge_json_field ARGUMENTS[] = {
 
 const fedge_client_hooks fedge_client_hooks_fedper = {
     .name = "FedPer",
-    .keeps = "own part of the model",
-    .alone = true,
+    .state_name = "own part of the model",
+    .local_state = true,
     .arguments = ARGUMENTS,
     .check = fedge_personal_check_last,
     .personal = fedge_personal_is_last,

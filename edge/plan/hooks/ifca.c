@@ -25,8 +25,8 @@ static fedge_status check(const fedge_json *json, const fedge_plan *plan, fedge_
 
 const fedge_client_hooks fedge_client_hooks_ifca = {
     .name = "IFCA",
-    .tells = true,
-    .chooses = true,
+    .broadcasts = true,
+    .clustered = true,
     .arguments = ARGUMENTS,
     .check = check,
 };

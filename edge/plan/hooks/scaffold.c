@@ -43,7 +43,7 @@ static void begin(fedge_hooks_state *state)
         const fedge_tensor_spec *tensor = &schema->tensors[t];
         float *to = state->correction + state->plan->sent.places[t];
         for (size_t i = 0; i < tensor->count; i++)
-            to[i] = state->told[tensor->offset + i] - state->own[tensor->offset + i];
+            to[i] = state->broadcast[tensor->offset + i] - state->client_state[tensor->offset + i];
     }
 }
 
@@ -60,7 +60,7 @@ static fedge_status end(const fedge_hooks_state *state, uint64_t num_steps, doub
     }
     float *change = sent + section->schema.tensors[0].offset;
     for (size_t i = 0; i < section->schema.num_elements; i++)
-        change[i] = (float)(-(double)sent[i] / length - (double)state->told[i]);
+        change[i] = (float)(-(double)sent[i] / length - (double)state->broadcast[i]);
     return FEDGE_OK;
 }
 
@@ -81,8 +81,8 @@ const fedge_client_hooks fedge_client_hooks_scaffold = {
     .name = "SCAFFOLD",
     .plan_key = "scaffold",
     .section = "control",
-    .keeps = "control variate",
-    .tells = true,
+    .state_name = "control variate",
+    .broadcasts = true,
     .corrects = true,
     .check = check,
     .begin = begin,

@@ -8,7 +8,7 @@
 #define ALIGNMENT 256                    /* bytes; of arrays, as cudaMalloc's */
 #define MOST_PADDING 16383               /* of a crop: moves are of 16 bits */
 #define LINE 32                          /* floats; of a slot's parameters */
-#define MOST_TOLD ((size_t)8 << 20)      /* bytes of the steps that are told at a time */
+#define MOST_BUFFERED ((size_t)8 << 20)  /* bytes of the steps that are told at a time */
 #define MOST_VALUES ((size_t)UINT32_MAX) /* of a slot's array: kernels count them in 32 bits */
 
 /* ---- what it can do -------------------------------------------------------------------------- */
@@ -472,7 +472,7 @@ size_t fedge_cohort_state_size(const fedge_cohort_plan *plan)
 uint32_t fedge_cohort_run_of(const fedge_cohort_plan *plan, uint32_t slots)
 {
     const size_t step = slots * (sizeof(fedge_cohort_slot_step) + plan->batch * example_told(plan));
-    const size_t run = MOST_TOLD / step;
+    const size_t run = MOST_BUFFERED / step;
     if (plan->share.num_parts > 0)
         return (plan->share.num_parts + slots - 1) / slots + 1;
     return run > FEDGE_COHORT_MAX_RUN ? FEDGE_COHORT_MAX_RUN : run > 0 ? (uint32_t)run : 1;

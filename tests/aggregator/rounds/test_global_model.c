@@ -229,7 +229,7 @@ static void scaffolds_variate_is_of_what_is_trained(void **state)
         fedge_update_weight(&model, &(fedge_update_facts){.num_examples = 17}));
     assert_int_equal(fedge_global_model_step(&model, 1, bounds, NULL, NULL, &err), FEDGE_OK);
     assert_moved(&model, before, 4.0f, 1.0f);
-    const float *control = model.strategy->told(model.strategy_state);
+    const float *control = model.strategy->broadcast(model.strategy_state);
     for (size_t i = 0; i < count; i++) { /* a quarter of the clients */
         assert_true(control[i] == (4.0f + (float)(count + i)) / 64.0f / 4.0f);
     }
@@ -342,8 +342,8 @@ static void a_written_model_is_read_again(void **state)
     assert_int_equal(fedge_global_model_load(&two, file, size, saved.data, saved.size, &err),
                      FEDGE_OK);
     assert_memory_equal(one.values, two.values, job->plan.schema.num_elements * sizeof(float));
-    assert_memory_equal(one.strategy->told(one.strategy_state),
-                        two.strategy->told(two.strategy_state),
+    assert_memory_equal(one.strategy->broadcast(one.strategy_state),
+                        two.strategy->broadcast(two.strategy_state),
                         job->plan.sent.sections[0].schema.num_elements * sizeof(float));
     fedge_global_model_fini(&two);
 

@@ -141,26 +141,26 @@ static void scaffold_moves_the_control_variate_too(void **state)
     fedge_error err;
     void *one = make(ops, job), *two = make(ops, job);
     for (int i = 0; i < 5; i++)
-        assert_true(ops->told(one)[i] == 0.0f);
+        assert_true(ops->broadcast(one)[i] == 0.0f);
     assert_int_equal(ops->step(one, &round, model, &err), FEDGE_OK);
     const float moved[5] = {0.25f, 0.5f, 0.75f, 1.0f, 1.25f};
     const float varied[5] = {-0.0625f, -0.125f, -0.1875f, -0.25f, -0.3125f};
     assert_memory_equal(model, moved, sizeof(model));
-    assert_memory_equal(ops->told(one), varied, sizeof(varied));
+    assert_memory_equal(ops->broadcast(one), varied, sizeof(varied));
 
     fedge_buffer_init(&out, 64);
     assert_int_equal(ops->save(one, &out, &err), FEDGE_OK);
     assert_int_equal(out.size, sizeof(varied));
     assert_int_equal(ops->load(two, out.data, out.size, &err), FEDGE_OK);
-    assert_memory_equal(ops->told(two), varied, sizeof(varied));
+    assert_memory_equal(ops->broadcast(two), varied, sizeof(varied));
     assert_int_equal(ops->load(two, out.data, out.size - 1, &err), FEDGE_CORRUPT);
 
     round.num_updates = 8; /* more than there are said to be: all of the mean, not twice */
     assert_int_equal(ops->step(two, &round, model, &err), FEDGE_OK);
-    assert_true(ops->told(two)[0] == -0.0625f - 0.125f);
+    assert_true(ops->broadcast(two)[0] == -0.0625f - 0.125f);
     ops->forget(two);
     for (int i = 0; i < 5; i++)
-        assert_true(ops->told(two)[i] == 0.0f);
+        assert_true(ops->broadcast(two)[i] == 0.0f);
     round.hooks.schema = NULL;
     assert_int_equal(ops->step(two, &round, model, &err), FEDGE_INVALID_ARGUMENT);
     fedge_buffer_fini(&out);
@@ -257,7 +257,7 @@ static void models_of_ifca_begin_unlike(void **state)
     void *ifca = NULL;
     assert_int_equal(job->plan.schema.num_elements, 6);
     assert_int_equal(ops->init(&config, &ifca, NULL), FEDGE_OK);
-    memcpy(models[1], ops->told(ifca), 2 * sizeof(models[0]));
+    memcpy(models[1], ops->broadcast(ifca), 2 * sizeof(models[0]));
     for (int i = 0; i < 3; i++)
         assert_memory_not_equal(models[i], models[(i + 1) % 3], sizeof(models[0]));
     ops->free(ifca);

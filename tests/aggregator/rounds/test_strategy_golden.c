@@ -208,7 +208,7 @@ static void run(const char *name)
         step(&model, round, bounds, facts, count);
         check(name, round, model.values, get(at, "model"));
         if (get(at, "told"))
-            check(name, round, model.strategy->told(model.strategy_state), get(at, "told"));
+            check(name, round, model.strategy->broadcast(model.strategy_state), get(at, "told"));
         assert_int_equal(fedge_global_model_reset(&model, &err), FEDGE_OK);
         renew(&model);
     }

@@ -256,7 +256,7 @@ void fed_make_result(fed_device *device)
     result->metrics[1] = (fedge_metric){.name = "accuracy", .value = 0.5};
     result->metrics[2] = (fedge_metric){.name = FEDGE_START_LOSS, .value = 2.0 + device->index};
     result->metrics[3] = (fedge_metric){.name = FEDGE_SQUARED_NORM, .value = 1.5};
-    if (fedge_plan_chooses(plan)) {
+    if (fedge_plan_is_clustered(plan)) {
         result->metrics[result->num_metrics++] =
             (fedge_metric){.name = FEDGE_CLUSTER, .value = device->index % 2};
     }

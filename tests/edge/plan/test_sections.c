@@ -272,8 +272,8 @@ static void sections_have_codecs_of_their_own(void **state)
         FEDGE_OK);
     const fedge_section *buffers = fedge_sections_find(&job->plan.sent, FEDGE_SECTION_BUFFERS);
     assert_true(fedge_codec_has(&buffers->codec, "f16"));
-    assert_null(buffers->codec.chooses);
-    assert_non_null(job->plan.sent.sections[0].codec.chooses);
+    assert_null(buffers->codec.sparsifier);
+    assert_non_null(job->plan.sent.sections[0].codec.sparsifier);
     fedge_job_free(job);
 }
 

@@ -88,7 +88,7 @@ static void layers_have_codecs_of_their_own(void **state)
     plan.update.layers[1] = (fedge_layer_codec){.tensors = "0.w*"};
     assert_int_equal(fedge_codec_parse("topk:0.1+int4", &plan.update.layers[1].codec, &err),
                      FEDGE_OK);
-    assert_true(fedge_plan_chooses_values(&plan) && fedge_plan_makes_residual(&plan));
+    assert_true(fedge_plan_sparsifies(&plan) && fedge_plan_makes_residual(&plan));
     assert_int_equal(fedge_sections_make(&plan, &key, &err), FEDGE_OK);
     static float residual[COUNT + 1];
     memset(residual, 0, sizeof(residual));

@@ -86,7 +86,7 @@ static void begin(fixture *f, const fedge_strategy_reader *reader, const char *d
     const fedge_update update = {.plan = plan, .bounds_log2 = f->bounds, .changes = changes};
     OK(fedge_update_encode(&update, &f->upload, &f->good, &err));
     free(changes);
-    if (fedge_plan_chooses(plan))
+    if (fedge_plan_is_clustered(plan))
         f->upload.metrics[f->upload.num_metrics++] = (fedge_metric){.name = FEDGE_CLUSTER};
     f->num_cases = 1 + (uint32_t)NUM(VALUES) * plan->sent.num_sections + (uint32_t)NUM(SHAPES);
     assert_in_range(f->num_cases, 1, MAX_CASES);

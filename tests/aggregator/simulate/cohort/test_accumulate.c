@@ -84,8 +84,8 @@ static void set_up(fixture *self, const fedge_job *job, fedge_rng *rng)
                       .own = room(size),
                       .own_packed = room(size)};
     for (uint32_t i = 0; i < 2; i++) {
-        self->residuals[i] = room(fedge_plan_num_kept(plan) * sizeof(float));
-        memset(self->residuals[i], 0, fedge_plan_num_kept(plan) * sizeof(float));
+        self->residuals[i] = room(fedge_plan_num_client_state(plan) * sizeof(float));
+        memset(self->residuals[i], 0, fedge_plan_num_client_state(plan) * sizeof(float));
     }
     change(rng, NULL, self->start, model);
     fedge_sections_bounds(plan, self->start, self->bounds);
@@ -164,7 +164,7 @@ static void add_client(fixture *self, fedge_rng *rng, uint32_t round, uint32_t w
     assert_true((double)made.clamped == upload.metrics[0].value);
     assert_true(made.clamped > 0);
     assert_memory_equal(self->residuals[0], self->residuals[1],
-                        fedge_plan_num_kept(plan) * sizeof(float));
+                        fedge_plan_num_client_state(plan) * sizeof(float));
     if (apart && residual)
         return;
     if (apart) {

@@ -17,20 +17,20 @@ static fedge_error err;
 static void write_lines(uint32_t rounds, uint32_t silent)
 {
     fedge_round_log log;
-    fedge_told_update told[8];
+    fedge_buffered_update told[8];
     (void)remove(PATH);
     assert_int_equal(fedge_round_log_open(&log, PATH, 0, &err), FEDGE_OK);
     log.lazy = true;
     for (uint32_t round = 1; round <= rounds; round++) {
         for (uint32_t k = 0; k < round; k++)
-            told[k] = (fedge_told_update){10 * round + k, k};
+            told[k] = (fedge_buffered_update){10 * round + k, k};
         const fedge_round_summary summary = {.round = round,
                                              .kind = FEDGE_TASK_TRAIN,
                                              .reported = round,
                                              .loss = NAN,
                                              .accuracy = NAN,
-                                             .told = told,
-                                             .num_told = round == silent ? 0 : round,
+                                             .buffered = told,
+                                             .num_buffered = round == silent ? 0 : round,
                                              .model = "ab12"};
         fedge_buffer line;
         fedge_buffer_init(&line, FEDGE_ROUND_LOG_MAX_LINE);
@@ -47,7 +47,7 @@ static void what_is_told_is_read(void **state)
 {
     (void)state;
     fedge_replay replay;
-    const fedge_told_update *updates = NULL;
+    const fedge_buffered_update *updates = NULL;
     uint32_t num = 0;
     write_lines(4, 0);
     assert_int_equal(fedge_replay_read(PATH, &replay, &err), FEDGE_OK);

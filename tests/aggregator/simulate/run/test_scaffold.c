@@ -92,7 +92,7 @@ static double distance_from_mean(const run *self, uint32_t clients)
 {
     const fedge_client_states *variates = fedge_simulation_states(self->simulation);
     const fedge_global_model *global = fedge_simulation_model(self->simulation);
-    const float *control = global->strategy->told(global->strategy_state);
+    const float *control = global->strategy->broadcast(global->strategy_state);
     fedge_error err;
     double most = 0.0;
     float *of = malloc(variates->num_values * sizeof(*of));
