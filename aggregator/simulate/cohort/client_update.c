@@ -100,9 +100,10 @@ fedge_status fedge_client_update_begin(fedge_client_update *update, uint32_t cli
         memcpy(hooks->broadcast, global->strategy->broadcast(global->strategy_state),
                hooks->num_broadcast * hooks->num_trained * sizeof(float));
     }
-    if (fedge_plan_has_client_state(&update->config->job->plan))
+    if (fedge_plan_has_client_state(&update->config->job->plan)) {
         FEDGE_TRY(
             fedge_client_states_get(update->config->states, client, hooks->client_state, err));
+    }
     if (update->values) {
         memcpy(update->values, global->values,
                update->config->job->plan.schema.num_elements * sizeof(float));
