@@ -121,8 +121,8 @@ static fedge_status try_by_name(const char *name, const fedge_accumulator_config
     if (status != FEDGE_OK)
         return fedge_error_prefix(err, status, "accumulator %s", name);
     status = attempt(*ops, config, user, err);
-    /* Who asks for a kind by its name is given no other: the process ends with a code for GPUs. One
-     * that is too small is as good after another start as it was before it. */
+    /* A kind requested by name has no fallback: the process ends with a code for GPUs. A GPU that
+     * lacks memory is still sound after a new start. */
     if (is_passed_over(status) && *ops != &fedge_accumulator_cpu) {
         status = status == FEDGE_NO_MEMORY ? FEDGE_GPU_MEMORY : FEDGE_GPU_LOST;
         status = fedge_error_prefix(err, status, "accumulator %s", name);
@@ -293,9 +293,9 @@ void fedge_accumulator_describe(const fedge_accumulator *accumulator, char *text
 }
 
 uint32_t fedge_accumulator_stats(const fedge_accumulator *accumulator, fedge_gpu_stats *stats,
-                                 uint32_t room)
+                                 uint32_t capacity)
 {
-    return accumulator->ops->stats(accumulator->state, stats, room);
+    return accumulator->ops->stats(accumulator->state, stats, capacity);
 }
 
 /* ---- what users write ------------------------------------------------------------------------ */

@@ -247,7 +247,7 @@ typedef struct fedge_accumulator_ops {
     fedge_status (*forecast)(const fedge_accumulator_config *config, char *text, size_t size,
                              fedge_error *err);
     /* Fills stats (room) and returns how many GPUs there are. Any thread, at any time. */
-    uint32_t (*stats)(const void *state, fedge_gpu_stats *stats, uint32_t room);
+    uint32_t (*stats)(const void *state, fedge_gpu_stats *stats, uint32_t capacity);
 } fedge_accumulator_ops;
 
 extern const fedge_accumulator_ops fedge_accumulator_cpu;
@@ -327,7 +327,7 @@ const fedge_tile_ops *fedge_accumulator_tiles(const fedge_accumulator *accumulat
                                               uint32_t *num_places);
 void fedge_accumulator_describe(const fedge_accumulator *accumulator, char *text, size_t size);
 uint32_t fedge_accumulator_stats(const fedge_accumulator *accumulator, fedge_gpu_stats *stats,
-                                 uint32_t room);
+                                 uint32_t capacity);
 
 /* What users write: "0,2,3" or "all" for config->gpus, and "auto", "clients" or "coordinates" for
  * config->shard. FEDGE_INVALID_ARGUMENT says what is wrong. */

@@ -15,8 +15,8 @@
 #include "edge/core/fixed.h"
 #include "edge/core/os.h"
 
-/* 64 KiB of sums: stays in a core's cache while it is worked on, and taking a lock or reading the
- * bytes of so many values is small beside adding them. A multiple of the codecs' blocks. */
+/* 64 KiB of sums: they stay in a core's cache during the work, and adding 8,192 values takes much
+ * longer than locking them or reading their bytes. A multiple of the codecs' blocks. */
 #define STRIPE_ELEMENTS ((size_t)8192)
 /* Decoded values of a tile: 4 KiB. */
 #define TILE_ELEMENTS ((size_t)1024)
@@ -311,21 +311,21 @@ typedef struct target {
     uint32_t weight;
 } target;
 
-static fedge_status add_given(void *user, size_t at, const uint32_t *places, size_t n,
+static fedge_status add_given(void *user, size_t at, const uint32_t *positions, size_t n,
                               const int32_t *v, fedge_error *err)
 {
     const target *into = user;
     (void)err;
-    if (!places) {
+    if (!positions) {
         add_to_lane(into->self, into->to, into->first + at, v, n, into->weight);
         return FEDGE_OK;
     }
     /* Places ascend: every stripe is locked once. */
     for (size_t i = 0; i < n;) {
-        const size_t stripe = (into->first + places[i]) / STRIPE_ELEMENTS;
+        const size_t stripe = (into->first + positions[i]) / STRIPE_ELEMENTS;
         pthread_mutex_lock(&into->to->locks[stripe]);
-        for (; i < n && (into->first + places[i]) / STRIPE_ELEMENTS == stripe; i++)
-            into->to->sums[into->first + places[i]] += (int64_t)into->weight * v[i];
+        for (; i < n && (into->first + positions[i]) / STRIPE_ELEMENTS == stripe; i++)
+            into->to->sums[into->first + positions[i]] += (int64_t)into->weight * v[i];
         pthread_mutex_unlock(&into->to->locks[stripe]);
     }
     return FEDGE_OK;
@@ -414,8 +414,9 @@ static fedge_status cpu_add(void *state, fedge_encoded *const *updates, uint32_t
     }
     FEDGE_TRY(claim_weight(self, weight, count, err));
     /* Batches take the lanes in turn, and threads seldom meet in one. */
-    const uint32_t turn = (uint32_t)atomic_fetch_add(&self->next_lane, 1);
-    return take_all(self, updates, count, add_run, &self->lanes[turn % self->num_lanes], err);
+    const uint32_t batch_index = (uint32_t)atomic_fetch_add(&self->next_lane, 1);
+    return take_all(self, updates, count, add_run, &self->lanes[batch_index % self->num_lanes],
+                    err);
 }
 
 /* Adding is done when add returns. */
@@ -520,11 +521,11 @@ static void cpu_describe(const void *state, char *text, size_t size)
              (unsigned)self->num_lanes, self->num_lanes == 1 ? "block" : "blocks");
 }
 
-static uint32_t cpu_stats(const void *state, fedge_gpu_stats *stats, uint32_t room)
+static uint32_t cpu_stats(const void *state, fedge_gpu_stats *stats, uint32_t capacity)
 {
     (void)state;
     (void)stats;
-    (void)room;
+    (void)capacity;
     return 0;
 }
 

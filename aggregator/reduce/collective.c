@@ -15,12 +15,12 @@
 #endif
 
 /* How a rank has fared, and what it has. The same bytes in every release. */
-typedef struct verdict {
+typedef struct agreement {
     int32_t status;
     char message[FEDGE_ERROR_MESSAGE_SIZE];
     char host[FEDGE_COLLECTIVE_HOST];
     char facts[FEDGE_COLLECTIVE_MAX_FACTS][FEDGE_COLLECTIVE_FACT_TEXT];
-} verdict;
+} agreement;
 
 /* Ranks of mpirun's job: Open MPI says so to the processes that it starts. */
 #define NUM_RANKS "OMPI_COMM_WORLD_SIZE"
@@ -170,7 +170,7 @@ void *fedge_collective_begin_receive(const fedge_collective *collective, void *b
 /* ---- the start ------------------------------------------------------------------------------- */
 
 /* [with] becomes a failure when a fact of its rank is another than ours. */
-static void compare(verdict *with, const verdict *ours, const fedge_collective_fact *facts,
+static void compare(agreement *with, const agreement *ours, const fedge_collective_fact *facts,
                     uint32_t num_facts)
 {
     for (uint32_t i = 0; i < num_facts && with->status == FEDGE_OK; i++) {
@@ -184,7 +184,7 @@ static void compare(verdict *with, const verdict *ours, const fedge_collective_f
     }
 }
 
-static void prefix_message(verdict *of, uint32_t rank)
+static void prefix_message(agreement *of, uint32_t rank)
 {
     fedge_error err;
     (void)fedge_fail(&err, (fedge_status)of->status, "rank %" PRIu32 " on %.40s: %s", rank,
@@ -193,12 +193,12 @@ static void prefix_message(verdict *of, uint32_t rank)
 }
 
 /* Rank 0 hears all others, and [said] becomes the first failure. */
-static void judge(const fedge_collective *self, verdict *said, const fedge_collective_fact *facts,
+static void judge(const fedge_collective *self, agreement *said, const fedge_collective_fact *facts,
                   uint32_t num_facts)
 {
-    const verdict ours = *said;
+    const agreement ours = *said;
     for (uint32_t rank = 1; rank < self->num_ranks; rank++) {
-        verdict theirs;
+        agreement theirs;
         self->ops->receive(self->state, &theirs, sizeof(theirs), rank);
         compare(&theirs, &ours, facts, num_facts);
         if (said->status == FEDGE_OK && theirs.status != FEDGE_OK) {
@@ -214,7 +214,7 @@ fedge_status fedge_collective_agree(const fedge_collective *collective, fedge_st
 {
     if (fedge_collective_is_alone(collective))
         return status;
-    verdict said = {.status = (int32_t)status};
+    agreement said = {.status = (int32_t)status};
     if (status != FEDGE_OK)
         memcpy(said.message, err->message, sizeof(said.message));
     memcpy(said.host, collective->host, sizeof(said.host));

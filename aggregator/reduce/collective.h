@@ -74,8 +74,8 @@ bool fedge_collective_started(void);
 FEDGE_MUST_USE fedge_status fedge_collective_open(fedge_collective *collective, fedge_error *err);
 /* When all that was to be said has been said; one that is alone is fine. */
 void fedge_collective_close(fedge_collective *collective);
-/* Ends all ranks, this one too, with an exit code; returns only when alone. For a failure that the
- * others would wait for in vain. */
+/* Ends all ranks, this one too, with an exit code; returns only when alone. For a failure after
+ * which the other ranks would wait for ever. */
 void fedge_collective_abort(const fedge_collective *collective, int code);
 
 /* Ranks that name the same [group] form one, in their order; all call this. Of one rank, *part is

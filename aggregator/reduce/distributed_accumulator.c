@@ -16,7 +16,7 @@
 typedef enum act { ACT_JOIN, ACT_STEP, ACT_GATHER, ACT_AGREE } act;
 
 typedef struct distributed {
-    fedge_accumulator own;
+    fedge_accumulator local;
     const fedge_collective *collective;
     const fedge_log *log; /* may be NULL */
     const char *join;
@@ -44,7 +44,7 @@ typedef struct distributed {
 static void close_scatter(distributed *self)
 {
     if (self->scatter)
-        self->own.ops->scatter->close(self->scatter);
+        self->local.ops->scatter->close(self->scatter);
     self->scatter = NULL;
 }
 
@@ -68,12 +68,12 @@ static const fedge_sums_ops DISTRIBUTED;
 static void totals(const void *state, fedge_accumulator_totals *to)
 {
     const distributed *self = state;
-    *to = self->is_joined ? self->totals : fedge_accumulator_get_totals(&self->own);
+    *to = self->is_joined ? self->totals : fedge_accumulator_get_totals(&self->local);
 }
 
 static fedge_status do_together(distributed *self, act wanted, fedge_error *err)
 {
-    fedge_accumulator accumulator = self->own;
+    fedge_accumulator accumulator = self->local;
     accumulator.sums = &DISTRIBUTED;
     accumulator.sums_state = self;
     self->wanted = wanted;
@@ -88,7 +88,7 @@ static fedge_status read_sums(void *state, size_t first, size_t count, int64_t *
 {
     distributed *self = state;
     if (!self->is_joined)
-        return fedge_accumulator_read(&self->own, first, count, sums, err);
+        return fedge_accumulator_read(&self->local, first, count, sums, err);
     FEDGE_TRY(self->on_shard ? do_together(self, ACT_GATHER, err) : FEDGE_OK);
     memcpy(sums, self->sums + first, count * sizeof(*sums));
     return FEDGE_OK;
@@ -113,9 +113,9 @@ static fedge_status step(void *state, const fedge_step_part *parts, uint32_t num
     fedge_status status = FEDGE_OK;
     /* Before the ranks are joined a step is this rank's alone, as in a run without others. */
     if (!self->is_joined) {
-        return parts[0].optimizer && !self->own.ops->optimizes
+        return parts[0].optimizer && !self->local.ops->optimizes
                    ? fedge_fail(err, FEDGE_UNSUPPORTED, "an optimizer's step is the host's")
-                   : fedge_accumulator_step(&self->own, parts, num_parts, err);
+                   : fedge_accumulator_step(&self->local, parts, num_parts, err);
     }
     for (uint32_t i = 0; i < num_parts && !self->on_shard; i++) {
         move(&parts[i], self->sums + parts[i].first, parts[i].count, self->totals.total_weight,
@@ -134,7 +134,7 @@ static fedge_status reset(void *state, fedge_error *err)
     distributed *self = state;
     self->is_joined = false;
     self->on_shard = false;
-    return fedge_accumulator_reset(&self->own, err);
+    return fedge_accumulator_reset(&self->local, err);
 }
 
 static const fedge_sums_ops DISTRIBUTED = {
@@ -148,17 +148,17 @@ static const fedge_sums_ops DISTRIBUTED = {
 fedge_status fedge_distributed_check_name(const char *name, fedge_error *err)
 {
     char known[128] = AUTO ", " MPI;
-    bool found = strcmp(name, AUTO) == 0 || strcmp(name, MPI) == 0;
+    bool matches = strcmp(name, AUTO) == 0 || strcmp(name, MPI) == 0;
     for (size_t i = 0; fedge_accumulator_kinds[i]; i++) {
         const fedge_scatter_ops *scatter = fedge_accumulator_kinds[i]->scatter;
         const size_t used = strlen(known);
-        found = found || (scatter && strcmp(name, scatter->name) == 0);
+        matches = matches || (scatter && strcmp(name, scatter->name) == 0);
         if (scatter)
             snprintf(known + used, sizeof(known) - used, ", %s", scatter->name);
     }
-    return found ? FEDGE_OK
-                 : fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                              "nothing joins sums by \"%.40s\"; this build has %s", name, known);
+    return matches ? FEDGE_OK
+                   : fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                                "nothing joins sums by \"%.40s\"; this build has %s", name, known);
 }
 
 fedge_status fedge_distributed_wrap(fedge_accumulator *accumulator,
@@ -174,7 +174,7 @@ fedge_status fedge_distributed_wrap(fedge_accumulator *accumulator,
                           num_elements);
     }
     *fresh = (distributed){
-        .own = *accumulator,
+        .local = *accumulator,
         .collective = collective,
         .log = config->log,
         .join = config->join ? config->join : AUTO,
@@ -192,15 +192,15 @@ fedge_status fedge_distributed_wrap(fedge_accumulator *accumulator,
 static fedge_status prepare_scatter(const distributed *self, fedge_collective_fact *has,
                                     fedge_error *err)
 {
-    const fedge_scatter_ops *scatter = self->own.ops->scatter;
+    const fedge_scatter_ops *scatter = self->local.ops->scatter;
     *has = (fedge_collective_fact){.name = "what joins sums",
                                    .advice = "install the same on all machines"};
     if (strcmp(self->join, MPI) == 0)
         return fedge_fail(err, FEDGE_UNSUPPORTED, "as asked for");
     if (!scatter)
-        return fedge_fail(err, FEDGE_UNSUPPORTED, "its accumulator is %s", self->own.ops->name);
+        return fedge_fail(err, FEDGE_UNSUPPORTED, "its accumulator is %s", self->local.ops->name);
     char release[FEDGE_COLLECTIVE_FACT_TEXT] = "";
-    const fedge_status status = scatter->prepare(self->own.state, release, err);
+    const fedge_status status = scatter->prepare(self->local.state, release, err);
     snprintf(has->text, sizeof(has->text), "%s %.100s", scatter->name, release);
     return status;
 }
@@ -211,8 +211,8 @@ static fedge_status open_scatter(distributed *self, fedge_error *err)
     fedge_collective_fact has;
     fedge_status status = prepare_scatter(self, &has, err);
     FEDGE_TRY(fedge_collective_agree(self->collective, status, &has, 1, err));
-    status = self->own.ops->scatter->open(self->own.state, self->collective, self->num_elements,
-                                          &self->scatter, err);
+    status = self->local.ops->scatter->open(self->local.state, self->collective, self->num_elements,
+                                            &self->scatter, err);
     status = fedge_collective_agree(self->collective, status, NULL, 0, err);
     if (status != FEDGE_OK)
         close_scatter(self);
@@ -237,7 +237,7 @@ static fedge_status agree_on_way(distributed *self, fedge_error *err)
     self->agreed = true;
     if (self->log && self->collective->rank == 0) {
         FEDGE_LOG(self->log, FEDGE_LOG_INFO, "sums-joined-by",
-                  fedge_log_str("kind", opened ? self->own.ops->scatter->name : MPI),
+                  fedge_log_str("kind", opened ? self->local.ops->scatter->name : MPI),
                   fedge_log_str("because", opened ? "every rank can" : why.message));
     }
     return FEDGE_OK;
@@ -252,7 +252,7 @@ static fedge_status add_up(distributed *self, bool on_shard, fedge_error *err)
         fedge_collective_sum(self->collective, self->sums, self->num_elements);
     if (!self->scatter)
         return FEDGE_OK;
-    fedge_status status = self->own.ops->scatter->sum(self->scatter, self->sums, err);
+    fedge_status status = self->local.ops->scatter->sum(self->scatter, self->sums, err);
     FEDGE_TRY(fedge_collective_agree(self->collective, status, NULL, 0, err));
     if (!on_shard)
         fedge_collective_gather_shards(self->collective, self->sums, self->num_elements);
@@ -279,15 +279,15 @@ static fedge_status copy_sums(distributed *self, fedge_status status, fedge_erro
     FEDGE_TRY(agree_status_and_way(self, status, err));
     return self->scatter
                ? FEDGE_OK
-               : fedge_accumulator_read(&self->own, 0, self->num_elements, self->sums, err);
+               : fedge_accumulator_read(&self->local, 0, self->num_elements, self->sums, err);
 }
 
 static fedge_status join(distributed *self, bool on_shard, fedge_status status, fedge_error *err)
 {
     status = copy_sums(self, status, err);
     FEDGE_TRY(fedge_collective_agree(self->collective, status, NULL, 0, err));
-    const fedge_accumulator_totals own = fedge_accumulator_get_totals(&self->own);
-    int64_t all[3] = {(int64_t)own.total_weight, own.num_updates, self->values != NULL};
+    const fedge_accumulator_totals local = fedge_accumulator_get_totals(&self->local);
+    int64_t all[3] = {(int64_t)local.total_weight, local.num_updates, self->values != NULL};
     fedge_collective_sum(self->collective, all, 3);
     FEDGE_TRY(add_up(self, on_shard, err));
     self->totals = (fedge_accumulator_totals){.total_weight = (uint64_t)all[0],
@@ -407,13 +407,13 @@ static fedge_status lead_step(distributed *self, fedge_error *err)
         exchange(self, rank, false);
     for (uint32_t i = 0; i < self->num_parts; i++) {
         const fedge_step_part *part = &self->parts[i];
-        const fedge_collective_shard own = overlap(part, &self->shard);
+        const fedge_collective_shard local = overlap(part, &self->shard);
         float *kept[MAX_KEPT] = {0};
         for (unsigned k = 1; k < num_moved(part); k++)
-            kept[k - 1] = part->kept[k - 1] + own.first;
-        if (own.count > 0) {
-            move(part, self->sums + part->first + own.first, own.count, self->totals.total_weight,
-                 part->values + own.first, kept);
+            kept[k - 1] = part->kept[k - 1] + local.first;
+        if (local.count > 0) {
+            move(part, self->sums + part->first + local.first, local.count,
+                 self->totals.total_weight, part->values + local.first, kept);
         }
     }
     for (uint32_t rank = 1; rank < num_ranks; rank++)
@@ -440,7 +440,7 @@ fedge_status fedge_distributed_lead(fedge_accumulator *accumulator, fedge_error 
     return FEDGE_OK;
 }
 
-static fedge_status take_room(distributed *self, unsigned num_vectors, fedge_error *err)
+static fedge_status allocate_vectors(distributed *self, unsigned num_vectors, fedge_error *err)
 {
     float **all[1 + MAX_KEPT] = {&self->values, &self->kept[0], &self->kept[1]};
     assert(num_vectors <= 1 + MAX_KEPT);
@@ -456,14 +456,14 @@ static fedge_status take_room(distributed *self, unsigned num_vectors, fedge_err
 }
 
 /* The part's vectors where this rank has them, from the shard's first value of it on. */
-static fedge_status place(distributed *self, part_word *of, const fedge_collective_shard *its,
-                          fedge_error *err)
+static fedge_status locate_vectors(distributed *self, part_word *of,
+                                   const fedge_collective_shard *its, fedge_error *err)
 {
     fedge_step_part *part = &of->part;
     const size_t at = part->first + its->first - self->shard.first;
     part->optimizer = of->optimizes ? &of->optimizer : NULL;
     part->values = NULL;
-    FEDGE_TRY(take_room(self, num_moved(part), err));
+    FEDGE_TRY(allocate_vectors(self, num_moved(part), err));
     part->values = self->values + at;
     for (unsigned k = 1; k < num_moved(part); k++)
         part->kept[k - 1] = self->kept[k - 1] + at;
@@ -478,7 +478,7 @@ static fedge_status follow_step(distributed *self, const word *said, fedge_statu
     fedge_collective_broadcast(self->collective, parts, said->num_parts * sizeof(parts[0]), 0);
     for (uint32_t i = 0; i < said->num_parts && status == FEDGE_OK; i++) {
         const fedge_collective_shard its = overlap(&parts[i].part, &self->shard);
-        status = place(self, &parts[i], &its, err);
+        status = locate_vectors(self, &parts[i], &its, err);
     }
     FEDGE_TRY(fedge_collective_agree(self->collective, status, NULL, 0, err));
     for (uint32_t i = 0; i < said->num_parts; i++) {

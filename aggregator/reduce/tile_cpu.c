@@ -12,21 +12,21 @@
 #define APART FEDGE_TILE_APART
 
 /* What a thread works with. */
-typedef struct room {
+typedef struct tile_lane {
     int32_t **rows;       /* (num): as they are read */
     int32_t **mixed;      /* (num) */
     int32_t **chosen;     /* (num): room for a list of some */
     int32_t *const *seen; /* rows or mixed: what load has left */
     int64_t *sums;        /* (size) */
     fedge_tile_sum *dots; /* of pairs of num rows; NULL until there are any */
-} room;
+} tile_lane;
 
 typedef struct cpu_tiles {
     fedge_tile_config config;
     int32_t *values; /* of each thread: its rows, then with mixing the mixed ones */
     int32_t **lists; /* of each thread: what its room's lists are */
     int64_t *sums;
-    room *rooms;         /* (num_threads) */
+    tile_lane *lanes;    /* (num_threads) */
     const uint32_t *far; /* NULL: rows are not mixed */
     uint32_t num_far, num_mixed;
 } cpu_tiles;
@@ -38,9 +38,9 @@ static void cpu_close(void *state)
     cpu_tiles *self = state;
     if (!self)
         return;
-    for (uint32_t t = 0; self->rooms && t < self->config.num_threads; t++)
-        free(self->rooms[t].dots);
-    free(self->rooms);
+    for (uint32_t t = 0; self->lanes && t < self->config.num_threads; t++)
+        free(self->lanes[t].dots);
+    free(self->lanes);
     free(self->values);
     free(self->lists);
     free(self->sums);
@@ -58,11 +58,11 @@ static void lay_out(cpu_tiles *self)
             lists[i] = values + i * row;
             lists[num + i] = config->mixes ? values + (num + i) * row : NULL;
         }
-        self->rooms[t] = (room){.rows = lists,
-                                .mixed = lists + num,
-                                .chosen = lists + 2 * num,
-                                .seen = lists,
-                                .sums = self->sums + t * config->size};
+        self->lanes[t] = (tile_lane){.rows = lists,
+                                     .mixed = lists + num,
+                                     .chosen = lists + 2 * num,
+                                     .seen = lists,
+                                     .sums = self->sums + t * config->size};
     }
 }
 
@@ -80,9 +80,9 @@ static fedge_status cpu_open(void *place, const fedge_tile_config *config, void 
             aligned_alloc(ALIGNMENT, rows * (config->size + APART) * sizeof(*self->values));
         self->lists = malloc(threads * 3 * num * sizeof(*self->lists));
         self->sums = malloc(threads * config->size * sizeof(*self->sums));
-        self->rooms = calloc(threads, sizeof(*self->rooms));
+        self->lanes = calloc(threads, sizeof(*self->lanes));
     }
-    if (!self || !self->values || !self->lists || !self->sums || !self->rooms) {
+    if (!self || !self->values || !self->lists || !self->sums || !self->lanes) {
         cpu_close(self);
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u updates side by side",
                           (unsigned)config->num);
@@ -96,7 +96,7 @@ static int32_t **cpu_rows(void *state, uint32_t thread, uint32_t num, size_t cou
 {
     (void)num;
     (void)count;
-    return ((cpu_tiles *)state)->rooms[thread].rows;
+    return ((cpu_tiles *)state)->lanes[thread].rows;
 }
 
 /* ---- mixing ---------------------------------------------------------------------------------- */
@@ -144,11 +144,11 @@ static fedge_status cpu_load(void *state, uint32_t thread, uint32_t num, size_t 
                              fedge_error *err)
 {
     const cpu_tiles *self = state;
-    room *own = &self->rooms[thread];
+    tile_lane *lane = &self->lanes[thread];
     (void)err;
     if (self->far)
-        mix(self, num, own->rows, own->mixed, count);
-    own->seen = self->far ? own->mixed : own->rows;
+        mix(self, num, lane->rows, lane->mixed, count);
+    lane->seen = self->far ? lane->mixed : lane->rows;
     return FEDGE_OK;
 }
 
@@ -168,7 +168,7 @@ static void add(fedge_tile_sum *to, int64_t value)
 }
 
 /* Row i with those up to it, in coordinates that fedge_dots takes at a time. */
-static void add_dots(const room *own, uint32_t i, size_t at, size_t count)
+static void add_dots(const tile_lane *lane, uint32_t i, size_t at, size_t count)
 {
     /* Four rows against one: row i is loaded once for four products. Where fewer are left it
      * stands in for the missing ones, and their sums are not used. */
@@ -176,43 +176,43 @@ static void add_dots(const room *own, uint32_t i, size_t at, size_t count)
         const int32_t *four[4];
         int64_t dots[4];
         for (uint32_t k = 0; k < 4; k++)
-            four[k] = own->seen[j + k <= i ? j + k : i] + at;
-        fedge_dots(own->seen[i] + at, four, count, dots);
+            four[k] = lane->seen[j + k <= i ? j + k : i] + at;
+        fedge_dots(lane->seen[i] + at, four, count, dots);
         for (uint32_t k = 0; k < 4 && j + k <= i; k++)
-            add(&own->dots[fedge_tile_pair(i, j + k)], dots[k]);
+            add(&lane->dots[fedge_tile_pair(i, j + k)], dots[k]);
     }
 }
 
 /* Each of the first [num] rows with itself; the first stands in for those that four are short of.
  */
-static void add_norms(const room *own, uint32_t num, size_t at, size_t count)
+static void add_norms(const tile_lane *lane, uint32_t num, size_t at, size_t count)
 {
     for (uint32_t i = 0; i < num; i += 4) {
         const int32_t *four[4];
         int64_t squares[4];
         for (uint32_t k = 0; k < 4; k++)
-            four[k] = own->seen[i + k < num ? i + k : 0] + at;
+            four[k] = lane->seen[i + k < num ? i + k : 0] + at;
         fedge_squares(four, count, squares);
         for (uint32_t k = 0; k < 4 && i + k < num; k++)
-            add(&own->dots[fedge_tile_pair(i + k, i + k)], squares[k]);
+            add(&lane->dots[fedge_tile_pair(i + k, i + k)], squares[k]);
     }
 }
 
-static void add_products(const room *own, uint32_t num, fedge_tile_products products, size_t at,
-                         size_t count)
+static void add_products(const tile_lane *lane, uint32_t num, fedge_tile_products products,
+                         size_t at, size_t count)
 {
     const uint32_t last = num - 1;
     switch (products) {
     case FEDGE_PRODUCTS_NORMS:
-        add_norms(own, num, at, count);
+        add_norms(lane, num, at, count);
         break;
     case FEDGE_PRODUCTS_LAST:
-        add_norms(own, last, at, count);
-        add_dots(own, last, at, count);
+        add_norms(lane, last, at, count);
+        add_dots(lane, last, at, count);
         break;
     case FEDGE_PRODUCTS_ALL:
         for (uint32_t i = 0; i < num; i++)
-            add_dots(own, i, at, count);
+            add_dots(lane, i, at, count);
         break;
     }
 }
@@ -221,18 +221,18 @@ static fedge_status cpu_dots(void *state, uint32_t thread, uint32_t num, size_t 
                              fedge_tile_products products, fedge_error *err)
 {
     const cpu_tiles *self = state;
-    room *own = &self->rooms[thread];
-    if (!own->dots)
-        own->dots = calloc(fedge_tile_pairs(self->config.num), sizeof(*own->dots));
-    if (!own->dots) {
+    tile_lane *lane = &self->lanes[thread];
+    if (!lane->dots)
+        lane->dots = calloc(fedge_tile_pairs(self->config.num), sizeof(*lane->dots));
+    if (!lane->dots) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the distances of %u updates",
                           (unsigned)num);
     }
     for (uint32_t i = 0; i < num; i++)
-        shorten(own->seen[i], count, shift);
+        shorten(lane->seen[i], count, shift);
     for (size_t at = 0; at < count; at += FEDGE_DOTS_COUNT) {
         const size_t left = count - at, n = left < FEDGE_DOTS_COUNT ? left : FEDGE_DOTS_COUNT;
-        add_products(own, num, products, at, n);
+        add_products(lane, num, products, at, n);
     }
     return FEDGE_OK;
 }
@@ -244,7 +244,7 @@ static fedge_status cpu_take_dots(void *state, uint32_t num, fedge_tile_sum *sum
     (void)err;
     memset(sums, 0, pairs * sizeof(*sums));
     for (uint32_t t = 0; t < self->config.num_threads; t++) {
-        fedge_tile_sum *from = self->rooms[t].dots;
+        fedge_tile_sum *from = self->lanes[t].dots;
         for (size_t k = 0; from && k < pairs; k++) {
             sums[k].high += from[k].high;
             sums[k].low += from[k].low;
@@ -293,30 +293,30 @@ static fedge_status cpu_reduce(void *state, uint32_t thread, size_t count,
                                fedge_error *err)
 {
     const cpu_tiles *self = state;
-    const room *own = &self->rooms[thread];
+    const tile_lane *lane = &self->lanes[thread];
     const uint32_t num = choice->num, cut = choice->cut;
     (void)err;
     for (uint32_t i = 0; i < num; i++)
-        own->chosen[i] = own->seen[choice->rows ? choice->rows[i] : i];
-    memset(own->sums, 0, count * sizeof(*own->sums));
+        lane->chosen[i] = lane->seen[choice->rows ? choice->rows[i] : i];
+    memset(lane->sums, 0, count * sizeof(*lane->sums));
     if (choice->reduction != FEDGE_ROW_MEAN)
-        fedge_sort_rows(own->chosen, num, count);
+        fedge_sort_rows(lane->chosen, num, count);
     switch (choice->reduction) {
     case FEDGE_ROW_MEAN:
         for (uint32_t i = 0; i < num; i++)
-            fedge_fixed_accumulate(own->sums, own->chosen[i], count, choice->weights[i]);
+            fedge_fixed_accumulate(lane->sums, lane->chosen[i], count, choice->weights[i]);
         break;
     case FEDGE_ROW_MEDIAN:
-        add_between(own->chosen, (num - 1) / 2, num / 2 + 1, count, own->sums);
+        add_between(lane->chosen, (num - 1) / 2, num / 2 + 1, count, lane->sums);
         break;
     case FEDGE_ROW_TRIMMED:
-        add_between(own->chosen, cut, num - cut, count, own->sums);
+        add_between(lane->chosen, cut, num - cut, count, lane->sums);
         break;
     case FEDGE_ROW_NEAREST:
-        add_nearest(own->chosen, num, 2 * cut, count, own->sums);
+        add_nearest(lane->chosen, num, 2 * cut, count, lane->sums);
         break;
     }
-    *sums = own->sums;
+    *sums = lane->sums;
     return FEDGE_OK;
 }
 

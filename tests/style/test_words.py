@@ -21,7 +21,7 @@ EVERYWHERE = ("",)
 # Rooms in which all of PHRASES that name no folders hold. Add yours once it is clean.
 PLAIN = (
     "README.md", "docs/",
-    "aggregator/cluster/", "aggregator/exchange/", "aggregator/net/", "aggregator/program/", "aggregator/reduce/mpi/",
+    "aggregator/cluster/", "aggregator/exchange/", "aggregator/net/", "aggregator/program/", "aggregator/reduce/",
     "aggregator/rounds/robust/", "aggregator/rounds/samplers/", "aggregator/rounds/strategies/",
     "aggregator/run/ingest/", "aggregator/simulate/", "aggregator/threads/",
     "edge/core/", "edge/json/", "edge/wire/", "edge/plan/", "edge/data/", "edge/site/", "edge/train/fused/",

@@ -41,7 +41,7 @@ typedef struct cuda_accumulator {
     fedge_accumulator_totals totals;
     fedge_error lost; /* status FEDGE_GPU_LOST: what every call returns from then on */
     const fedge_log *log;
-    bool told_no_room;
+    bool logged_no_memory;
 } cuda_accumulator;
 
 /* ---- errors ---------------------------------------------------------------------------------- */
@@ -59,7 +59,7 @@ static fedge_status note(cuda_accumulator *self, fedge_status status, const fedg
 {
     if (status == FEDGE_GPU_LOST && self->lost.status == FEDGE_OK) {
         self->lost = *why;
-        /* Who waits for a lane or for the spare slot would wait for ever. */
+        /* Threads that wait for a lane or the spare slot would wait for ever. */
         (void)pthread_cond_broadcast(&self->freed);
     }
     return status == FEDGE_OK ? status : fedge_fail(err, status, "%s", why->message);
@@ -516,14 +516,14 @@ static fedge_status cuda_read(void *state, size_t first, size_t count, int64_t *
 }
 
 /* Once: it is so for every step. */
-static void tell_no_room(cuda_accumulator *self, const fedge_error *why)
+static void log_no_memory(cuda_accumulator *self, const fedge_error *why)
 {
-    if (self->log && !self->told_no_room) {
+    if (self->log && !self->logged_no_memory) {
         FEDGE_LOG(self->log, FEDGE_LOG_WARN, "optimizer-on-cpu", fedge_log_str("why", why->message),
                   fedge_log_str("advice", "end what else uses the GPU, or take more GPUs by "
                                           "coordinates"));
     }
-    self->told_no_room = true;
+    self->logged_no_memory = true;
 }
 
 static fedge_status cuda_step(void *state, const fedge_step_part *parts, uint32_t num_parts,
@@ -543,7 +543,7 @@ static fedge_status cuda_step(void *state, const fedge_step_part *parts, uint32_
     }
     /* Nothing is lost by that: the host takes the step instead. */
     if (status == FEDGE_OK && !fits) {
-        tell_no_room(self, &why);
+        log_no_memory(self, &why);
         return fedge_fail(err, FEDGE_UNSUPPORTED, "%s", why.message);
     }
     FEDGE_TRY_OR(status, noted);
@@ -615,10 +615,10 @@ static void fill_times(fedge_gpu_stats *stats, const fedge_cuda_times *times)
     stats->seconds_step = (double)times->ns[FEDGE_CUDA_STEP] * 1e-9;
 }
 
-static uint32_t cuda_stats(const void *state, fedge_gpu_stats *stats, uint32_t room)
+static uint32_t cuda_stats(const void *state, fedge_gpu_stats *stats, uint32_t capacity)
 {
     const cuda_accumulator *self = state;
-    for (uint32_t i = 0; i < self->team.num_gpus && i < room; i++) {
+    for (uint32_t i = 0; i < self->team.num_gpus && i < capacity; i++) {
         const fedge_cuda_place place = place_of(self, &self->team.gpus[i]);
         stats[i] = (fedge_gpu_stats){.gpu = (uint32_t)place.ordinal};
         stats[i].memory_bytes =

@@ -48,19 +48,19 @@ extern const fedge_scatter_ops fedge_scatter_nccl;
 typedef struct fedge_cuda_tile_lane fedge_cuda_tile_lane;
 
 /* What one GPU has for all its lanes. */
-typedef struct fedge_cuda_tile_place {
-    uint32_t *far;                  /* (num, num), with mixing */
-    unsigned long long *dots;       /* (2, pairs): high, then low */
-    unsigned long long *dots_there; /* pinned: the same on the host */
-} fedge_cuda_tile_place;
+typedef struct fedge_cuda_tile_gpu {
+    uint32_t *far;                   /* (num, num), with mixing */
+    unsigned long long *dots;        /* (2, pairs): high, then low */
+    unsigned long long *pinned_dots; /* the same on the host */
+} fedge_cuda_tile_gpu;
 
 /* The place of fedge_tile_ops.open; all zero but the team and the log: nothing is taken yet. */
 typedef struct fedge_cuda_tiles {
     fedge_cuda_team *team;
     const fedge_log *log;
-    fedge_tile_config room; /* what there is room for */
+    fedge_tile_config capacity; /* of what is allocated */
     fedge_cuda_tile_lane *lanes;
-    fedge_cuda_tile_place places[FEDGE_ACCUMULATOR_MAX_GPUS];
+    fedge_cuda_tile_gpu gpus[FEDGE_ACCUMULATOR_MAX_GPUS];
     uint32_t num, num_far; /* updates of this round, and those that are far from each */
     uint32_t num_mixed;    /* the first ones, which are mixed */
     bool mixed;

@@ -260,11 +260,11 @@ fedge_cuda_run fedge_cuda_run_at(const fedge_cuda_geometry *geometry, size_t fir
     uint32_t low = 0;
     uint32_t high = geometry->num_tensors;
     while (high - low > 1) { /* the last tensor that begins at or before [first] */
-        const uint32_t middle = low + (high - low) / 2;
-        if (geometry->tensors[middle].spec->offset <= first)
-            low = middle;
+        const uint32_t midpoint = low + (high - low) / 2;
+        if (geometry->tensors[midpoint].spec->offset <= first)
+            low = midpoint;
         else
-            high = middle;
+            high = midpoint;
     }
     const fedge_cuda_tensor *tensor = &geometry->tensors[low];
     const size_t within = first - tensor->spec->offset;

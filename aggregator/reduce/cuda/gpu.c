@@ -244,12 +244,12 @@ static uint32_t blocks_of_chunk(const fedge_cuda_gpu *gpu, const fedge_cuda_segm
     uint32_t low = 1; /* this many fit */
     uint32_t high = segment->first_block + segment->num_blocks + 1 - block;
     while (high - low > 1) {
-        const uint32_t middle = low + (high - low) / 2;
-        const uint64_t end = fedge_cuda_end_of(gpu->geometry, segment, block + middle - 1);
+        const uint32_t midpoint = low + (high - low) / 2;
+        const uint64_t end = fedge_cuda_end_of(gpu->geometry, segment, block + midpoint - 1);
         if (end - from <= FEDGE_CUDA_CHUNK_BYTES)
-            low = middle;
+            low = midpoint;
         else
-            high = middle;
+            high = midpoint;
     }
     return low;
 }
@@ -321,7 +321,7 @@ static fedge_status begin_stage(fedge_cuda_gpu *gpu, fedge_cuda_lane *lane, cons
 
 /* Segment [s], whose codec does not choose, chunk by chunk. */
 static fedge_status stage_values(fedge_cuda_gpu *gpu, fedge_cuda_lane *lane, fedge_cuda_slot *slot,
-                                 uint32_t s, const fedge_encoded *update, uint32_t *turn,
+                                 uint32_t s, const fedge_encoded *update, uint32_t *next_buffer,
                                  fedge_error *err)
 {
     const fedge_cuda_segment *segment = &gpu->segments[s];
@@ -346,7 +346,7 @@ static fedge_status stage_values(fedge_cuda_gpu *gpu, fedge_cuda_lane *lane, fed
                 (uint16_t *)(void *)(slot->planes + gpu->scales) + (block - gpu->first_block);
             slot->num_encoded += size;
         }
-        status = stage_chunk(gpu, lane, &lane->buffers[(*turn)++ % 2], &chunk, size, section,
+        status = stage_chunk(gpu, lane, &lane->buffers[(*next_buffer)++ % 2], &chunk, size, section,
                              update, err);
         block += chunk.num_blocks;
     }
@@ -359,11 +359,11 @@ fedge_status fedge_cuda_gpu_stage(fedge_cuda_gpu *gpu, uint32_t lane_index, cons
     fedge_cuda_lane *lane = &gpu->lanes[lane_index];
     fedge_cuda_slot *to = slot ? &gpu->slots[*slot] : NULL;
     fedge_status status = begin_stage(gpu, lane, slot, update, err);
-    uint32_t turn = 0;
+    uint32_t next_buffer = 0;
     for (uint32_t s = 0; s < gpu->num_segments && status == FEDGE_OK; s++) {
         status = gpu->segments[s].sparsifier
-                     ? fedge_cuda_gpu_stage_chosen(gpu, lane, to, s, update, &turn, err)
-                     : stage_values(gpu, lane, to, s, update, &turn, err);
+                     ? fedge_cuda_gpu_stage_chosen(gpu, lane, to, s, update, &next_buffer, err)
+                     : stage_values(gpu, lane, to, s, update, &next_buffer, err);
     }
     return status;
 }
@@ -428,9 +428,8 @@ fedge_status fedge_cuda_gpu_add(fedge_cuda_gpu *gpu, const uint32_t *slots, cons
     fedge_gpu_call call = fedge_cuda_call(gpu, "summing updates");
     fedge_gpu_watch_begin(gpu->watch, &call);
     for (uint32_t s = 0; s < gpu->num_segments && error == cudaSuccess; s++) {
-        error = gpu->segments[s].sparsifier
-                    ? fedge_cuda_gpu_add_chosen(gpu, s, slots, weights, count)
-                    : add_values(gpu, s, slots, weights, count);
+        error = gpu->segments[s].sparsifier ? fedge_cuda_gpu_add_chosen(gpu, s, slots, weights, count)
+                                         : add_values(gpu, s, slots, weights, count);
     }
     fedge_gpu_watch_end(gpu->watch, &call);
     if (error == cudaSuccess)

@@ -81,7 +81,7 @@ typedef struct fedge_cuda_lane {
     /* Of a section whose codec chooses, the largest: its directory, malloc'ed, and room on the GPU
      * for an update that is only checked. NULL: there is none. */
     void *directory;
-    uint8_t *room;
+    uint8_t *check_buffer;
 } fedge_cuda_lane;
 
 typedef struct fedge_cuda_slot {
@@ -158,7 +158,7 @@ FEDGE_MUST_USE fedge_status fedge_cuda_gpu_result(fedge_cuda_gpu *gpu, uint32_t 
                                                   const uint32_t *slot, uint64_t *bad,
                                                   fedge_error *err);
 
-/* Sums so many slots and releases them. */
+/* Sums [count] slots and releases them. */
 FEDGE_MUST_USE fedge_status fedge_cuda_gpu_add(fedge_cuda_gpu *gpu, const uint32_t *slots,
                                                const uint32_t *weights, uint32_t count,
                                                fedge_error *err);
@@ -219,8 +219,8 @@ void fedge_cuda_gpu_close_chosen(fedge_cuda_gpu *gpu);
  * it. *turn: which buffer is next. */
 FEDGE_MUST_USE fedge_status fedge_cuda_gpu_stage_chosen(fedge_cuda_gpu *gpu, fedge_cuda_lane *lane,
                                                         fedge_cuda_slot *slot, uint32_t s,
-                                                        const fedge_encoded *update, uint32_t *turn,
-                                                        fedge_error *err);
+                                                        const fedge_encoded *update,
+                                                        uint32_t *next_buffer, fedge_error *err);
 cudaError_t fedge_cuda_gpu_add_chosen(fedge_cuda_gpu *gpu, uint32_t s, const uint32_t *slots,
                                       const uint32_t *weights, uint32_t count);
 

@@ -9,7 +9,7 @@
 /* ---- life ------------------------------------------------------------------------------------ */
 
 /* Room for the largest of the segments. */
-static size_t largest_room(const fedge_cuda_segment *segments, uint32_t num_segments)
+static size_t largest_check_bytes(const fedge_cuda_segment *segments, uint32_t num_segments)
 {
     size_t largest = 0;
     for (uint32_t s = 0; s < num_segments; s++) {
@@ -22,7 +22,7 @@ static size_t largest_room(const fedge_cuda_segment *segments, uint32_t num_segm
 size_t fedge_cuda_chosen_bytes(const fedge_cuda_geometry *geometry,
                                const fedge_cuda_segment *segments, uint32_t num_segments)
 {
-    size_t bytes = FEDGE_CUDA_LANES * largest_room(segments, num_segments);
+    size_t bytes = FEDGE_CUDA_LANES * largest_check_bytes(segments, num_segments);
     for (uint32_t s = 0; s < num_segments; s++)
         bytes += segments[s].sparsifier ? fedge_cuda_tables_size(geometry, &segments[s]) : 0;
     return bytes;
@@ -38,30 +38,30 @@ static fedge_status make_tables(fedge_cuda_gpu *gpu, uint32_t s, fedge_error *er
 {
     const fedge_cuda_segment *segment = &gpu->segments[s];
     const size_t size = fedge_cuda_tables_size(gpu->geometry, segment);
-    void *tables = malloc(size), *there = NULL;
+    void *tables = malloc(size), *on_gpu = NULL;
     if (!tables)
         return fail_memory(gpu, err);
     fedge_cuda_tables_fill(gpu->geometry, segment, tables, gpu->first_block);
-    fedge_status status = fedge_cuda_gpu_take(gpu, &there, size, false, err);
-    gpu->chosen[s] = fedge_cuda_chosen_at(gpu->geometry, segment, there, gpu->num_blocks);
+    fedge_status status = fedge_cuda_gpu_take(gpu, &on_gpu, size, false, err);
+    gpu->chosen[s] = fedge_cuda_chosen_at(gpu->geometry, segment, on_gpu, gpu->num_blocks);
     FEDGE_TRY_OR(status, free_tables);
-    status = fedge_cuda_gpu_copy(gpu, there, tables, size, err);
+    status = fedge_cuda_gpu_copy(gpu, on_gpu, tables, size, err);
 free_tables:
     free(tables);
     return status;
 }
 
-static fedge_status make_room(const fedge_cuda_gpu *gpu, fedge_cuda_lane *lane, size_t directory,
-                              size_t room, fedge_error *err)
+static fedge_status make_check_buffer(const fedge_cuda_gpu *gpu, fedge_cuda_lane *lane,
+                                      size_t directory, size_t check_bytes, fedge_error *err)
 {
     lane->directory = malloc(directory);
-    return lane->directory ? fedge_cuda_gpu_take(gpu, &lane->room, room, false, err)
+    return lane->directory ? fedge_cuda_gpu_take(gpu, &lane->check_buffer, check_bytes, false, err)
                            : fail_memory(gpu, err);
 }
 
 fedge_status fedge_cuda_gpu_open_chosen(fedge_cuda_gpu *gpu, fedge_error *err)
 {
-    const size_t room = largest_room(gpu->segments, gpu->num_segments);
+    const size_t check_bytes = largest_check_bytes(gpu->segments, gpu->num_segments);
     size_t directory = 0;
     for (uint32_t s = 0; s < gpu->num_segments; s++) {
         if (gpu->segments[s].sparsifier) {
@@ -71,7 +71,7 @@ fedge_status fedge_cuda_gpu_open_chosen(fedge_cuda_gpu *gpu, fedge_error *err)
         }
     }
     for (int i = 0; i < FEDGE_CUDA_LANES && directory > 0; i++)
-        FEDGE_TRY(make_room(gpu, &gpu->lanes[i], directory, room, err));
+        FEDGE_TRY(make_check_buffer(gpu, &gpu->lanes[i], directory, check_bytes, err));
     return FEDGE_OK;
 }
 
@@ -82,7 +82,7 @@ void fedge_cuda_gpu_close_chosen(fedge_cuda_gpu *gpu)
         (void)cudaFree((void *)(uintptr_t)gpu->chosen[s].tensors);
     for (int i = 0; i < FEDGE_CUDA_LANES; i++) {
         free(gpu->lanes[i].directory);
-        (void)cudaFree(gpu->lanes[i].room);
+        (void)cudaFree(gpu->lanes[i].check_buffer);
     }
 }
 
@@ -94,13 +94,13 @@ typedef struct transfer {
     fedge_cuda_lane *lane;
     uint8_t *to; /* where the next buffer goes */
     size_t filled;
-    uint32_t *turn;
+    uint32_t *next_buffer;
 } transfer;
 
 /* Sends what the buffer has. Its span is left open when more follows on the stream. */
 static cudaError_t flush(transfer *self, bool ends)
 {
-    fedge_cuda_buffer *buffer = &self->lane->buffers[(*self->turn)++ % 2];
+    fedge_cuda_buffer *buffer = &self->lane->buffers[(*self->next_buffer)++ % 2];
     cudaError_t error =
         fedge_cuda_timing_begin(&buffer->timing, FEDGE_CUDA_COPY, self->lane->stream);
     if (error == cudaSuccess) {
@@ -119,15 +119,15 @@ static cudaError_t push(transfer *self, const uint8_t *from, size_t size)
     for (size_t done = 0; done < size && error == cudaSuccess;) {
         if (self->filled == FEDGE_CUDA_CHUNK_BYTES)
             error = flush(self, true);
-        fedge_cuda_buffer *buffer = &self->lane->buffers[*self->turn % 2];
+        fedge_cuda_buffer *buffer = &self->lane->buffers[*self->next_buffer % 2];
         if (self->filled == 0 && error == cudaSuccess)
             error = fedge_cuda_wait_event(self->gpu, buffer->timing.done);
         if (self->filled == 0 && error == cudaSuccess)
             error = fedge_cuda_timing_count(&buffer->timing, &self->gpu->times);
         if (error != cudaSuccess)
             break;
-        const size_t room = FEDGE_CUDA_CHUNK_BYTES - self->filled;
-        const size_t part = size - done < room ? size - done : room;
+        const size_t left = FEDGE_CUDA_CHUNK_BYTES - self->filled;
+        const size_t part = size - done < left ? size - done : left;
         memcpy(buffer->pinned + self->filled, from + done, part);
         self->filled += part;
         done += part;
@@ -141,7 +141,7 @@ static cudaError_t check(transfer *self, uint32_t s, const uint8_t *update)
     fedge_cuda_gpu *gpu = self->gpu;
     fedge_cuda_lane *lane = self->lane;
     /* Before flush, which passes on to the other buffer. */
-    fedge_cuda_timing *timing = &lane->buffers[*self->turn % 2].timing;
+    fedge_cuda_timing *timing = &lane->buffers[*self->next_buffer % 2].timing;
     cudaError_t error = flush(self, false);
     if (error == cudaSuccess)
         error = fedge_cuda_timing_split(timing, FEDGE_CUDA_DECODE, lane->stream);
@@ -155,11 +155,11 @@ static cudaError_t check(transfer *self, uint32_t s, const uint8_t *update)
 
 fedge_status fedge_cuda_gpu_stage_chosen(fedge_cuda_gpu *gpu, fedge_cuda_lane *lane,
                                          fedge_cuda_slot *slot, uint32_t s,
-                                         const fedge_encoded *update, uint32_t *turn,
+                                         const fedge_encoded *update, uint32_t *next_buffer,
                                          fedge_error *err)
 {
     const fedge_cuda_segment *segment = &gpu->segments[s];
-    uint8_t *to = slot ? slot->planes + segment->plane : lane->room;
+    uint8_t *to = slot ? slot->planes + segment->plane : lane->check_buffer;
     size_t size = 0, begin = 0, end = 0;
     assert(update->bytes); /* nobody pulls updates whose sizes depend on their values */
     const uint8_t *in =
@@ -173,7 +173,7 @@ fedge_status fedge_cuda_gpu_stage_chosen(fedge_cuda_gpu *gpu, fedge_cuda_lane *l
     }
     if (slot)
         slot->num_encoded += end - begin;
-    transfer all = {.gpu = gpu, .lane = lane, .to = to, .turn = turn};
+    transfer all = {.gpu = gpu, .lane = lane, .to = to, .next_buffer = next_buffer};
     cudaError_t error =
         push(&all, lane->directory, fedge_cuda_directory_size(gpu->geometry, segment));
     if (error == cudaSuccess)

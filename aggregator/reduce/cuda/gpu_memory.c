@@ -102,9 +102,9 @@ fedge_status fedge_cuda_gpu_copy(fedge_cuda_gpu *gpu, void *to, const void *from
                                  fedge_error *err)
 {
     fedge_status status = FEDGE_OK;
-    uint32_t turn = 0;
-    for (size_t done = 0; done < size && status == FEDGE_OK; turn++) {
-        fedge_cuda_buffer *buffer = &gpu->work[turn % 2];
+    uint32_t next_buffer = 0;
+    for (size_t done = 0; done < size && status == FEDGE_OK; next_buffer++) {
+        fedge_cuda_buffer *buffer = &gpu->work[next_buffer % 2];
         const size_t part =
             size - done < FEDGE_CUDA_CHUNK_BYTES ? size - done : FEDGE_CUDA_CHUNK_BYTES;
         cudaError_t error = fedge_cuda_wait_event(gpu, buffer->timing.done);

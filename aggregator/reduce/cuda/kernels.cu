@@ -13,24 +13,24 @@ static __host__ __device__ __forceinline__ bool is_of_bytes(int codec)
 }
 
 /* Lays the value whose bits are [bits] on its plane. */
-static __device__ __forceinline__ void put_value(const fedge_cuda_chunk &chunk, uint64_t place,
+static __device__ __forceinline__ void put_value(const fedge_cuda_chunk &chunk, uint64_t index,
                                                  uint32_t bits)
 {
     switch (chunk.codec) {
     case FEDGE_CUDA_INT8:
-        ((uint8_t *)chunk.values)[place] = (uint8_t)bits;
+        ((uint8_t *)chunk.values)[index] = (uint8_t)bits;
         break;
     case FEDGE_CUDA_INT4:
-        ((uint8_t *)chunk.values)[place] = (uint8_t)(bits << 4);
+        ((uint8_t *)chunk.values)[index] = (uint8_t)(bits << 4);
         break;
     case FEDGE_CUDA_F16:
-        ((float *)chunk.values)[place] = float_of_f16(bits);
+        ((float *)chunk.values)[index] = float_of_f16(bits);
         break;
     case FEDGE_CUDA_BF16:
-        ((float *)chunk.values)[place] = __int_as_float((int)(bits << 16));
+        ((float *)chunk.values)[index] = __int_as_float((int)(bits << 16));
         break;
     default:
-        ((float *)chunk.values)[place] = __int_as_float((int)bits);
+        ((float *)chunk.values)[index] = __int_as_float((int)bits);
     }
 }
 
@@ -41,19 +41,19 @@ static __global__ void __launch_bounds__(THREADS) stage(fedge_cuda_chunk chunk)
     for (uint32_t b = blockIdx.x; b < chunk.num_blocks; b += gridDim.x) {
         const fedge_cuda_block block = chunk.blocks[b];
         const uint8_t *from = chunk.bytes + (block.offset - chunk.offset);
-        const uint64_t place = (uint64_t)b * FEDGE_CUDA_BLOCK + i;
+        const uint64_t index = (uint64_t)b * FEDGE_CUDA_BLOCK + i;
         const int bound = chunk.bounds_log2[block.tensor];
         uint32_t bits;
         const bool good = take_value(chunk.codec, from, bound, i, block.count, &bits);
         if (chunk.values)
-            put_value(chunk, place, bits);
+            put_value(chunk, index, bits);
         if (chunk.values && i == 0) {
             chunk.scales[b] = is_of_bytes(chunk.codec)        ? (uint16_t)load_u16(from)
                               : chunk.codec == FEDGE_CUDA_F16 ? (uint16_t)15
                                                               : (uint16_t)(30 - bound);
         }
         if (!good) {
-            const uint64_t coordinate = (uint64_t)chunk.first_block * FEDGE_CUDA_BLOCK + place;
+            const uint64_t coordinate = (uint64_t)chunk.first_block * FEDGE_CUDA_BLOCK + index;
             atomicMin(chunk.bad, (unsigned long long)(coordinate << 32 | bits));
         }
     }

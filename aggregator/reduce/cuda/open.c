@@ -27,12 +27,13 @@ static void leave_out(int ordinal, const fedge_accumulator_config *config, const
     }
 }
 
-static fedge_status take_gpu(selection *self, int ordinal, int there,
+static fedge_status take_gpu(selection *self, int ordinal, int num_present,
                              const fedge_accumulator_config *config, fedge_error *err)
 {
-    if (ordinal < 0 || ordinal >= there) {
-        fedge_status status = fedge_fail(
-            err, FEDGE_NOT_FOUND, "GPU %d is not there: there are 0 to %d", ordinal, there - 1);
+    if (ordinal < 0 || ordinal >= num_present) {
+        fedge_status status =
+            fedge_fail(err, FEDGE_NOT_FOUND, "GPU %d is not there: there are 0 to %d", ordinal,
+                       num_present - 1);
         if (!config->skip_missing)
             return status;
         leave_out(ordinal, config, "it is not there");
@@ -53,21 +54,23 @@ static fedge_status take_gpu(selection *self, int ordinal, int there,
 static fedge_status choose_gpus(selection *self, fedge_gpu_watch *watch,
                                 const fedge_accumulator_config *config, fedge_error *err)
 {
-    int there = 0;
+    int num_present = 0;
     fedge_gpu_call call = {FEDGE_GPU_CUDA_OPEN, "a GPU", "counting them", 0, NULL, 0};
     fedge_gpu_watch_begin(watch, &call);
-    const cudaError_t error = cudaGetDeviceCount(&there);
+    const cudaError_t error = cudaGetDeviceCount(&num_present);
     fedge_gpu_watch_end(watch, &call);
-    if (error != cudaSuccess || there <= 0)
+    if (error != cudaSuccess || num_present <= 0)
         return fedge_gpu_none(error, "or sum on the CPU", err);
-    there = there < FEDGE_ACCUMULATOR_MAX_GPUS ? there : FEDGE_ACCUMULATOR_MAX_GPUS;
-    if (config->lost && atomic_exchange(&config->lost->there, (uint32_t)there) != (uint32_t)there)
+    num_present =
+        num_present < FEDGE_ACCUMULATOR_MAX_GPUS ? num_present : FEDGE_ACCUMULATOR_MAX_GPUS;
+    if (config->lost &&
+        atomic_exchange(&config->lost->there, (uint32_t)num_present) != (uint32_t)num_present)
         atomic_store(&config->lost->numbers, 0);
-    const uint32_t wanted = config->num_gpus ? config->num_gpus : (uint32_t)there;
+    const uint32_t wanted = config->num_gpus ? config->num_gpus : (uint32_t)num_present;
     fedge_status status = FEDGE_OK;
     for (uint32_t i = 0; i < wanted && status == FEDGE_OK; i++) {
-        status =
-            take_gpu(self, config->num_gpus ? (int)config->gpus[i] : (int)i, there, config, err);
+        status = take_gpu(self, config->num_gpus ? (int)config->gpus[i] : (int)i, num_present,
+                          config, err);
     }
     return status;
 }
@@ -194,19 +197,19 @@ static fedge_status choose_shard(selection *self, fedge_cuda_team *team, fedge_s
     say_why(self, "as asked for", "");
     if (wanted != FEDGE_SHARD_COORDINATES) {
         const char *const obstacles[] = {"the sums do not fit on each: ", "NCCL cannot be had: "};
-        fedge_error found;
-        fedge_status status = count_slots(self, choice->shard, &choice->num_slots, &found);
+        fedge_error cause;
+        fedge_status status = count_slots(self, choice->shard, &choice->num_slots, &cause);
         const bool fits = status == FEDGE_OK;
         /* Loaded only where it would be used. */
         if (fits)
-            status = fedge_nccl_load(&team->nccl, &found);
+            status = fedge_nccl_load(&team->nccl, &cause);
         if (status == FEDGE_OK && wanted == FEDGE_SHARD_AUTO)
             say_why(self, "the sums fit on each", "");
         if (status == FEDGE_OK)
             return status;
         if (wanted == FEDGE_SHARD_CLIENTS)
-            return fedge_fail(err, status, "%s", found.message);
-        say_why(self, obstacles[fits], found.message);
+            return fedge_fail(err, status, "%s", cause.message);
+        say_why(self, obstacles[fits], cause.message);
     }
     return choose_coordinates(self, choice, err);
 }
@@ -353,15 +356,15 @@ static fedge_status open_gpus(const selection *self, fedge_cuda_team *team,
  * nobody can tell before. */
 static fedge_status open_without_nccl(selection *self, fedge_cuda_team *team,
                                       const fedge_accumulator_config *config,
-                                      fedge_cuda_choice *choice, const fedge_error *found,
+                                      fedge_cuda_choice *choice, const fedge_error *cause,
                                       fedge_error *err)
 {
     bool starts = true;
     if (config->shard != FEDGE_SHARD_AUTO) {
-        return fedge_fail(err, found->status, "%s; --shard coordinates needs no NCCL",
-                          found->message);
+        return fedge_fail(err, cause->status, "%s; --shard coordinates needs no NCCL",
+                          cause->message);
     }
-    say_why(self, "NCCL cannot be started: ", found->message);
+    say_why(self, "NCCL cannot be started: ", cause->message);
     fedge_cuda_team_close(team);
     *team = (fedge_cuda_team){0};
     FEDGE_TRY(start_watch(&team->watch, config, err));
@@ -375,13 +378,13 @@ fedge_status fedge_cuda_open_team(fedge_cuda_team *team, const fedge_cuda_geomet
 {
     selection self = {.geometry = geometry};
     bool starts = true;
-    fedge_error found = {0};
+    fedge_error cause = {0};
     FEDGE_TRY(choose(&self, team, config, choice, err));
-    fedge_status status = open_gpus(&self, team, choice, &starts, &found);
+    fedge_status status = open_gpus(&self, team, choice, &starts, &cause);
     if (!starts)
-        status = open_without_nccl(&self, team, config, choice, &found, err);
+        status = open_without_nccl(&self, team, config, choice, &cause, err);
     else if (status != FEDGE_OK)
-        return fedge_fail(err, status, "%s", found.message);
+        return fedge_fail(err, status, "%s", cause.message);
     if (status == FEDGE_OK)
         tell(&self, choice, team, config->log);
     return status;

@@ -18,8 +18,8 @@ typedef struct scatter {
     fedge_cuda_comms comms; /* with all ranks */
     member *members;        /* (num_members), in the order of ranks */
     uint32_t num_members;
-    uint32_t own; /* this rank's first; the others follow */
-    size_t piece; /* sums that each gets at a time */
+    uint32_t first_member; /* this rank's first; the others follow */
+    size_t chunk_size;     /* sums that each gets at a time */
     size_t num_chunks;
 } scatter;
 
@@ -58,15 +58,15 @@ static fedge_status divide(scatter *self, const fedge_collective *ranks, const i
     for (uint32_t rank = 0; rank < ranks->num_ranks; rank++)
         self->num_members += (uint32_t)counts[rank];
     self->members = calloc(self->num_members, sizeof(*self->members));
-    self->piece = FEDGE_CUDA_CHUNK_BYTES / sizeof(int64_t) / self->num_members;
-    self->piece -= self->piece > ALIGNED ? self->piece % ALIGNED : 0;
-    if (!self->members || self->piece == 0)
+    self->chunk_size = FEDGE_CUDA_CHUNK_BYTES / sizeof(int64_t) / self->num_members;
+    self->chunk_size -= self->chunk_size > ALIGNED ? self->chunk_size % ALIGNED : 0;
+    if (!self->members || self->chunk_size == 0)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u GPUs", self->num_members);
     uint32_t made = 0;
     for (uint32_t rank = 0; rank < ranks->num_ranks; rank++) {
         const fedge_collective_shard shard = fedge_collective_shard_of(ranks, num_elements, rank);
         const uint64_t num = (uint64_t)counts[rank];
-        self->own = rank == ranks->rank ? made : self->own;
+        self->first_member = rank == ranks->rank ? made : self->first_member;
         for (uint64_t i = 0; i < num; i++, made++) {
             const size_t first = (size_t)(shard.count * i / num);
             const size_t count = (size_t)(shard.count * (i + 1) / num) - first;
@@ -74,13 +74,13 @@ static fedge_status divide(scatter *self, const fedge_collective *ranks, const i
             most = count > most ? count : most;
         }
     }
-    self->num_chunks = (most + self->piece - 1) / self->piece;
+    self->num_chunks = (most + self->chunk_size - 1) / self->chunk_size;
     return FEDGE_OK;
 }
 
-/* Who is where: all ranks know it alike. */
-static fedge_status meet(scatter *self, const fedge_collective *ranks, size_t num_elements,
-                         fedge_error *err)
+/* Exchanges the number of GPUs of each rank, so that all ranks know the members alike. */
+static fedge_status gather_members(scatter *self, const fedge_collective *ranks,
+                                   size_t num_elements, fedge_error *err)
 {
     int64_t *counts = calloc(ranks->num_ranks, sizeof(*counts));
     fedge_status status =
@@ -119,10 +119,10 @@ static fedge_status start(scatter *self, fedge_nccl_id id, fedge_error *err)
     fedge_status status = fedge_cuda_comms_check(comms, nccl->group_start(), "starting NCCL", err);
     for (uint32_t i = 0; i < self->team->num_gpus && status == FEDGE_OK; i++) {
         FEDGE_TRY_OR(fedge_cuda_gpu_use(&self->team->gpus[i], err), end_group);
-        status = fedge_cuda_comms_check(
-            comms,
-            nccl->comm_init_rank(&comms->of[i], (int)self->num_members, id, (int)(self->own + i)),
-            "starting NCCL", err);
+        status = fedge_cuda_comms_check(comms,
+                                        nccl->comm_init_rank(&comms->of[i], (int)self->num_members,
+                                                             id, (int)(self->first_member + i)),
+                                        "starting NCCL", err);
     }
 end_group:;
     const fedge_nccl_result ended = nccl->group_end();
@@ -150,7 +150,7 @@ static fedge_status scatter_open(void *accumulator, const fedge_collective *rank
         self->comms.watch = &self->team->watch;
         (void)snprintf(self->comms.names, sizeof(self->comms.names), "%s or of another rank's",
                        self->team->comms.names);
-        status = meet(self, ranks, num_elements, err);
+        status = gather_members(self, ranks, num_elements, err);
     }
     if (status == FEDGE_OK && ranks->rank == 0)
         status = make_id(self, &id, err);
@@ -174,9 +174,9 @@ static fedge_status scatter_open(void *accumulator, const fedge_collective *rank
 static member part_of(const scatter *self, uint32_t index, size_t at)
 {
     const member *of = &self->members[index];
-    const size_t done = at * self->piece < of->count ? at * self->piece : of->count;
+    const size_t done = at * self->chunk_size < of->count ? at * self->chunk_size : of->count;
     const size_t left = of->count - done;
-    return (member){of->first + done, left < self->piece ? left : self->piece};
+    return (member){of->first + done, left < self->chunk_size ? left : self->chunk_size};
 }
 
 /* Lays the GPU's sums of a piece side by side for all members. Behind the last of a part that ends
@@ -184,7 +184,7 @@ static member part_of(const scatter *self, uint32_t index, size_t at)
 static cudaError_t pack(const scatter *self, const fedge_cuda_gpu *gpu, size_t at, int64_t *to)
 {
     cudaError_t error = cudaSuccess;
-    for (uint32_t i = 0; i < self->num_members; i++, to += self->piece) {
+    for (uint32_t i = 0; i < self->num_members; i++, to += self->chunk_size) {
         member left = part_of(self, i, at);
         int64_t *next = to;
         while (left.count > 0 && error == cudaSuccess) {
@@ -232,12 +232,12 @@ static fedge_status reduce(scatter *self, size_t at, fedge_error *err)
         const fedge_cuda_gpu *gpu = &self->team->gpus[i];
         int64_t *buffer = buffer_of(gpu, at);
         FEDGE_TRY_OR(fedge_cuda_gpu_use(gpu, err), end_group);
-        status =
-            fedge_cuda_comms_check(comms,
-                                   comms->nccl->reduce_scatter(
-                                       buffer, buffer + (self->own + i) * self->piece, self->piece,
-                                       FEDGE_NCCL_INT64, FEDGE_NCCL_SUM, comms->of[i], gpu->stream),
-                                   DOING, err);
+        status = fedge_cuda_comms_check(
+            comms,
+            comms->nccl->reduce_scatter(
+                buffer, buffer + (self->first_member + i) * self->chunk_size, self->chunk_size,
+                FEDGE_NCCL_INT64, FEDGE_NCCL_SUM, comms->of[i], gpu->stream),
+            DOING, err);
     }
 end_group:;
     const fedge_nccl_result ended = comms->nccl->group_end();
@@ -250,13 +250,13 @@ static fedge_status fetch_all(scatter *self, size_t at, fedge_error *err)
     for (uint32_t i = 0; i < self->team->num_gpus; i++) {
         fedge_cuda_gpu *gpu = &self->team->gpus[i];
         fedge_cuda_buffer *work = &gpu->work[at % 2];
-        const size_t count = part_of(self, self->own + i, at).count;
+        const size_t count = part_of(self, self->first_member + i, at).count;
         cudaError_t error = cudaSuccess;
         FEDGE_TRY(fedge_cuda_gpu_use(gpu, err));
         if (count > 0) {
-            error = fedge_cuda_copy(gpu, work->pinned,
-                                    buffer_of(gpu, at) + (self->own + i) * self->piece,
-                                    count * sizeof(int64_t), cudaMemcpyDeviceToHost, gpu->stream);
+            error = fedge_cuda_copy(
+                gpu, work->pinned, buffer_of(gpu, at) + (self->first_member + i) * self->chunk_size,
+                count * sizeof(int64_t), cudaMemcpyDeviceToHost, gpu->stream);
         }
         if (error == cudaSuccess)
             error = fedge_cuda_timing_end(&work->timing, gpu->stream);
@@ -271,7 +271,7 @@ static fedge_status collect_all(scatter *self, size_t at, int64_t *sums, fedge_e
     for (uint32_t i = 0; i < self->team->num_gpus; i++) {
         fedge_cuda_gpu *gpu = &self->team->gpus[i];
         fedge_cuda_buffer *work = &gpu->work[at % 2];
-        const member part = part_of(self, self->own + i, at);
+        const member part = part_of(self, self->first_member + i, at);
         FEDGE_TRY(fedge_cuda_gpu_use(gpu, err));
         FEDGE_TRY(fedge_cuda_comms_watch(&self->comms, gpu, &work->timing, &wait, err));
         if (part.count > 0)

@@ -60,11 +60,12 @@ static fedge_status look(const fedge_cuda_comms *comms, fedge_error *err)
 {
     fedge_status status = FEDGE_OK;
     for (uint32_t i = 0; i < comms->num && status == FEDGE_OK; i++) {
-        fedge_nccl_result found = FEDGE_NCCL_SUCCESS;
-        const fedge_nccl_result result = comms->nccl->comm_get_async_error(comms->of[i], &found);
+        fedge_nccl_result async_error = FEDGE_NCCL_SUCCESS;
+        const fedge_nccl_result result =
+            comms->nccl->comm_get_async_error(comms->of[i], &async_error);
         /* A communicator that is at work is none that has failed. */
-        found = found == FEDGE_NCCL_IN_PROGRESS ? FEDGE_NCCL_SUCCESS : found;
-        status = fedge_cuda_comms_check(comms, result != FEDGE_NCCL_SUCCESS ? result : found,
+        async_error = async_error == FEDGE_NCCL_IN_PROGRESS ? FEDGE_NCCL_SUCCESS : async_error;
+        status = fedge_cuda_comms_check(comms, result != FEDGE_NCCL_SUCCESS ? result : async_error,
                                         "joining sums", err);
     }
     return status;
@@ -123,11 +124,11 @@ typedef struct step {
 #define VALUES 2
 
 /* Blocks of one GPU in one chunk, and where their sums and values are. */
-typedef struct share {
+typedef struct gpu_part {
     uint32_t first_block, num_blocks; /* 0: nothing to do */
     const int64_t *sums;
     float *vectors[VALUES + 1]; /* what an optimizer keeps, or NULL; then the values */
-} share;
+} gpu_part;
 
 /* ---- NCCL ------------------------------------------------------------------------------------ */
 
@@ -197,15 +198,15 @@ static uint32_t count_chunks(const fedge_cuda_team *team)
     return (largest + each - 1) / each;
 }
 
-static share share_of(const fedge_cuda_team *team, uint32_t index, uint32_t chunk)
+static gpu_part part_of_gpu(const fedge_cuda_team *team, uint32_t index, uint32_t chunk)
 {
     const fedge_cuda_gpu *gpu = &team->gpus[index];
     const uint32_t end = gpu->first_block + gpu->num_blocks;
     const size_t from = (size_t)chunk * FEDGE_CUDA_STEP_BLOCKS * FEDGE_CUDA_BLOCK;
     /* Two chunks are under way, each with joined sums of its own. */
-    share mine = {.sums = gpu->joined[chunk % 2],
-                  .vectors = {gpu->kept[0] ? gpu->kept[0] + from : NULL,
-                              gpu->kept[1] ? gpu->kept[1] + from : NULL, gpu->values + from}};
+    gpu_part mine = {.sums = gpu->joined[chunk % 2],
+                     .vectors = {gpu->kept[0] ? gpu->kept[0] + from : NULL,
+                                 gpu->kept[1] ? gpu->kept[1] + from : NULL, gpu->values + from}};
     uint32_t count = FEDGE_CUDA_STEP_BLOCKS;
     if (team->joins) {
         count = scattered(team, chunk, &mine.first_block);
@@ -269,7 +270,7 @@ end_group:;
 
 /* What of part [p] lies in a share: values from [from] on, at [at] of its coordinates; false:
  * nothing. */
-static bool overlap(const step *self, uint32_t p, const share *mine, size_t *from, size_t *at,
+static bool overlap(const step *self, uint32_t p, const gpu_part *mine, size_t *from, size_t *at,
                     size_t *count)
 {
     const uint64_t begin = (uint64_t)mine->first_block * FEDGE_CUDA_BLOCK;
@@ -287,7 +288,7 @@ static bool overlap(const step *self, uint32_t p, const share *mine, size_t *fro
 }
 
 /* The coordinates of a share in which all its parts lie; none: it is left as it is. */
-static size_t span_of_parts(const step *self, const share *mine, size_t *first)
+static size_t range_of_parts(const step *self, const gpu_part *mine, size_t *first)
 {
     size_t end = 0;
     *first = SIZE_MAX;
@@ -312,15 +313,15 @@ static float *host_vector(const step *self, const fedge_step_part *part)
 /* Has a GPU work on a chunk? By clients all have or none has, for joining takes all of them. */
 static bool has_work(const step *self, uint32_t index, uint32_t chunk)
 {
-    share mine = share_of(self->team, index, chunk);
+    gpu_part mine = part_of_gpu(self->team, index, chunk);
     size_t first;
     if (self->team->joins)
         mine.num_blocks = scattered(self->team, chunk, &mine.first_block) * self->team->num_gpus;
-    return span_of_parts(self, &mine, &first) > 0;
+    return range_of_parts(self, &mine, &first) > 0;
 }
 
 /* Brings the values that a GPU lacks of its share, by way of the pinned buffer. */
-static cudaError_t bring(const step *self, const fedge_cuda_gpu *gpu, const share *mine,
+static cudaError_t bring(const step *self, const fedge_cuda_gpu *gpu, const gpu_part *mine,
                          float *pinned)
 {
     cudaError_t error = cudaSuccess;
@@ -340,7 +341,7 @@ static cudaError_t bring(const step *self, const fedge_cuda_gpu *gpu, const shar
     return error;
 }
 
-static cudaError_t launch(const step *self, const fedge_cuda_gpu *gpu, const share *mine)
+static cudaError_t launch(const step *self, const fedge_cuda_gpu *gpu, const gpu_part *mine)
 {
     cudaError_t error = cudaSuccess;
     for (uint32_t p = 0; p < self->num_parts && error == cudaSuccess; p++) {
@@ -376,9 +377,9 @@ static fedge_status submit(const step *self, uint32_t index, uint32_t chunk, fed
     fedge_cuda_gpu *gpu = &self->team->gpus[index];
     fedge_cuda_buffer *buffer = &gpu->work[chunk % 2];
     float *pinned = (float *)(void *)buffer->pinned;
-    const share mine = share_of(self->team, index, chunk);
+    const gpu_part mine = part_of_gpu(self->team, index, chunk);
     size_t first;
-    const size_t count = span_of_parts(self, &mine, &first);
+    const size_t count = range_of_parts(self, &mine, &first);
     fedge_status status = fedge_cuda_gpu_use(gpu, err);
     if (status != FEDGE_OK || !has_work(self, index, chunk))
         return status;
@@ -411,7 +412,7 @@ static fedge_status collect(const step *self, uint32_t index, uint32_t chunk, fe
 {
     fedge_cuda_gpu *gpu = &self->team->gpus[index];
     fedge_cuda_buffer *buffer = &gpu->work[chunk % 2];
-    const share mine = share_of(self->team, index, chunk);
+    const gpu_part mine = part_of_gpu(self->team, index, chunk);
     const float *pinned = (const float *)(const void *)buffer->pinned;
     fedge_status status = fedge_cuda_gpu_use(gpu, err);
     if (status != FEDGE_OK || !has_work(self, index, chunk))

@@ -1,9 +1,9 @@
 /* Communicators of NCCL for the GPUs of a team: among themselves, or with those of other ranks.
  *
  * Nothing waits for a GPU without watching it. An error that NCCL reports ends what is under way
- * with FEDGE_GPU_LOST. So does no progress in time; whoever closed the GPU would wait for what it
- * does, so [stuck] of the accumulator's config is told first, which ends the process. Calls on the
- * host, which nobody can end: edge/train/cuda/gpu.h.
+ * with FEDGE_GPU_LOST. So does a lack of progress. Closing such a GPU would wait for its work, so
+ * [stuck] of the accumulator's config is called first, which ends the process. Calls on the host
+ * cannot be ended; edge/train/cuda/gpu.h watches them.
  */
 #ifndef FEDGE_AGGREGATOR_REDUCE_CUDA_TEAM_H
 #define FEDGE_AGGREGATOR_REDUCE_CUDA_TEAM_H

@@ -6,7 +6,7 @@
 
 #include "aggregator/reduce/cuda/tile_kernels.h"
 
-#define STRIDE 32 /* rows begin at a multiple of so many values: at lines of a GPU's memory */
+#define STRIDE 32 /* values; each row begins at a multiple of it, at a line of the GPU's memory */
 
 struct fedge_cuda_tile_lane {
     fedge_cuda_gpu *gpu;
@@ -46,18 +46,18 @@ static void free_lane(fedge_cuda_tile_lane *lane)
 
 void fedge_cuda_tiles_fini(fedge_cuda_tiles *tiles)
 {
-    for (uint32_t t = 0; tiles->lanes && t < tiles->room.num_threads; t++) {
+    for (uint32_t t = 0; tiles->lanes && t < tiles->capacity.num_threads; t++) {
         free_lane(&tiles->lanes[t]);
         free(tiles->lanes[t].rows);
     }
     for (uint32_t g = 0; tiles->lanes && g < tiles->team->num_gpus; g++) {
-        const fedge_cuda_tile_place *place = &tiles->places[g];
+        const fedge_cuda_tile_gpu *tile_gpu = &tiles->gpus[g];
         atomic_store(&tiles->team->gpus[g].tile_bytes, 0);
         if (fedge_cuda_gpu_use(&tiles->team->gpus[g], NULL) != FEDGE_OK)
             continue;
-        (void)cudaFree(place->far);
-        (void)cudaFree(place->dots);
-        (void)cudaFreeHost(place->dots_there);
+        (void)cudaFree(tile_gpu->far);
+        (void)cudaFree(tile_gpu->dots);
+        (void)cudaFreeHost(tile_gpu->pinned_dots);
     }
     free(tiles->lanes);
     *tiles = (fedge_cuda_tiles){.team = tiles->team, .log = tiles->log};
@@ -89,15 +89,16 @@ static fedge_status make_lane(fedge_cuda_tile_lane *lane, const fedge_tile_confi
     return lane->rows ? FEDGE_OK : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a tile's rows");
 }
 
-static fedge_status make_place(const fedge_cuda_gpu *gpu, fedge_cuda_tile_place *place,
-                               const fedge_tile_config *config, fedge_error *err)
+static fedge_status make_gpu(const fedge_cuda_gpu *gpu, fedge_cuda_tile_gpu *tile_gpu,
+                             const fedge_tile_config *config, fedge_error *err)
 {
-    const size_t num = config->num, dots = 2 * fedge_tile_pairs(config->num) * sizeof(*place->dots);
+    const size_t num = config->num,
+                 dots = 2 * fedge_tile_pairs(config->num) * sizeof(*tile_gpu->dots);
     FEDGE_TRY(fedge_cuda_gpu_use(gpu, err));
-    FEDGE_TRY(take_both(gpu, &place->dots_there, &place->dots, dots, err));
-    return config->mixes
-               ? fedge_cuda_gpu_take(gpu, &place->far, num * num * sizeof(*place->far), false, err)
-               : FEDGE_OK;
+    FEDGE_TRY(take_both(gpu, &tile_gpu->pinned_dots, &tile_gpu->dots, dots, err));
+    return config->mixes ? fedge_cuda_gpu_take(gpu, &tile_gpu->far,
+                                               num * num * sizeof(*tile_gpu->far), false, err)
+                         : FEDGE_OK;
 }
 
 /* What the above has taken on the GPUs. */
@@ -106,12 +107,12 @@ static void count_bytes(const fedge_cuda_tiles *self, const fedge_tile_config *c
     const uint64_t num = config->num, rows = num * config->size * sizeof(int32_t);
     const uint64_t lane = (config->mixes ? 2 : 1) * rows + config->size * sizeof(int64_t) +
                           2 * num * sizeof(uint32_t);
-    const uint64_t place = 2 * fedge_tile_pairs(config->num) * sizeof(*self->places[0].dots) +
-                           (config->mixes ? num * num * sizeof(*self->places[0].far) : 0);
+    const uint64_t tile_gpu = 2 * fedge_tile_pairs(config->num) * sizeof(*self->gpus[0].dots) +
+                              (config->mixes ? num * num * sizeof(*self->gpus[0].far) : 0);
     for (uint32_t t = 0; t < config->num_threads; t++)
         (void)atomic_fetch_add(&self->lanes[t].gpu->tile_bytes, lane);
     for (uint32_t g = 0; g < self->team->num_gpus; g++)
-        (void)atomic_fetch_add(&self->team->gpus[g].tile_bytes, place);
+        (void)atomic_fetch_add(&self->team->gpus[g].tile_bytes, tile_gpu);
 }
 
 static fedge_status make_all(fedge_cuda_tiles *self, const fedge_tile_config *config,
@@ -122,9 +123,9 @@ static fedge_status make_all(fedge_cuda_tiles *self, const fedge_tile_config *co
     self->lanes = calloc(config->num_threads, sizeof(*self->lanes));
     if (!self->lanes)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u lanes", config->num_threads);
-    self->room = *config;
+    self->capacity = *config;
     for (uint32_t g = 0; g < team->num_gpus; g++)
-        FEDGE_TRY(make_place(&team->gpus[g], &self->places[g], config, err));
+        FEDGE_TRY(make_gpu(&team->gpus[g], &self->gpus[g], config, err));
     for (uint32_t t = 0; t < config->num_threads; t++) {
         /* Every GPU has a thread at least (tiles.c). */
         self->lanes[t].gpu = &team->gpus[t % team->num_gpus];
@@ -134,20 +135,21 @@ static fedge_status make_all(fedge_cuda_tiles *self, const fedge_tile_config *co
     return FEDGE_OK;
 }
 
-static bool has_room(const fedge_cuda_tiles *self, const fedge_tile_config *config)
+static bool has_capacity(const fedge_cuda_tiles *self, const fedge_tile_config *config)
 {
-    const fedge_tile_config *room = &self->room;
-    return self->lanes && config->num <= room->num && config->num_threads <= room->num_threads &&
-           config->size <= room->size && (room->mixes || !config->mixes);
+    const fedge_tile_config *capacity = &self->capacity;
+    return self->lanes && config->num <= capacity->num &&
+           config->num_threads <= capacity->num_threads && config->size <= capacity->size &&
+           (capacity->mixes || !config->mixes);
 }
 
 static fedge_status empty_dots(fedge_cuda_tiles *self, fedge_error *err)
 {
-    const size_t size = 2 * fedge_tile_pairs(self->room.num) * sizeof(*self->places[0].dots);
+    const size_t size = 2 * fedge_tile_pairs(self->capacity.num) * sizeof(*self->gpus[0].dots);
     for (uint32_t g = 0; g < self->team->num_gpus; g++) {
         const fedge_cuda_gpu *gpu = &self->team->gpus[g];
         FEDGE_TRY(fedge_cuda_gpu_use(gpu, err));
-        cudaError_t error = cudaMemsetAsync(self->places[g].dots, 0, size, gpu->stream);
+        cudaError_t error = cudaMemsetAsync(self->gpus[g].dots, 0, size, gpu->stream);
         if (error == cudaSuccess)
             error = fedge_cuda_wait_stream(gpu, gpu->stream);
         FEDGE_TRY(fedge_cuda_check(gpu, error, DOING, err));
@@ -159,7 +161,7 @@ static fedge_status make_ready(fedge_cuda_tiles *self, const fedge_tile_config *
                                fedge_error *err)
 {
     /* The memory of an earlier step is used again: allocation stops all work on a GPU. */
-    if (!has_room(self, config)) {
+    if (!has_capacity(self, config)) {
         fedge_cuda_tiles_fini(self);
         FEDGE_TRY(make_all(self, config, err));
         if (self->log) {
@@ -175,10 +177,10 @@ static fedge_status make_ready(fedge_cuda_tiles *self, const fedge_tile_config *
     return empty_dots(self, err);
 }
 
-static fedge_status cuda_open(void *place, const fedge_tile_config *config, void **state,
+static fedge_status cuda_open(void *tiles, const fedge_tile_config *config, void **state,
                               fedge_error *err)
 {
-    fedge_cuda_tiles *self = place;
+    fedge_cuda_tiles *self = tiles;
     fedge_error why = {0};
     *state = NULL;
     const fedge_status status = make_ready(self, config, &why);
@@ -210,7 +212,7 @@ static fedge_status cuda_mix(void *state, const uint32_t *far, uint32_t num_far,
     const size_t size = (size_t)num_mixed * num_far * sizeof(*far);
     for (uint32_t g = 0; g < self->team->num_gpus && num_far > 0; g++) {
         FEDGE_TRY(fedge_cuda_gpu_use(&self->team->gpus[g], err));
-        FEDGE_TRY(fedge_cuda_gpu_copy(&self->team->gpus[g], self->places[g].far, far, size, err));
+        FEDGE_TRY(fedge_cuda_gpu_copy(&self->team->gpus[g], self->gpus[g].far, far, size, err));
     }
     self->num_far = num_far;
     self->num_mixed = num_mixed;
@@ -251,8 +253,8 @@ static fedge_status cuda_load(void *state, uint32_t thread, uint32_t num, size_t
     if (error == cudaSuccess && self->mixed) {
         fedge_cuda_tile tile = tile_of(self, lane, num, count);
         tile.values = lane->values;
-        error = fedge_cuda_mix(&tile, self->places[thread % self->team->num_gpus].far,
-                               self->num_far, self->num_mixed, lane->mixed, lane->stream);
+        error = fedge_cuda_mix(&tile, self->gpus[thread % self->team->num_gpus].far, self->num_far,
+                               self->num_mixed, lane->mixed, lane->stream);
     }
     return fedge_cuda_check(lane->gpu, error, DOING, err);
 }
@@ -263,11 +265,11 @@ static fedge_status cuda_dots(void *state, uint32_t thread, uint32_t num, size_t
     const fedge_cuda_tiles *self = state;
     const fedge_cuda_tile_lane *lane = &self->lanes[thread];
     const fedge_cuda_tile tile = tile_of(self, lane, num, count);
-    unsigned long long *dots = self->places[thread % self->team->num_gpus].dots;
+    unsigned long long *dots = self->gpus[thread % self->team->num_gpus].dots;
     /* cuda_load has chosen the GPU, on this thread. All threads of a GPU add to the same dots, in
      * whatever order: they are integers. */
     cudaError_t error = fedge_cuda_dots(&tile, shift, products, dots,
-                                        dots + fedge_tile_pairs(self->room.num), lane->stream);
+                                        dots + fedge_tile_pairs(self->capacity.num), lane->stream);
     /* Before the pinned rows are filled again. */
     if (error == cudaSuccess)
         error = fedge_cuda_wait_stream(lane->gpu, lane->stream);
@@ -278,17 +280,17 @@ static fedge_status take_dots_of(const fedge_cuda_tiles *self, uint32_t g, uint3
                                  fedge_tile_sum *sums, fedge_error *err)
 {
     const fedge_cuda_gpu *gpu = &self->team->gpus[g];
-    const fedge_cuda_tile_place *place = &self->places[g];
-    const size_t pairs = fedge_tile_pairs(self->room.num);
+    const fedge_cuda_tile_gpu *tile_gpu = &self->gpus[g];
+    const size_t pairs = fedge_tile_pairs(self->capacity.num);
     FEDGE_TRY(fedge_cuda_gpu_use(gpu, err));
     cudaError_t error =
-        fedge_cuda_copy(gpu, place->dots_there, place->dots, 2 * pairs * sizeof(*place->dots),
-                        cudaMemcpyDeviceToHost, gpu->stream);
+        fedge_cuda_copy(gpu, tile_gpu->pinned_dots, tile_gpu->dots,
+                        2 * pairs * sizeof(*tile_gpu->dots), cudaMemcpyDeviceToHost, gpu->stream);
     if (error == cudaSuccess)
         error = fedge_cuda_wait_stream(gpu, gpu->stream);
     for (size_t p = 0; error == cudaSuccess && p < fedge_tile_pairs(num); p++) {
-        sums[p].high += (int64_t)place->dots_there[p];
-        sums[p].low += (int64_t)place->dots_there[pairs + p];
+        sums[p].high += (int64_t)tile_gpu->pinned_dots[p];
+        sums[p].low += (int64_t)tile_gpu->pinned_dots[pairs + p];
     }
     return fedge_cuda_check(gpu, error, DOING, err);
 }
@@ -309,7 +311,7 @@ static fedge_status cuda_take_dots(void *state, uint32_t num, fedge_tile_sum *su
 static cudaError_t send_choice(const fedge_cuda_tiles *self, const fedge_cuda_tile_lane *lane,
                                const fedge_tile_choice *choice, fedge_cuda_rows *chosen)
 {
-    const size_t num = choice->num, size = num * sizeof(*lane->lists), behind = self->room.num;
+    const size_t num = choice->num, size = num * sizeof(*lane->lists), behind = self->capacity.num;
     const bool weighs = choice->reduction == FEDGE_ROW_MEAN;
     cudaError_t error = cudaSuccess;
     *chosen = (fedge_cuda_rows){.rows = choice->rows ? lane->lists : NULL,

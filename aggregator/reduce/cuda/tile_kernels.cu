@@ -56,7 +56,7 @@ cudaError_t fedge_cuda_mix(const fedge_cuda_tile *tile, const uint32_t *far, uin
 
 #define EDGE 16    /* rows of a square of pairs, of which each thread has one */
 #define DEPTH 64   /* coordinates of them in shared memory */
-#define REACH 4096 /* coordinates of a block: the sum of so many squares of 2^24 fits */
+#define CHUNK 4096 /* coordinates of a block: the sum of their squares, 2^48 each, fits */
 #define APART (DEPTH + 1)
 
 static_assert(EDGE * EDGE == THREADS, "a thread for each pair");
@@ -78,21 +78,21 @@ static __device__ __forceinline__ void load_rows(const fedge_cuda_tile &tile, ui
 /* Where a square of pairs is: how far down the triangle of them, and *square how far across. Of
  * norms there are those on the diagonal; with the last row's products those of its row behind them.
  */
-static __device__ __forceinline__ uint32_t place_square(fedge_tile_products products,
-                                                        uint32_t edges, uint32_t *square)
+static __device__ __forceinline__ uint32_t locate_block(fedge_tile_products products,
+                                                        uint32_t edges, uint32_t *block_col)
 {
-    uint32_t down = 0;
+    uint32_t block_row = 0;
     if (products != FEDGE_PRODUCTS_ALL) {
-        if (*square < edges)
-            return *square;
-        *square -= edges;
+        if (*block_col < edges)
+            return *block_col;
+        *block_col -= edges;
         return edges - 1;
     }
-    while (*square > down) {
-        *square -= down + 1;
-        down++;
+    while (*block_col > block_row) {
+        *block_col -= block_row + 1;
+        block_row++;
     }
-    return down;
+    return block_row;
 }
 
 static __device__ __forceinline__ bool is_wanted(fedge_tile_products products, uint32_t i,
@@ -103,21 +103,22 @@ static __device__ __forceinline__ bool is_wanted(fedge_tile_products products, u
     return i < num && (any ? j <= i : j == i);
 }
 
-/* A block of threads for each square of pairs and each REACH coordinates. */
+/* A block of threads for each square of pairs and each CHUNK coordinates. */
 static __global__ void __launch_bounds__(THREADS)
-    dots(fedge_cuda_tile tile, int shift, fedge_tile_products products, uint32_t reaches,
+    dots(fedge_cuda_tile tile, int shift, fedge_tile_products products, uint32_t chunks,
          unsigned long long *high, unsigned long long *low)
 {
     __shared__ int32_t a[EDGE * APART], b[EDGE * APART];
-    uint32_t square = blockIdx.x / reaches;
-    const uint32_t down = place_square(products, (tile.num + EDGE - 1) / EDGE, &square);
-    const uint32_t i = down * EDGE + threadIdx.x / EDGE, j = square * EDGE + threadIdx.x % EDGE;
-    const uint64_t begin = (uint64_t)(blockIdx.x % reaches) * REACH;
+    uint32_t block_col = blockIdx.x / chunks;
+    const uint32_t block_row = locate_block(products, (tile.num + EDGE - 1) / EDGE, &block_col);
+    const uint32_t i = block_row * EDGE + threadIdx.x / EDGE,
+                   j = block_col * EDGE + threadIdx.x % EDGE;
+    const uint64_t begin = (uint64_t)(blockIdx.x % chunks) * CHUNK;
     const int32_t *x = a + threadIdx.x / EDGE * APART, *y = b + threadIdx.x % EDGE * APART;
     long long sum = 0;
-    for (uint64_t at = begin; at < begin + REACH && at < tile.count; at += DEPTH) {
-        load_rows(tile, down * EDGE, at, shift, a);
-        load_rows(tile, square * EDGE, at, shift, b);
+    for (uint64_t at = begin; at < begin + CHUNK && at < tile.count; at += DEPTH) {
+        load_rows(tile, block_row * EDGE, at, shift, a);
+        load_rows(tile, block_col * EDGE, at, shift, b);
         __syncthreads();
         for (uint32_t k = 0; k < DEPTH; k++)
             sum += (long long)x[k] * y[k];
@@ -137,11 +138,11 @@ cudaError_t fedge_cuda_dots(const fedge_cuda_tile *tile, int shift, fedge_tile_p
     const uint64_t squares = products == FEDGE_PRODUCTS_ALL    ? edges * (edges + 1) / 2
                              : products == FEDGE_PRODUCTS_LAST ? 2 * edges - 1
                                                                : edges;
-    const uint32_t reaches = (tile->count + REACH - 1) / REACH;
-    if (squares * reaches > 0x7fffffff)
+    const uint32_t chunks = (tile->count + CHUNK - 1) / CHUNK;
+    if (squares * chunks > 0x7fffffff)
         return cudaErrorInvalidConfiguration;
-    const cudaLaunchConfig_t config = shape(squares * reaches, 0x7fffffff, stream);
-    return cudaLaunchKernelEx(&config, dots, *tile, shift, products, reaches, high, low);
+    const cudaLaunchConfig_t config = shape(squares * chunks, 0x7fffffff, stream);
+    return cudaLaunchKernelEx(&config, dots, *tile, shift, products, chunks, high, low);
 }
 
 /* ---- mean ------------------------------------------------------------------------------------ */
@@ -212,24 +213,24 @@ static __global__ void __launch_bounds__(THREADS)
 #define DIGITS (1 << DIGIT)
 
 /* Of the keys of a coordinate: the one of a rank, and how many are less and the same. */
-struct found {
+struct selection {
     unsigned long long key;
     uint32_t less, same;
 };
 
 /* key(i), i < num: of BITS bits. counts: the thread's, THREADS apart. */
 template <int BITS, typename Key>
-static __device__ __forceinline__ found select_rank(uint32_t num, uint32_t rank, uint32_t *counts,
-                                                    const Key &key)
+static __device__ __forceinline__ selection select_rank(uint32_t num, uint32_t rank,
+                                                        uint32_t *counts, const Key &key)
 {
-    found at = {0, 0, num};
+    selection at = {0, 0, num};
     for (int shift = BITS - DIGIT; shift >= 0; shift -= DIGIT) {
         for (int d = 0; d < DIGITS; d++)
             counts[d * THREADS] = 0;
         for (uint32_t i = 0; i < num; i++) {
-            const unsigned long long rest = key(i) >> shift;
-            if (rest >> DIGIT == at.key)
-                counts[(rest % DIGITS) * THREADS]++;
+            const unsigned long long prefix = key(i) >> shift;
+            if (prefix >> DIGIT == at.key)
+                counts[(prefix % DIGITS) * THREADS]++;
         }
         uint32_t digit = 0;
         for (; at.less + counts[digit * THREADS] <= rank; digit++)
@@ -259,9 +260,9 @@ static __global__ void __launch_bounds__(THREADS)
     EACH_COORDINATE(k, tile.count)
     {
         const auto key = [&](uint32_t i) { return key_of(value_at(tile, chosen, i, k)); };
-        uint32_t *own = counts + threadIdx.x;
-        const found low = select_rank<32>(chosen.num, from, own, key);
-        const found high = select_rank<32>(chosen.num, to - 1, own, key);
+        uint32_t *histogram = counts + threadIdx.x;
+        const selection low = select_rank<32>(chosen.num, from, histogram, key);
+        const selection high = select_rank<32>(chosen.num, to - 1, histogram, key);
         long long sum = 0;
         if (low.key == high.key) {
             sums[k] = (long long)(to - from) * value_of(low.key);
@@ -303,23 +304,23 @@ static __global__ void __launch_bounds__(THREADS)
     __shared__ uint32_t counts[DIGITS * THREADS];
     EACH_COORDINATE(k, tile.count)
     {
-        const uint32_t num = chosen.num, kept = num - cut;
-        uint32_t *own = counts + threadIdx.x;
+        const uint32_t num = chosen.num, end = num - cut;
+        uint32_t *histogram = counts + threadIdx.x;
         const auto plain = [&](uint32_t i) { return key_of(value_at(tile, chosen, i, k)); };
         const long long twice =
-            (long long)value_of(select_rank<32>(num, (num - 1) / 2, own, plain).key) +
-            value_of(select_rank<32>(num, num / 2, own, plain).key);
+            (long long)value_of(select_rank<32>(num, (num - 1) / 2, histogram, plain).key) +
+            value_of(select_rank<32>(num, num / 2, histogram, plain).key);
         const auto key = [&](uint32_t i) {
             const long long off = 2 * (long long)value_at(tile, chosen, i, k) - twice;
             return (unsigned long long)(off > 0 ? 2 * off + 1 : -2 * off);
         };
-        const found last = select_rank<36>(num, kept - 1, own, key);
+        const selection last = select_rank<36>(num, end - 1, histogram, key);
         long long sum = 0;
         for (uint32_t i = 0; i < num; i++)
             sum += key(i) < last.key ? value_at(tile, chosen, i, k) : 0;
         const long long far = (long long)(last.key >> 1);
         const long long value = (twice + ((last.key & 1) != 0 ? far : -far)) / 2;
-        sums[k] = sum + (long long)(kept - last.less) * value;
+        sums[k] = sum + (long long)(end - last.less) * value;
     }
 }
 
