@@ -104,7 +104,7 @@ fedge_status fedge_cuda_fail_update(const fedge_cuda_geometry *geometry, uint64_
  * coordinates, and makes a directory that goes to the GPU before the bytes (kernels.h). A GPU that
  * has some of the coordinates gets those tensors whole of which it has any.
  *
- * cut: of a segment that has a chooser, by fedge_cuda_cut.
+ * cut: of a segment that has a sparsifier, by fedge_cuda_cut.
  */
 
 /* Bytes of the directory of an update. */

@@ -428,8 +428,9 @@ fedge_status fedge_cuda_gpu_add(fedge_cuda_gpu *gpu, const uint32_t *slots, cons
     fedge_gpu_call call = fedge_cuda_call(gpu, "summing updates");
     fedge_gpu_watch_begin(gpu->watch, &call);
     for (uint32_t s = 0; s < gpu->num_segments && error == cudaSuccess; s++) {
-        error = gpu->segments[s].sparsifier ? fedge_cuda_gpu_add_chosen(gpu, s, slots, weights, count)
-                                         : add_values(gpu, s, slots, weights, count);
+        error = gpu->segments[s].sparsifier
+                    ? fedge_cuda_gpu_add_chosen(gpu, s, slots, weights, count)
+                    : add_values(gpu, s, slots, weights, count);
     }
     fedge_gpu_watch_end(gpu->watch, &call);
     if (error == cudaSuccess)

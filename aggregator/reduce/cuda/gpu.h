@@ -99,7 +99,8 @@ typedef struct fedge_cuda_gpu {
     uint32_t first_block, num_blocks; /* whose sums it holds */
     uint32_t max_grid;                /* thread blocks that run at once */
     fedge_cuda_segment segments[FEDGE_ACCUMULATOR_MAX_SECTIONS]; /* as far as they are its own */
-    fedge_cuda_chosen chosen[FEDGE_ACCUMULATOR_MAX_SECTIONS]; /* of segments that have a chooser */
+    fedge_cuda_chosen
+        chosen[FEDGE_ACCUMULATOR_MAX_SECTIONS]; /* of segments that have a sparsifier */
     uint32_t num_segments;
     size_t scales; /* where they begin in a slot */
     fedge_cuda_block *blocks;
@@ -210,7 +211,7 @@ FEDGE_MUST_USE fedge_status fedge_cuda_gpu_take(const fedge_cuda_gpu *gpu, void 
 FEDGE_MUST_USE fedge_status fedge_cuda_gpu_copy(fedge_cuda_gpu *gpu, void *to, const void *from,
                                                 size_t size, fedge_error *err);
 
-/* What segments with a chooser need besides their slots: on the GPU, in bytes. */
+/* What segments with a sparsifier need besides their slots: on the GPU, in bytes. */
 size_t fedge_cuda_chosen_bytes(const fedge_cuda_geometry *geometry,
                                const fedge_cuda_segment *segments, uint32_t num_segments);
 FEDGE_MUST_USE fedge_status fedge_cuda_gpu_open_chosen(fedge_cuda_gpu *gpu, fedge_error *err);
