@@ -210,7 +210,7 @@ static fedge_status read_text(const char *text, size_t size, fedge_registry **re
 {
     cJSON *root = NULL;
     fedge_status status;
-    FEDGE_TRY(parse(text, size, &root, err));
+    FEDGE_TRY_OR(parse(text, size, &root, err), done);
     FEDGE_TRY_OR(fedge_registry_new(registry, err), done);
     status = take_root(*registry, root, err);
     if (status != FEDGE_OK) {

@@ -61,7 +61,7 @@ LIMITS = {
         updates per sync; the longest that one waits for others | {FEDGE_INGEST_MAX_GROUP}; {FEDGE_INGEST_GROUP_NS:ns} |
         cohort | 4096 | `max-cohort` of the job, up to {FEDGE_JOURNAL_MAX_SLOTS}
         clients at work in an asynchronous round | {FEDGE_ROUNDS_MAX_SLOTS} |
-        updates that the log line of an asynchronous round names | {FEDGE_ROUND_SUMMARY_MAX_TOLD} |
+        updates that the log line of an asynchronous round names | {FEDGE_ROUND_SUMMARY_MAX_BUFFERED} |
         runs in a state directory | {FEDGE_MAX_RUNS} |
         `rounds.jsonl`; one of its lines | {FEDGE_ROUND_LOG_MAX_SIZE:bytes}; {FEDGE_ROUND_LOG_MAX_LINE:bytes} |
         ranks | {FEDGE_RANKS_MAX} |
