@@ -65,18 +65,19 @@ static fedge_status make(const fedge_job *job, const fedge_dataset *dataset,
     if (!dataset) {
         status = fedge_dataset_load(&job->plan.data, job->test_set.images, job->test_set.labels,
                                     &fresh->own, err);
-        if (status != FEDGE_OK)
+        if (status != FEDGE_OK) {
             status = fedge_error_prefix(err, status, "test-set");
+            goto failed;
+        }
         dataset = fresh->own;
     }
-    if (status == FEDGE_OK)
-        status = set_up(fresh, &job->plan, dataset, err);
-    if (status != FEDGE_OK) {
-        fedge_evaluator_free(fresh);
-        return status;
-    }
+    FEDGE_TRY_OR(set_up(fresh, &job->plan, dataset, err), failed);
     *evaluator = fresh;
     return FEDGE_OK;
+
+failed:
+    fedge_evaluator_free(fresh);
+    return status;
 }
 
 fedge_status fedge_evaluator_new(const fedge_job *job, fedge_evaluator **evaluator,

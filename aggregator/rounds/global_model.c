@@ -194,10 +194,13 @@ fedge_status fedge_initial_values(const fedge_job *job, float *values, fedge_err
     }
     uint8_t *bytes = NULL;
     size_t size = 0;
-    fedge_status status =
-        fedge_os_read_file(job->initial_model, FEDGE_SAFETENSORS_MAX_SIZE, &bytes, &size, err);
-    if (status == FEDGE_OK)
-        status = fedge_safetensors_read(bytes, size, &plan->schema, values, err);
+    fedge_status status = FEDGE_OK;
+    FEDGE_TRY_OR(
+        fedge_os_read_file(job->initial_model, FEDGE_SAFETENSORS_MAX_SIZE, &bytes, &size, err),
+        done);
+    status = fedge_safetensors_read(bytes, size, &plan->schema, values, err);
+
+done:
     free(bytes);
     return status == FEDGE_OK
                ? status
@@ -213,36 +216,34 @@ fedge_status fedge_global_model_begin(fedge_global_model *model, fedge_error *er
 fedge_status fedge_global_model_load(fedge_global_model *model, const uint8_t *file, size_t size,
                                      const uint8_t *state, size_t state_size, fedge_error *err)
 {
-    /* A checkpoint's state is the strategy's, then what samplers look back at, then the downlink's
-     * residual. The last has a size that the plan tells and is taken from the end; the history is
-     * self-delimiting from there, and what remains is the strategy's. */
-    const size_t behind = fedge_downlink_state_size(model->plan);
+    /* A checkpoint's state is the strategy's, then the samplers' history, then the downlink's
+     * residual. The plan gives the size of the residual; the history is self-delimiting from its
+     * end, and the remainder is the strategy's. */
+    const size_t residual_size = fedge_downlink_state_size(model->plan);
     model->unchanged = false;
-    fedge_status status =
-        fedge_safetensors_read(file, size, &model->plan->schema, model->values, err);
-    if (status == FEDGE_OK && state_size < behind) {
-        status = fedge_fail(err, FEDGE_TRUNCATED,
-                            "the strategy's state has %zu bytes; the residual of \"down\" alone "
-                            "has %zu",
-                            state_size, behind);
+    FEDGE_TRY(fedge_safetensors_read(file, size, &model->plan->schema, model->values, err));
+    if (state_size < residual_size) {
+        return fedge_fail(err, FEDGE_TRUNCATED,
+                          "the strategy's state has %zu bytes; the residual of \"down\" alone has "
+                          "%zu",
+                          state_size, residual_size);
     }
-    size_t own = status == FEDGE_OK ? state_size - behind : 0;
-    if (status == FEDGE_OK && fedge_sampler_looks_back(&model->job->rounds.sampler))
-        status = fedge_client_history_load(&model->clients, state, &own, err);
-    if (status == FEDGE_OK)
-        status = model->strategy->load(model->strategy_state, state, own, err);
-    if (status == FEDGE_OK && behind > 0)
-        fedge_downlink_load(&model->downlink, state + (state_size - behind));
-    return status;
+    size_t strategy_size = state_size - residual_size;
+    if (fedge_sampler_looks_back(&model->job->rounds.sampler))
+        FEDGE_TRY(fedge_client_history_load(&model->clients, state, &strategy_size, err));
+    FEDGE_TRY(model->strategy->load(model->strategy_state, state, strategy_size, err));
+    if (residual_size > 0)
+        fedge_downlink_load(&model->downlink, state + (state_size - residual_size));
+    return FEDGE_OK;
 }
 
 fedge_status fedge_global_model_save(const fedge_global_model *model, fedge_buffer *state,
                                      fedge_error *err)
 {
-    fedge_status status = model->strategy->save(model->strategy_state, state, err);
-    if (status == FEDGE_OK && fedge_sampler_looks_back(&model->job->rounds.sampler))
-        status = fedge_client_history_save(&model->clients, state, err);
-    return status == FEDGE_OK ? fedge_downlink_save(&model->downlink, state, err) : status;
+    FEDGE_TRY(model->strategy->save(model->strategy_state, state, err));
+    if (fedge_sampler_looks_back(&model->job->rounds.sampler))
+        FEDGE_TRY(fedge_client_history_save(&model->clients, state, err));
+    return fedge_downlink_save(&model->downlink, state, err);
 }
 
 void fedge_global_model_forget(fedge_global_model *model)
@@ -260,11 +261,9 @@ fedge_status fedge_global_model_write(const fedge_global_model *model, uint8_t *
     const fedge_schema *trained = &model->plan->sent.sections[0].schema;
     *file = NULL;
     *broadcast_size = 0;
-    fedge_status status = fedge_safetensors_size(&model->plan->schema, size, err);
-    if (status == FEDGE_OK && model->strategy->broadcast)
-        status = fedge_safetensors_size(trained, &each, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_safetensors_size(&model->plan->schema, size, err));
+    if (model->strategy->broadcast)
+        FEDGE_TRY(fedge_safetensors_size(trained, &each, err));
     *broadcast_size = num_broadcast * each;
     /* One block, since clients fetch both as one blob. */
     uint8_t *bytes = malloc(*size + *broadcast_size);
@@ -272,7 +271,8 @@ fedge_status fedge_global_model_write(const fedge_global_model *model, uint8_t *
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a model file of %zu bytes",
                           *size + *broadcast_size);
     }
-    status = fedge_safetensors_write(&model->plan->schema, model->values, bytes, *size, err);
+    fedge_status status =
+        fedge_safetensors_write(&model->plan->schema, model->values, bytes, *size, err);
     for (uint32_t i = 0; i < num_broadcast && status == FEDGE_OK; i++) {
         const float *vectors =
             model->strategy->broadcast(model->strategy_state) + i * trained->num_elements;

@@ -83,21 +83,19 @@ fedge_status fedge_root_trainer_new(const fedge_job *job, const fedge_test_set *
     self->plan = &job->plan;
     fedge_status status =
         fedge_dataset_load(&job->plan.data, files->images, files->labels, &self->dataset, err);
-    if (status != FEDGE_OK)
-        status = fedge_error_prefix(err, status, "the server's root set");
-    if (status == FEDGE_OK) {
-        self->view =
-            (fedge_view){.dataset = self->dataset, .count = fedge_dataset_size(self->dataset)};
-        status = take_memory(self, err);
-    }
-    if (status == FEDGE_OK)
-        status = check_training(self, err);
     if (status != FEDGE_OK) {
-        fedge_root_trainer_free(self);
-        return status;
+        status = fedge_error_prefix(err, status, "the server's root set");
+        goto failed;
     }
+    self->view = (fedge_view){.dataset = self->dataset, .count = fedge_dataset_size(self->dataset)};
+    FEDGE_TRY_OR(take_memory(self, err), failed);
+    FEDGE_TRY_OR(check_training(self, err), failed);
     *trainer = self;
     return FEDGE_OK;
+
+failed:
+    fedge_root_trainer_free(self);
+    return status;
 }
 
 void fedge_root_trainer_free(fedge_root_trainer *trainer)

@@ -46,30 +46,28 @@ static fedge_status put_numbers(fedge_buffer *line, const fedge_round_summary *s
                  {"seconds_sum", summary->seconds_sum},
                  {"seconds_step", summary->seconds_step},
                  {"seconds_evaluate", summary->seconds_evaluate}};
-    fedge_status status = FEDGE_OK;
-    for (size_t i = 0; i < sizeof(means) / sizeof(means[0]) && status == FEDGE_OK; i++)
-        status = put_exact(line, means[i].key, means[i].value, err);
-    if (status == FEDGE_OK) { /* exact: --resume sums them up again */
-        status = fedge_buffer_printf(
-            line, err, ",\"bytes_up\":%llu,\"bytes_down\":%llu,\"clamped\":%llu",
-            (unsigned long long)summary->bytes_up, (unsigned long long)summary->bytes_down,
-            (unsigned long long)summary->clamped);
-    }
-    for (size_t i = 0; i < sizeof(times) / sizeof(times[0]) && status == FEDGE_OK; i++)
-        status = put_number(line, times[i].key, times[i].value, err);
-    return status;
+    for (size_t i = 0; i < sizeof(means) / sizeof(means[0]); i++)
+        FEDGE_TRY(put_exact(line, means[i].key, means[i].value, err));
+    /* Whole numbers, since --resume adds them up again. */
+    FEDGE_TRY(fedge_buffer_printf(
+        line, err, ",\"bytes_up\":%llu,\"bytes_down\":%llu,\"clamped\":%llu",
+        (unsigned long long)summary->bytes_up, (unsigned long long)summary->bytes_down,
+        (unsigned long long)summary->clamped));
+    for (size_t i = 0; i < sizeof(times) / sizeof(times[0]); i++)
+        FEDGE_TRY(put_number(line, times[i].key, times[i].value, err));
+    return FEDGE_OK;
 }
 
 static fedge_status put_counts(fedge_buffer *line, const char *key,
                                const uint32_t counts[FEDGE_SPEED_QUANTILES], fedge_error *err)
 {
-    fedge_status status = fedge_buffer_printf(line, err, ",\"%s\":[", key);
-    for (uint32_t i = 0; i < FEDGE_SPEED_QUANTILES && status == FEDGE_OK; i++)
-        status = fedge_buffer_printf(line, err, i > 0 ? ",%u" : "%u", counts[i]);
-    return status == FEDGE_OK ? fedge_buffer_printf(line, err, "]") : status;
+    FEDGE_TRY(fedge_buffer_printf(line, err, ",\"%s\":[", key));
+    for (uint32_t i = 0; i < FEDGE_SPEED_QUANTILES; i++)
+        FEDGE_TRY(fedge_buffer_printf(line, err, i > 0 ? ",%u" : "%u", counts[i]));
+    return fedge_buffer_printf(line, err, "]");
 }
 
-/* Times to the microsecond, which a simulation goes on from. */
+/* Times have microseconds: a resumed simulation continues from them. */
 static fedge_status put_virtual(fedge_buffer *line, const fedge_virtual_phase *phase,
                                 fedge_error *err)
 {
@@ -82,70 +80,60 @@ static fedge_status put_virtual(fedge_buffer *line, const fedge_virtual_phase *p
 static fedge_status put_gpus(fedge_buffer *line, const fedge_round_summary *summary,
                              fedge_error *err)
 {
-    fedge_status status = FEDGE_OK;
-    for (uint32_t i = 0; i < summary->num_gpus && status == FEDGE_OK; i++) {
+    for (uint32_t i = 0; i < summary->num_gpus; i++) {
         const fedge_gpu_stats *gpu = &summary->gpus[i];
-        status = fedge_buffer_printf(
+        FEDGE_TRY(fedge_buffer_printf(
             line, err,
             "%s{\"gpu\":%u,\"memory_bytes\":%llu,\"decoded_bytes\":%llu,\"seconds_copy\":%.9g,"
             "\"seconds_decode\":%.9g,\"seconds_reduce\":%.9g,\"seconds_step\":%.9g}",
             i > 0 ? "," : ",\"gpus\":[", gpu->gpu, (unsigned long long)gpu->memory_bytes,
             (unsigned long long)gpu->decoded_bytes, gpu->seconds_copy, gpu->seconds_decode,
-            gpu->seconds_reduce, gpu->seconds_step);
+            gpu->seconds_reduce, gpu->seconds_step));
     }
-    return status == FEDGE_OK && summary->num_gpus > 0 ? fedge_buffer_printf(line, err, "]")
-                                                       : status;
+    return summary->num_gpus > 0 ? fedge_buffer_printf(line, err, "]") : FEDGE_OK;
 }
 
 static fedge_status put_buffered(fedge_buffer *line, const fedge_round_summary *summary,
                                  fedge_error *err)
 {
-    fedge_status status = FEDGE_OK;
-    for (uint32_t i = 0; i < summary->num_buffered && status == FEDGE_OK; i++) {
-        status = fedge_buffer_printf(line, err, "%s[%u,%u]", i > 0 ? "," : ",\"updates\":[",
-                                     summary->buffered[i].client, summary->buffered[i].staleness);
+    for (uint32_t i = 0; i < summary->num_buffered; i++) {
+        FEDGE_TRY(fedge_buffer_printf(line, err, "%s[%u,%u]", i > 0 ? "," : ",\"updates\":[",
+                                      summary->buffered[i].client, summary->buffered[i].staleness));
     }
-    return status == FEDGE_OK && summary->num_buffered > 0 ? fedge_buffer_printf(line, err, "]")
-                                                           : status;
+    return summary->num_buffered > 0 ? fedge_buffer_printf(line, err, "]") : FEDGE_OK;
 }
 
 static fedge_status put_quantiles(fedge_buffer *line, const fedge_accuracy_quantiles *quantiles,
                                   fedge_error *err)
 {
-    fedge_status status = fedge_buffer_printf(line, err, ",\"accuracy_quantiles\":{");
-    for (unsigned i = 0; i < FEDGE_ACCURACY_QUANTILES && status == FEDGE_OK; i++) {
-        status = fedge_buffer_printf(line, err, "%s\"%s\":%.9g", i > 0 ? "," : "",
-                                     fedge_accuracy_quantile_key(i), quantiles->values[i]);
+    FEDGE_TRY(fedge_buffer_printf(line, err, ",\"accuracy_quantiles\":{"));
+    for (unsigned i = 0; i < FEDGE_ACCURACY_QUANTILES; i++) {
+        FEDGE_TRY(fedge_buffer_printf(line, err, "%s\"%s\":%.9g", i > 0 ? "," : "",
+                                      fedge_accuracy_quantile_key(i), quantiles->values[i]));
     }
-    return status == FEDGE_OK ? fedge_buffer_printf(line, err, "}") : status;
+    return fedge_buffer_printf(line, err, "}");
 }
 
 fedge_status fedge_round_summary_write(const fedge_round_summary *summary, fedge_buffer *line,
                                        fedge_error *err)
 {
-    fedge_status status = fedge_buffer_printf(
+    FEDGE_TRY(fedge_buffer_printf(
         line, err, "\"attempt\":%u,\"asked\":%u,\"clients\":%u,\"examples\":%llu", summary->attempt,
-        summary->asked, summary->reported, (unsigned long long)summary->examples);
-    if (status == FEDGE_OK && summary->kind == FEDGE_TASK_TRAIN)
-        status = fedge_buffer_printf(line, err, ",\"model_sha256\":\"%s\"", summary->model);
-    if (status == FEDGE_OK)
-        status = put_numbers(line, summary, err);
-    if (status == FEDGE_OK && summary->quantiles.present)
-        status = put_quantiles(line, &summary->quantiles, err);
-    if (status == FEDGE_OK && summary->validation.present) {
-        status = put_exact(line, "validation_loss", summary->validation.loss, err);
-        if (status == FEDGE_OK)
-            status = put_exact(line, "validation_accuracy", summary->validation.accuracy, err);
+        summary->asked, summary->reported, (unsigned long long)summary->examples));
+    if (summary->kind == FEDGE_TASK_TRAIN)
+        FEDGE_TRY(fedge_buffer_printf(line, err, ",\"model_sha256\":\"%s\"", summary->model));
+    FEDGE_TRY(put_numbers(line, summary, err));
+    if (summary->quantiles.present)
+        FEDGE_TRY(put_quantiles(line, &summary->quantiles, err));
+    if (summary->validation.present) {
+        FEDGE_TRY(put_exact(line, "validation_loss", summary->validation.loss, err));
+        FEDGE_TRY(put_exact(line, "validation_accuracy", summary->validation.accuracy, err));
     }
-    if (status == FEDGE_OK)
-        status = fedge_metrics_write(&summary->metrics, line, err);
-    if (status == FEDGE_OK)
-        status = put_buffered(line, summary, err);
-    if (status == FEDGE_OK)
-        status = put_gpus(line, summary, err);
-    return status == FEDGE_OK && summary->virtual_phase.present
-               ? put_virtual(line, &summary->virtual_phase, err)
-               : status;
+    FEDGE_TRY(fedge_metrics_write(&summary->metrics, line, err));
+    FEDGE_TRY(put_buffered(line, summary, err));
+    FEDGE_TRY(put_gpus(line, summary, err));
+    return summary->virtual_phase.present ? put_virtual(line, &summary->virtual_phase, err)
+                                          : FEDGE_OK;
 }
 
 /* ---- quantiles of clients' accuracies -------------------------------------------------------- */

@@ -284,9 +284,7 @@ fedge_status fedge_rounds_new(const fedge_rounds_spec *spec, uint64_t seed, fedg
                               fedge_error *err)
 {
     *rounds = NULL;
-    fedge_status status = check_spec(spec, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(check_spec(spec, err));
     fedge_rounds *made = calloc(1, sizeof(*made));
     if (!made)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the round machine");
@@ -296,7 +294,7 @@ fedge_status fedge_rounds_new(const fedge_rounds_spec *spec, uint64_t seed, fedg
     made->kind = FEDGE_TASK_TRAIN;
     made->round = 1;
     made->next_task_id = 1;
-    status = fedge_rounds_reserve(made, 1, 1, err);
+    const fedge_status status = fedge_rounds_reserve(made, 1, 1, err);
     if (status != FEDGE_OK) {
         fedge_rounds_free(made);
         return status;
@@ -357,54 +355,53 @@ static fedge_status restore_tasks(fedge_rounds *rounds, const fedge_rounds_task 
         rounds->num_reported += task->state == FEDGE_TASK_REPORTED;
     }
     rounds->num_tasks = num_tasks;
-    /* With 0 nobody would be given work again. */
+    /* With 0 no client would get work again. */
     rounds->at_work = rounds->num_open > 0 ? rounds->num_open : 1;
     return FEDGE_OK;
 }
 
-fedge_status fedge_rounds_restore(fedge_rounds *rounds, uint32_t last_closed, uint32_t attempt,
-                                  uint64_t next_task_id, uint32_t wanted,
-                                  const fedge_rounds_task *tasks, uint32_t num_tasks,
+fedge_status fedge_rounds_restore(fedge_rounds *rounds, const fedge_rounds_progress *progress,
                                   uint64_t now_ms, fedge_error *err)
 {
+    const uint32_t num_tasks = progress->num_tasks;
     assert(rounds->state == FEDGE_ROUNDS_WAITING && rounds->next_task_id == 1);
     const uint32_t most =
         fedge_rounds_has_buffer(rounds) ? FEDGE_ROUNDS_MAX_SLOTS : rounds->spec.max_cohort;
-    if (next_task_id == 0 || num_tasks > most) {
+    if (progress->next_task_id == 0 || num_tasks > most) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "cannot restore a phase of %" PRIu32 " tasks (at most %" PRIu32
                           ") with next task id %" PRIu64,
-                          num_tasks, most, next_task_id);
+                          num_tasks, most, progress->next_task_id);
     }
-    rounds->next_task_id = next_task_id;
-    if (last_closed >= rounds->spec.num_server_rounds) {
+    rounds->next_task_id = progress->next_task_id;
+    if (progress->last_closed >= rounds->spec.num_server_rounds) {
         rounds->round = rounds->spec.num_server_rounds;
         rounds->complete = true;
         finish(rounds);
         return FEDGE_OK;
     }
-    rounds->round = last_closed + 1;
-    rounds->attempt = attempt;
+    rounds->round = progress->last_closed + 1;
+    rounds->attempt = progress->attempt;
     if (num_tasks == 0)
         return FEDGE_OK;
-    if (wanted == 0 || wanted > num_tasks) {
+    if (progress->wanted == 0 || progress->wanted > num_tasks) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "cannot restore a phase of %" PRIu32 " tasks that wants %" PRIu32
                           " reports",
-                          num_tasks, wanted);
+                          num_tasks, progress->wanted);
     }
     FEDGE_TRY(fedge_rounds_reserve(rounds, 1, num_tasks, err));
-    FEDGE_TRY(restore_tasks(rounds, tasks, num_tasks, err));
-    rounds->wanted = wanted;
+    FEDGE_TRY(restore_tasks(rounds, progress->tasks, num_tasks, err));
+    rounds->wanted = progress->wanted;
     /* What the phase had drawn before is not known here: a stream of its own repeats none of it. */
-    rounds->rng = fedge_rng_stream(rounds->seed, FEDGE_PURPOSE_SAMPLE, rounds->round, attempt,
-                                   STREAM_RESTORED);
+    rounds->rng = fedge_rng_stream(rounds->seed, FEDGE_PURPOSE_SAMPLE, rounds->round,
+                                   progress->attempt, STREAM_RESTORED);
     rounds->state = FEDGE_ROUNDS_RUNNING;
     /* After a restart everybody is away at first: clients may be as late as their longest backoff.
      */
     rounds->grace_ms = FEDGE_ROUNDS_RESTORED_GRACE_MS;
     start_deadline(rounds, now_ms);
-    /* All may have reported before the restart. */
+    /* All clients may have reported before the restart. */
     end_if_over(rounds);
     return FEDGE_OK;
 }

@@ -109,15 +109,23 @@ void fedge_rounds_free(fedge_rounds *rounds); /* NULL is fine */
  * OPENING or RUNNING. Without it every draw is uniform. Before any event. */
 void fedge_rounds_draw_by(fedge_rounds *rounds, const fedge_client_history *history);
 
-/* Puts the machine where a recovered run stands, before any event: [last_closed] rounds are done
- * (training steps taken), the next task id is [next_task_id]; with num_tasks > 0 the phase of round
- * last_closed + 1 (kind TRAIN) is open with these tasks, of which some are REPORTED or LOST, and
- * closes when [wanted] have reported; its deadline starts anew. */
-FEDGE_MUST_USE fedge_status fedge_rounds_restore(fedge_rounds *rounds, uint32_t last_closed,
-                                                 uint32_t attempt, uint64_t next_task_id,
-                                                 uint32_t wanted, const fedge_rounds_task *tasks,
-                                                 uint32_t num_tasks, uint64_t now_ms,
-                                                 fedge_error *err);
+/* What a recovered run had done. With num_tasks > 0 the training phase of round last_closed + 1 is
+ * open. */
+typedef struct fedge_rounds_progress {
+    uint32_t last_closed;           /* training steps taken */
+    uint64_t next_task_id;          /* from 1 */
+    uint32_t attempt;               /* of the open phase */
+    uint32_t wanted;                /* reports that close the open phase */
+    const fedge_rounds_task *tasks; /* of the open phase, [num_tasks]; some REPORTED or LOST */
+    uint32_t num_tasks;
+} fedge_rounds_progress;
+
+/* Continues a recovered run. Call it before any event. The deadline of an open phase starts anew at
+ * [now_ms]. FEDGE_INVALID_ARGUMENT or FEDGE_CORRUPT when [progress] contradicts itself or the
+ * spec. */
+FEDGE_MUST_USE fedge_status fedge_rounds_restore(fedge_rounds *rounds,
+                                                 const fedge_rounds_progress *progress,
+                                                 uint64_t now_ms, fedge_error *err);
 
 /* After fedge_rounds_restore of an open phase: how its cohort was drawn. */
 void fedge_rounds_restore_draw(fedge_rounds *rounds, const fedge_draw *draw);

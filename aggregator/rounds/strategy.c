@@ -226,10 +226,9 @@ fedge_status fedge_strategy_job_parse_with(const fedge_strategy_reader *const *r
                                            fedge_job **job, fedge_error *err)
 {
     *job = NULL;
-    fedge_status status = fedge_job_parse_with(text, size, name, readers, job, err);
-    if (status == FEDGE_OK)
-        status = check_sampler(*job, name, err);
-    if (status != FEDGE_OK && *job) {
+    FEDGE_TRY(fedge_job_parse_with(text, size, name, readers, job, err));
+    const fedge_status status = check_sampler(*job, name, err);
+    if (status != FEDGE_OK) {
         fedge_job_free(*job);
         *job = NULL;
     }

@@ -103,12 +103,9 @@ fedge_status fedge_tiles_init(fedge_tiles *tiles, const fedge_strategy_sum *sum,
     tiles->ops = fedge_accumulator_tiles(sum->accumulator, &place, &num_places);
     tiles->num_threads = sum->num_threads > num_places ? sum->num_threads : num_places;
     tiles->size = tiles->ops->size;
-    fedge_status status = fit(tiles, sum->memory, mixing, err);
-    if (status == FEDGE_OK)
-        status = open_tiles(tiles, place, mixing, err);
-    if (status != FEDGE_OK)
-        return status;
-    status = start_helpers(tiles, err);
+    FEDGE_TRY(fit(tiles, sum->memory, mixing, err));
+    FEDGE_TRY(open_tiles(tiles, place, mixing, err));
+    const fedge_status status = start_helpers(tiles, err);
     if (status != FEDGE_OK) {
         fedge_tiles_fini(tiles);
         return status;
@@ -162,16 +159,18 @@ fedge_status fedge_tiles_mix(fedge_tiles *tiles, const double *squares, uint32_t
     if (!order || !far) {
         status =
             fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u neighbours", (unsigned)num_mixed);
+        goto done;
     }
-    for (uint32_t i = 0; status == FEDGE_OK && i < num_mixed; i++) {
+    for (uint32_t i = 0; i < num_mixed; i++) {
         for (uint32_t j = 0; j < num_mixed; j++)
             order[j] = (distance){squares[(size_t)i * tiles->num + j], j};
         qsort(order, num_mixed, sizeof(*order), by_distance);
         for (uint32_t k = 0; k < num_far; k++)
             far[(size_t)i * num_far + k] = order[k].index;
     }
-    if (status == FEDGE_OK)
-        status = tiles->ops->mix(tiles->state, far, num_far, num_mixed, err);
+    status = tiles->ops->mix(tiles->state, far, num_far, num_mixed, err);
+
+done:
     tiles->mixed = true;
     free(order);
     return status;
@@ -232,14 +231,12 @@ static fedge_status take_tile(const pass *of, uint32_t thread, size_t index, fed
 {
     const fedge_tiles *tiles = of->tiles;
     fedge_tile tile = find_tile(tiles, index);
-    fedge_status status = FEDGE_OK;
     tile.thread = thread;
     tile.rows = tiles->ops->rows(tiles->state, tile.thread, tile.num, tile.count);
-    for (uint32_t i = 0; i < tile.num && status == FEDGE_OK; i++)
-        status = read_row(tiles, tiles->order ? tiles->order[i] : i, &tile, tile.rows[i], err);
-    if (status == FEDGE_OK)
-        status = tiles->ops->load(tiles->state, tile.thread, tile.num, tile.count, err);
-    return status == FEDGE_OK ? of->visit(of->user, &tile, err) : status;
+    for (uint32_t i = 0; i < tile.num; i++)
+        FEDGE_TRY(read_row(tiles, tiles->order ? tiles->order[i] : i, &tile, tile.rows[i], err));
+    FEDGE_TRY(tiles->ops->load(tiles->state, tile.thread, tile.num, tile.count, err));
+    return of->visit(of->user, &tile, err);
 }
 
 /* Tiles are taken as threads come to them: which thread has which tile changes no bits, as what is

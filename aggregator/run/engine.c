@@ -106,9 +106,13 @@ static fedge_status restore(fedge_engine *engine, fedge_recovery *recovery, uint
         fedge_rounds_restore_evaluation(engine->rounds, recovery->last_closed,
                                         recovery->next_task_id);
     } else {
-        FEDGE_TRY(fedge_rounds_restore(engine->rounds, recovery->last_closed, recovery->attempt,
-                                       recovery->next_task_id, recovery->wanted, recovery->tasks,
-                                       recovery->num_tasks, now_ms, err));
+        const fedge_rounds_progress progress = {.last_closed = recovery->last_closed,
+                                                .next_task_id = recovery->next_task_id,
+                                                .attempt = recovery->attempt,
+                                                .wanted = recovery->wanted,
+                                                .tasks = recovery->tasks,
+                                                .num_tasks = recovery->num_tasks};
+        FEDGE_TRY(fedge_rounds_restore(engine->rounds, &progress, now_ms, err));
         fedge_upload_set_phase(&engine->server.model, &engine->phase);
         fedge_rounds_restore_draw(engine->rounds, &engine->phase.draw);
     }

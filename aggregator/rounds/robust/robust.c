@@ -150,14 +150,17 @@ fedge_status fedge_gram_init(fedge_gram *gram, fedge_tiles *tiles, fedge_gram_ex
         gram->squares = values;
     else
         gram->dots = values;
-    fedge_status status =
-        sums && values ? fedge_tiles_each(tiles, add_tile, &of, err)
-                       : fedge_fail(err, FEDGE_NO_MEMORY,
-                                    "no memory for the distances of %u updates", (unsigned)num);
-    if (status == FEDGE_OK)
-        status = tiles->ops->take_dots(tiles->state, num, sums, err);
-    if (status == FEDGE_OK)
-        fill(gram, sums);
+    fedge_status status = FEDGE_OK;
+    if (!sums || !values) {
+        status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the distances of %u updates",
+                            (unsigned)num);
+        goto done;
+    }
+    FEDGE_TRY_OR(fedge_tiles_each(tiles, add_tile, &of, err), done);
+    FEDGE_TRY_OR(tiles->ops->take_dots(tiles->state, num, sums, err), done);
+    fill(gram, sums);
+
+done:
     free(sums);
     return status;
 }
@@ -278,11 +281,12 @@ static fedge_status mix(const fedge_robust_rule *rule, const fedge_robust_settin
                         fedge_tiles *tiles, uint32_t num, fedge_error *err)
 {
     fedge_gram gram = {0};
-    fedge_status status = fedge_gram_init(&gram, tiles, FEDGE_GRAM_SQUARES, err);
-    if (status == FEDGE_OK) {
-        status =
-            fedge_tiles_mix(tiles, gram.squares, num - rule->num_own, settings->num_malicious, err);
-    }
+    fedge_status status = FEDGE_OK;
+    FEDGE_TRY_OR(fedge_gram_init(&gram, tiles, FEDGE_GRAM_SQUARES, err), done);
+    status =
+        fedge_tiles_mix(tiles, gram.squares, num - rule->num_own, settings->num_malicious, err);
+
+done:
     fedge_gram_fini(&gram);
     return status;
 }

@@ -56,9 +56,7 @@ static fedge_status step(void *state, const fedge_strategy_sum *sum, float *mode
 {
     fedge_strategy_vectors *self = state;
     const fedge_asynchronous *with = self->settings;
-    fedge_status status = fedge_asynchronous_check(self, sum, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_asynchronous_check(self, sum, err));
     float *before = malloc(self->num_values * sizeof(*before));
     if (!before)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %zu values", self->num_values);
@@ -68,7 +66,7 @@ static fedge_status step(void *state, const fedge_strategy_sum *sum, float *mode
                .rate = fedge_strategy_rate(&with->common, sum->round) * with->alpha /
                        fedge_asynchronous_unit(sum->job) / sum->num_updates,
                .model = model};
-    status = fedge_strategy_each_mean(sum, &sum->delta, visit, &of, err);
+    const fedge_status status = fedge_strategy_each_mean(sum, &sum->delta, visit, &of, err);
     if (status == FEDGE_OK)
         fedge_asynchronous_keep(self, sum, before);
     free(before);

@@ -111,13 +111,9 @@ static fedge_status step(void *state, const fedge_strategy_sum *sum, float *mode
 {
     const trust *self = state;
     fedge_root_updates both = {.clients = sum->updates, .schema = sum->delta.schema};
-    fedge_status status = fedge_strategy_check_updates(sum, RULE.name, err);
-    if (status == FEDGE_OK) {
-        status = fedge_root_trainer_run(self->trainer, sum->round, model, sum->delta.bounds_log2,
-                                        &both.root, err);
-    }
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_strategy_check_updates(sum, RULE.name, err));
+    FEDGE_TRY(fedge_root_trainer_run(self->trainer, sum->round, model, sum->delta.bounds_log2,
+                                     &both.root, err));
     const fedge_updates updates = fedge_root_updates_of(&both);
     fedge_strategy_sum with = *sum;
     with.updates = &updates;

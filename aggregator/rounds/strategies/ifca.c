@@ -112,11 +112,8 @@ static fedge_status step(void *state, const fedge_strategy_sum *sum, float *mode
     fedge_tiles tiles = {0};
     fedge_strategy_sum on_cpu = *sum; /* which reads the rows itself */
     on_cpu.accumulator = NULL;
-    fedge_status status = fedge_strategy_check_updates(sum, "IFCA", err);
-    if (status == FEDGE_OK)
-        status = fedge_tiles_init(&tiles, &on_cpu, false, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_strategy_check_updates(sum, "IFCA", err));
+    FEDGE_TRY(fedge_tiles_init(&tiles, &on_cpu, false, err));
     for (uint32_t i = 0; i < sum->num_updates; i++)
         totals[sum->facts[i].cluster < clusters ? sum->facts[i].cluster : 0] += weight_of(sum, i);
     pass of = {.sum = sum,
@@ -125,7 +122,7 @@ static fedge_status step(void *state, const fedge_strategy_sum *sum, float *mode
                .rate = fedge_strategy_rate(&with->common, sum->round),
                .model = model,
                .others = self};
-    status = fedge_tiles_each(&tiles, visit, &of, err);
+    const fedge_status status = fedge_tiles_each(&tiles, visit, &of, err);
     fedge_tiles_fini(&tiles);
     return status;
 }

@@ -387,8 +387,11 @@ fedge_status fedge_simulation_restore(fedge_simulation *simulation,
         fedge_rounds_restore_evaluation(simulation->rounds, state->rounds_closed,
                                         state->next_task_id);
     } else {
-        FEDGE_TRY(fedge_rounds_restore(simulation->rounds, state->rounds_closed, 0,
-                                       state->next_task_id, 0, NULL, 0, simulation->now_ms, err));
+        FEDGE_TRY(
+            fedge_rounds_restore(simulation->rounds,
+                                 &(fedge_rounds_progress){.last_closed = state->rounds_closed,
+                                                          .next_task_id = state->next_task_id},
+                                 simulation->now_ms, err));
     }
     fedge_sim_ranks_moved(&simulation->ranks);
     simulation->rounds_closed = state->rounds_closed;

@@ -276,7 +276,11 @@ static void a_run_may_end_early(void **state)
             take(rounds, FEDGE_ROUNDS_CLOSE);
             fedge_rounds_closed(rounds, 0);
         } else {
-            assert_int_equal(fedge_rounds_restore(rounds, 4, 0, 10, 0, NULL, 0, 0, NULL), FEDGE_OK);
+            assert_int_equal(
+                fedge_rounds_restore(rounds,
+                                     &(fedge_rounds_progress){.last_closed = 4, .next_task_id = 10},
+                                     0, NULL),
+                FEDGE_OK);
         }
         take(rounds, FEDGE_ROUNDS_FINISH);
         assert_true(fedge_rounds_is_complete(rounds));
@@ -342,7 +346,15 @@ static void a_restored_phase_goes_on(void **state)
         {.task_id = 11, .client_index = 0, .state = FEDGE_TASK_OPEN},
     };
     fedge_rounds *rounds = make(&spec);
-    assert_int_equal(fedge_rounds_restore(rounds, 3, 2, 100, 3, tasks, 3, 50, NULL), FEDGE_OK);
+    assert_int_equal(fedge_rounds_restore(rounds,
+                                          &(fedge_rounds_progress){.last_closed = 3,
+                                                                   .attempt = 2,
+                                                                   .next_task_id = 100,
+                                                                   .wanted = 3,
+                                                                   .tasks = tasks,
+                                                                   .num_tasks = 3},
+                                          50, NULL),
+                     FEDGE_OK);
     no_action(rounds);
     assert_int_equal(fedge_rounds_round(rounds), 4);
     assert_int_equal(fedge_rounds_attempt(rounds), 2);
@@ -362,19 +374,32 @@ static void a_restored_phase_goes_on(void **state)
 
     /* As many as wanted had reported: it closes at once. */
     rounds = make(&spec);
-    assert_int_equal(fedge_rounds_restore(rounds, 3, 0, 100, 1, tasks, 3, 0, NULL), FEDGE_OK);
+    assert_int_equal(
+        fedge_rounds_restore(
+            rounds,
+            &(fedge_rounds_progress){
+                .last_closed = 3, .next_task_id = 100, .wanted = 1, .tasks = tasks, .num_tasks = 3},
+            0, NULL),
+        FEDGE_OK);
     take(rounds, FEDGE_ROUNDS_CANCEL);
     take(rounds, FEDGE_ROUNDS_CANCEL);
     take(rounds, FEDGE_ROUNDS_CLOSE);
     fedge_rounds_free(rounds);
 
     rounds = make(&spec);
-    assert_int_equal(fedge_rounds_restore(rounds, 5, 0, 100, 0, NULL, 0, 0, NULL), FEDGE_OK);
+    assert_int_equal(
+        fedge_rounds_restore(
+            rounds, &(fedge_rounds_progress){.last_closed = 5, .next_task_id = 100}, 0, NULL),
+        FEDGE_OK);
     take(rounds, FEDGE_ROUNDS_FINISH);
     fedge_rounds_free(rounds);
 
     rounds = make(&spec);
-    assert_int_equal(fedge_rounds_restore(rounds, 2, 1, 100, 0, NULL, 0, 0, NULL), FEDGE_OK);
+    assert_int_equal(
+        fedge_rounds_restore(
+            rounds, &(fedge_rounds_progress){.last_closed = 2, .attempt = 1, .next_task_id = 100},
+            0, NULL),
+        FEDGE_OK);
     join(rounds, 0, 2);
     fedge_rounds_action open = take(rounds, FEDGE_ROUNDS_OPEN);
     assert_int_equal(open.round, 3);
@@ -403,9 +428,14 @@ static void a_bad_restore_is_refused(void **state)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         fedge_rounds *rounds = make(&spec);
         fedge_error err;
-        assert_int_equal(fedge_rounds_restore(rounds, 0, 0, cases[i].next_task_id, cases[i].wanted,
-                                              tasks, cases[i].num_tasks, 0, &err),
-                         cases[i].status);
+        assert_int_equal(
+            fedge_rounds_restore(rounds,
+                                 &(fedge_rounds_progress){.next_task_id = cases[i].next_task_id,
+                                                          .wanted = cases[i].wanted,
+                                                          .tasks = tasks,
+                                                          .num_tasks = cases[i].num_tasks},
+                                 0, &err),
+            cases[i].status);
         fedge_rounds_free(rounds);
     }
 }
@@ -528,7 +558,15 @@ static void a_restored_phase_has_its_own_stream(void **state)
                                         {.task_id = 8, .client_index = 11},
                                         {.task_id = 9, .client_index = 19}};
     fedge_rounds *rounds = make(&spec);
-    assert_int_equal(fedge_rounds_restore(rounds, 1, 4, 100, 3, tasks, 3, 0, NULL), FEDGE_OK);
+    assert_int_equal(fedge_rounds_restore(rounds,
+                                          &(fedge_rounds_progress){.last_closed = 1,
+                                                                   .attempt = 4,
+                                                                   .next_task_id = 100,
+                                                                   .wanted = 3,
+                                                                   .tasks = tasks,
+                                                                   .num_tasks = 3},
+                                          0, NULL),
+                     FEDGE_OK);
     fedge_rng rng = fedge_rng_stream(42, FEDGE_PURPOSE_SAMPLE, 2, 4, 2);
     uint32_t free_clients[17], num_free = 0;
     for (uint32_t client = 0; client < 20; client++) {

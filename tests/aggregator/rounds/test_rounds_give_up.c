@@ -429,7 +429,12 @@ static void a_drain_of_a_restored_phase_waits_longer(void **state)
     spec.round_deadline_ms = 600000;
     const fedge_rounds_task task = {.task_id = 7, .client_index = 4};
     fedge_rounds *rounds = make(&spec);
-    assert_int_equal(fedge_rounds_restore(rounds, 0, 0, 100, 1, &task, 1, 0, NULL), FEDGE_OK);
+    assert_int_equal(
+        fedge_rounds_restore(rounds,
+                             &(fedge_rounds_progress){
+                                 .next_task_id = 100, .wanted = 1, .tasks = &task, .num_tasks = 1},
+                             0, NULL),
+        FEDGE_OK);
     fedge_rounds_drain(rounds);
     fedge_rounds_tick(rounds, 0);
     fedge_rounds_tick(rounds, FEDGE_ROUNDS_RESTORED_GRACE_MS - 1);
@@ -447,7 +452,12 @@ static void a_restored_empty_slot_is_filled(void **state)
     const fedge_rounds_task tasks[] = {{.task_id = 9, .client_index = 4},
                                        {.task_id = 8, .client_index = 4, .state = FEDGE_TASK_LOST}};
     fedge_rounds *rounds = make(&spec);
-    assert_int_equal(fedge_rounds_restore(rounds, 0, 0, 100, 2, tasks, 2, 0, NULL), FEDGE_OK);
+    assert_int_equal(
+        fedge_rounds_restore(rounds,
+                             &(fedge_rounds_progress){
+                                 .next_task_id = 100, .wanted = 2, .tasks = tasks, .num_tasks = 2},
+                             0, NULL),
+        FEDGE_OK);
     join_at(rounds, 4);
     assert_int_equal(take(rounds, FEDGE_ROUNDS_SEND).task_id, 9);
     assert_int_equal(fedge_rounds_report(rounds, 8, NULL), FEDGE_STALE);

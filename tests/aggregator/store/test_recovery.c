@@ -117,8 +117,13 @@ static void an_open_round_goes_on(void **state)
     fedge_rounds *rounds;
     fedge_rounds_action action;
     OK(fedge_rounds_new(&spec, 1, &rounds, NULL));
-    OK(fedge_rounds_restore(rounds, recovery.last_closed, recovery.attempt, recovery.next_task_id,
-                            recovery.wanted, recovery.tasks, recovery.num_tasks, 0, NULL));
+    const fedge_rounds_progress progress = {.last_closed = recovery.last_closed,
+                                            .next_task_id = recovery.next_task_id,
+                                            .attempt = recovery.attempt,
+                                            .wanted = recovery.wanted,
+                                            .tasks = recovery.tasks,
+                                            .num_tasks = recovery.num_tasks};
+    OK(fedge_rounds_restore(rounds, &progress, 0, NULL));
     OK(fedge_rounds_report(rounds, 3, NULL));
     assert_true(fedge_rounds_next(rounds, &action) && action.type == FEDGE_ROUNDS_CANCEL);
     assert_true(fedge_rounds_next(rounds, &action) && action.type == FEDGE_ROUNDS_CLOSE);
