@@ -13,7 +13,7 @@
 #include "edge/plan/plan.h"
 #include "secure/crypto/sha256.h"
 
-/* Format 1 has no last-accepted.bin, and is written when there is none; in format 2 it is called
+/* Format 1 is still written for checkpoints without last-accepted.bin. Format 2 called that file
  * counted.bin. */
 #define CHECKPOINT_FORMAT 3
 #define MODEL_FILE "model.safetensors"
@@ -24,7 +24,8 @@
 
 /* --- names ------------------------------------------------------------------------------------ */
 
-/* DIR/round-RRRRRR[SUFFIX][/NAME]. A suffix marks what is not a checkpoint (yet, any more). */
+/* DIR/round-RRRRRR[SUFFIX][/NAME]. A suffix marks a directory that is not, or no longer, a
+ * checkpoint. */
 static fedge_status make_path(const char *dir, uint32_t round, const char *suffix, const char *name,
                               char path[FEDGE_MAX_PATH], fedge_error *err)
 {
@@ -84,7 +85,7 @@ fedge_status fedge_checkpoint_remove(const char *dir, uint32_t round, fedge_erro
 
 /* --- saving ----------------------------------------------------------------------------------- */
 
-/* With as many digits as read back as the same number. */
+/* 17 digits read back as the same double. */
 static void print_number(char text[32], double value)
 {
     if (isfinite(value))
@@ -103,7 +104,8 @@ static void print_watch(char *text, size_t size, const char *key, const fedge_wa
              key, watch->best_round, best, watch->waited, watch->seen);
 }
 
-/* What is chosen by evaluations; nothing before the first, or in runs that choose nothing. */
+/* State of "keep-best" and early stopping; empty before the first evaluation and in runs without
+ * either. */
 static void print_selection(char text[1024], const fedge_selection_state *state)
 {
     char keep[192] = "", stop[192] = "", numbers[4][32];
@@ -126,7 +128,7 @@ static void print_selection(char text[1024], const fedge_selection_state *state)
     }
 }
 
-/* All texts are hex, or a strategy's name: nothing to escape. */
+/* All strings are hex or a strategy's name, so none needs escaping. */
 static fedge_status write_state(const char *path, const fedge_checkpoint *checkpoint,
                                 fedge_error *err)
 {
@@ -149,8 +151,8 @@ static fedge_status write_state(const char *path, const fedge_checkpoint *checkp
     return fedge_json_file_write(path, text, (size_t)size, err);
 }
 
-/* Writes a file of the checkpoint that is being built, unless it is empty; [hash]: its SHA-256,
- * which is [known] or made here, or "". */
+/* Writes a file of the checkpoint that is being built. [hash] receives its SHA-256, computed unless
+ * the caller has it in [known]. Writes no file for 0 bytes and sets [hash] to "". */
 static fedge_status write_part(const char *dir, uint32_t round, const char *name,
                                const uint8_t *bytes, size_t size, const char *known,
                                char hash[FEDGE_HASH_TEXT], fedge_error *err)
@@ -163,50 +165,37 @@ static fedge_status write_part(const char *dir, uint32_t round, const char *name
         memcpy(hash, known, FEDGE_HASH_TEXT);
     else
         fedge_sha256_text(bytes, size, hash);
-    /* A crash meanwhile leaves a .new directory, which no search finds and the next save of this
-     * round removes. */
+    /* A crash here leaves a .new directory, which readers ignore and the next save of this round
+     * removes. */
     FEDGE_TRY(make_path(dir, round, ".new", name, path, err));
     return fedge_os_write_file(path, bytes, size, 0600, err);
 }
 
-/* Puts the built directory in its place. One that is there (damaged: why else write it again)
- * steps aside, and comes back when that fails. */
+/* Renames the built directory to its final name. An existing one, which must be damaged to be
+ * written again, is moved aside and moved back if the rename fails. */
 static fedge_status publish(const char *dir, uint32_t round, fedge_error *err)
 {
     char built[FEDGE_MAX_PATH], path[FEDGE_MAX_PATH], old[FEDGE_MAX_PATH];
-    fedge_status status = make_path(dir, round, ".new", "", built, err);
-    if (status == FEDGE_OK)
-        status = make_path(dir, round, "", "", path, err);
-    if (status == FEDGE_OK)
-        status = make_path(dir, round, ".old", "", old, err);
-    if (status != FEDGE_OK)
-        return status;
-    bool replace = fedge_os_exists(path);
+    FEDGE_TRY(make_path(dir, round, ".new", "", built, err));
+    FEDGE_TRY(make_path(dir, round, "", "", path, err));
+    FEDGE_TRY(make_path(dir, round, ".old", "", old, err));
+    const bool replace = fedge_os_exists(path);
     if (replace) {
-        status = fedge_os_remove_tree(old, err);
-        /* An older one whose removal is not on the disk would be found in its place, with files
-         * missing. */
-        if (status == FEDGE_OK)
-            status = fedge_os_sync_dir(dir, err);
-        if (status == FEDGE_OK)
-            status = fedge_os_rename(path, old, err);
-        if (status != FEDGE_OK)
-            return status;
+        FEDGE_TRY(fedge_os_remove_tree(old, err));
+        /* Otherwise a crash could leave a half-removed earlier .old under that name. */
+        FEDGE_TRY(fedge_os_sync_dir(dir, err));
+        FEDGE_TRY(fedge_os_rename(path, old, err));
     }
-    /* The one step that makes it a checkpoint: before it nothing of this round is found, after it
-     * all of it is. Its files were synced as they were written. */
-    status = fedge_os_rename(built, path, err);
-    if (status != FEDGE_OK) {
-        if (replace && fedge_os_rename(old, path, NULL) != FEDGE_OK)
-            return fedge_error_prefix(err, status, "%s is at %s now", path, old);
-        return status;
-    }
-    /* The name must be on the disk before the old one goes and before the caller removes the
-     * journal that could make it again. */
-    status = fedge_os_sync_dir(dir, err);
-    if (status == FEDGE_OK && replace)
-        status = fedge_os_remove_tree(old, err);
-    return status;
+    /* The commit point: readers see nothing of this round before it and all of it after. The files
+     * were synced as they were written. */
+    const fedge_status status = fedge_os_rename(built, path, err);
+    if (status != FEDGE_OK && replace && fedge_os_rename(old, path, NULL) != FEDGE_OK)
+        return fedge_error_prefix(err, status, "%s is at %s now", path, old);
+    FEDGE_TRY(status);
+    /* The name must be on the disk before the old one is removed, and before the caller removes the
+     * journal that could recreate it. */
+    FEDGE_TRY(fedge_os_sync_dir(dir, err));
+    return replace ? fedge_os_remove_tree(old, err) : FEDGE_OK;
 }
 
 fedge_status fedge_checkpoint_save(const char *dir, fedge_checkpoint *checkpoint,
@@ -225,8 +214,7 @@ fedge_status fedge_checkpoint_save(const char *dir, fedge_checkpoint *checkpoint
                          files->strategy_state_size, NULL, checkpoint->strategy_state, err));
     FEDGE_TRY(write_part(dir, round, LAST_ACCEPTED_FILE, files->last_accepted,
                          files->last_accepted_size, NULL, checkpoint->last_accepted, err));
-    /* Last, for it has the hashes of the others; writing it syncs the directory that names them
-     * all. */
+    /* Last, since it holds the hashes of the others. Writing it also syncs their directory. */
     FEDGE_TRY(write_state(state, checkpoint, err));
     return publish(dir, round, err);
 }
@@ -250,11 +238,10 @@ static fedge_status read_watch(const cJSON *json, const char *key, const char *p
         uint32_t *number;
     } numbers[] = {
         {"best_round", &watch->best_round}, {"waited", &watch->waited}, {"seen", &watch->seen}};
-    fedge_status status = FEDGE_OK;
-    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]) && status == FEDGE_OK; i++)
-        status = fedge_json_get_u32(item, numbers[i].key, path, numbers[i].number, err);
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+        FEDGE_TRY(fedge_json_get_u32(item, numbers[i].key, path, numbers[i].number, err));
     watch->best = fedge_json_number(item, "best");
-    return status;
+    return FEDGE_OK;
 }
 
 static fedge_status read_selection(const cJSON *json, const char *path,
@@ -262,34 +249,27 @@ static fedge_status read_selection(const cJSON *json, const char *path,
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, "best");
     fedge_selected *best = &state->best;
-    fedge_status status = read_watch(json, "keep", path, &state->keep, err);
-    if (status == FEDGE_OK)
-        status = read_watch(json, "stop", path, &state->stop, err);
-    if (status != FEDGE_OK || !item)
-        return status;
+    FEDGE_TRY(read_watch(json, "keep", path, &state->keep, err));
+    FEDGE_TRY(read_watch(json, "stop", path, &state->stop, err));
+    if (!item)
+        return FEDGE_OK;
     best->loss = fedge_json_number(item, "loss");
     best->accuracy = fedge_json_number(item, "accuracy");
     best->validation_loss = fedge_json_number(item, "validation_loss");
     best->validation_accuracy = fedge_json_number(item, "validation_accuracy");
-    status = fedge_json_get_u32(item, "round", path, &best->round, err);
-    return status == FEDGE_OK
-               ? fedge_json_get_text(item, "model", path, best->model, sizeof(best->model), err)
-               : status;
+    FEDGE_TRY(fedge_json_get_u32(item, "round", path, &best->round, err));
+    return fedge_json_get_text(item, "model", path, best->model, sizeof(best->model), err);
 }
 
-static fedge_status read_state(const char *path, fedge_checkpoint *checkpoint, bool *old_names,
-                               fedge_error *err)
+static fedge_status parse_state(const cJSON *json, const char *path, fedge_checkpoint *checkpoint,
+                                bool *old_names, fedge_error *err)
 {
-    cJSON *json = NULL;
     uint64_t format = 0;
-    fedge_status status = fedge_json_file_read(path, FEDGE_CHECKPOINT_MAX_STATE, &json, err);
-    if (status != FEDGE_OK)
-        return status;
-    status = fedge_json_get_u64(json, "format", path, &format, err);
-    if (status == FEDGE_OK && format > CHECKPOINT_FORMAT) {
-        status = fedge_fail(err, FEDGE_UNSUPPORTED,
-                            "%s has format %" PRIu64 ", this release knows up to %d", path, format,
-                            CHECKPOINT_FORMAT);
+    FEDGE_TRY(fedge_json_get_u64(json, "format", path, &format, err));
+    if (format > CHECKPOINT_FORMAT) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "%s has format %" PRIu64 ", this release knows up to %d", path, format,
+                          CHECKPOINT_FORMAT);
     }
     const struct {
         const char *key;
@@ -301,13 +281,13 @@ static fedge_status read_state(const char *path, fedge_checkpoint *checkpoint, b
         {"strategy", checkpoint->strategy, sizeof(checkpoint->strategy)},
         {"strategy_state", checkpoint->strategy_state, sizeof(checkpoint->strategy_state)},
     };
-    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]) && status == FEDGE_OK; i++)
-        status = fedge_json_get_text(json, texts[i].key, path, texts[i].text, texts[i].size, err);
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
+        FEDGE_TRY(fedge_json_get_text(json, texts[i].key, path, texts[i].text, texts[i].size, err));
     *old_names = format == 2;
-    if (status == FEDGE_OK && format >= 2) {
-        status =
-            fedge_json_get_text(json, *old_names ? "counted" : "last_accepted", path,
-                                checkpoint->last_accepted, sizeof(checkpoint->last_accepted), err);
+    if (format >= 2) {
+        FEDGE_TRY(fedge_json_get_text(json, *old_names ? "counted" : "last_accepted", path,
+                                      checkpoint->last_accepted, sizeof(checkpoint->last_accepted),
+                                      err));
     }
     const struct {
         const char *key;
@@ -318,16 +298,21 @@ static fedge_status read_state(const char *path, fedge_checkpoint *checkpoint, b
         {"bytes_down", &checkpoint->bytes_down},
         {"elapsed_ms", &checkpoint->elapsed_ms},
     };
-    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]) && status == FEDGE_OK; i++)
-        status = fedge_json_get_u64(json, numbers[i].key, path, numbers[i].number, err);
-    if (status == FEDGE_OK)
-        status = fedge_json_get_u32(json, "round", path, &checkpoint->round, err);
-    if (status == FEDGE_OK)
-        status = fedge_json_get_u32(json, "incarnation", path, &checkpoint->incarnation, err);
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+        FEDGE_TRY(fedge_json_get_u64(json, numbers[i].key, path, numbers[i].number, err));
+    FEDGE_TRY(fedge_json_get_u32(json, "round", path, &checkpoint->round, err));
+    FEDGE_TRY(fedge_json_get_u32(json, "incarnation", path, &checkpoint->incarnation, err));
     checkpoint->loss = fedge_json_number(json, "loss");
     checkpoint->accuracy = fedge_json_number(json, "accuracy");
-    if (status == FEDGE_OK)
-        status = read_selection(json, path, &checkpoint->selection, err);
+    return read_selection(json, path, &checkpoint->selection, err);
+}
+
+static fedge_status read_state(const char *path, fedge_checkpoint *checkpoint, bool *old_names,
+                               fedge_error *err)
+{
+    cJSON *json = NULL;
+    FEDGE_TRY(fedge_json_file_read(path, FEDGE_CHECKPOINT_MAX_STATE, &json, err));
+    const fedge_status status = parse_state(json, path, checkpoint, old_names, err);
     cJSON_Delete(json);
     return status;
 }
@@ -340,38 +325,38 @@ fedge_status fedge_checkpoint_update(const char *dir, const fedge_checkpoint *ch
     return write_state(path, checkpoint, err);
 }
 
-/* Reads a file of the checkpoint, which it has unless [hash] is "", and checks its SHA-256. */
+/* Reads a file of the checkpoint and checks its SHA-256. An empty [hash] means that the checkpoint
+ * has no such file. */
 static fedge_status read_part(const char *dir, uint32_t round, const char *name, size_t limit,
                               const char *hash, uint8_t **bytes, size_t *size, fedge_error *err)
 {
-    char path[FEDGE_MAX_PATH], found[FEDGE_HASH_TEXT];
+    char path[FEDGE_MAX_PATH], actual[FEDGE_HASH_TEXT];
     uint8_t *read = NULL;
     size_t read_size = 0;
     if (hash[0] == '\0')
         return FEDGE_OK;
     FEDGE_TRY(make_path(dir, round, "", name, path, err));
     FEDGE_TRY(fedge_os_read_file(path, limit, &read, &read_size, err));
-    fedge_sha256_text(read, read_size, found);
-    if (strcmp(found, hash) != 0) {
+    fedge_sha256_text(read, read_size, actual);
+    if (strcmp(actual, hash) != 0) {
         free(read);
         return fedge_fail(err, FEDGE_CORRUPT,
                           "%s is damaged: its %zu bytes have SHA-256 %s, not %s", path, read_size,
-                          found, hash);
+                          actual, hash);
     }
     *bytes = read;
     *size = read_size;
     return FEDGE_OK;
 }
 
-/* state.json of the checkpoint of [round]; *checkpoint is all zero. */
+/* Reads state.json of the checkpoint of [round] into *checkpoint, which must be zero. */
 static fedge_status read_facts(const char *dir, uint32_t round, fedge_checkpoint *checkpoint,
                                bool *old_names, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
     FEDGE_TRY(make_path(dir, round, "", STATE_FILE, path, err));
     FEDGE_TRY(read_state(path, checkpoint, old_names, err));
-    /* A directory that somebody has copied or renamed by hand would otherwise be taken for a later
-     * round. */
+    /* A directory copied or renamed by hand must not pass for a later round. */
     if (checkpoint->round != round)
         return fedge_fail(err, FEDGE_CORRUPT, "%s is of round %" PRIu32, path, checkpoint->round);
     if (checkpoint->model[0] == '\0')
@@ -393,23 +378,22 @@ fedge_status fedge_checkpoint_load(const char *dir, uint32_t round, fedge_checkp
     bool old_names = false;
     memset(data, 0, sizeof(*data));
     const fedge_checkpoint *checkpoint = &data->checkpoint;
-    fedge_status status = read_facts(dir, round, &data->checkpoint, &old_names, err);
-    if (status == FEDGE_OK) {
-        status = read_part(dir, round, MODEL_FILE, FEDGE_SAFETENSORS_MAX_SIZE, checkpoint->model,
-                           &data->model, &data->model_size, err);
-    }
-    if (status == FEDGE_OK) {
-        status = read_part(dir, round, STRATEGY_FILE, FEDGE_STRATEGY_MAX_STATE,
+    fedge_status status;
+    FEDGE_TRY_OR(read_facts(dir, round, &data->checkpoint, &old_names, err), failed);
+    FEDGE_TRY_OR(read_part(dir, round, MODEL_FILE, FEDGE_SAFETENSORS_MAX_SIZE, checkpoint->model,
+                           &data->model, &data->model_size, err),
+                 failed);
+    FEDGE_TRY_OR(read_part(dir, round, STRATEGY_FILE, FEDGE_STRATEGY_MAX_STATE,
                            checkpoint->strategy_state, &data->strategy_state,
-                           &data->strategy_state_size, err);
-    }
-    if (status == FEDGE_OK) {
-        status = read_part(dir, round, old_names ? OLD_LAST_ACCEPTED_FILE : LAST_ACCEPTED_FILE,
+                           &data->strategy_state_size, err),
+                 failed);
+    FEDGE_TRY_OR(read_part(dir, round, old_names ? OLD_LAST_ACCEPTED_FILE : LAST_ACCEPTED_FILE,
                            FEDGE_CHECKPOINT_MAX_LAST_ACCEPTED, checkpoint->last_accepted,
-                           &data->last_accepted, &data->last_accepted_size, err);
-    }
-    if (status != FEDGE_OK)
-        fedge_checkpoint_data_fini(data);
+                           &data->last_accepted, &data->last_accepted_size, err),
+                 failed);
+    return FEDGE_OK;
+failed:
+    fedge_checkpoint_data_fini(data);
     return status;
 }
 
@@ -438,8 +422,8 @@ fedge_status fedge_checkpoint_load_newest(const char *dir, fedge_checkpoint_data
         status = fedge_checkpoint_load(dir, round, data, &damage);
         if (status == FEDGE_OK)
             return FEDGE_OK;
-        /* Want of memory or an unreadable disk says nothing about this checkpoint: to pass over it
-         * would throw rounds away for a cause that may be gone at the next start. */
+        /* Lack of memory or an unreadable disk says nothing about this checkpoint. Skipping it
+         * would lose rounds for a cause that may be temporary. */
         if (!fedge_checkpoint_is_damaged(status))
             return fedge_fail(err, status, "%s", damage.message);
         int length =

@@ -1,14 +1,16 @@
 /* Checkpoints: the model after each closed round.
  *
  *     checkpoints/round-RRRRRR/model.safetensors
- *     checkpoints/round-RRRRRR/state.json         what else the next round depends on
- *     checkpoints/round-RRRRRR/strategy.bin       when the strategy keeps something, and behind it
- * the residual of "down"
- *     checkpoints/round-RRRRRR/last-accepted.bin        for a strategy that tells clients which of
- * their updates counted: u64 task ids by client index
+ *     checkpoints/round-RRRRRR/state.json         everything else that the next round depends on
+ *     checkpoints/round-RRRRRR/strategy.bin       the strategy's state, then the residual of
+ *                                                 "down"; absent when both are empty
+ *     checkpoints/round-RRRRRR/last-accepted.bin  for strategies that report to clients which of
+ *                                                 their updates counted: u64 task ids by client
+ *                                                 index
  *
- * Written beside its place, synced and renamed: a checkpoint that is there is whole, unless the
- * disk has damaged it, which the SHA-256 sums in state.json show. Round 0 is the initial model.
+ * A checkpoint is written under a temporary name, synced and renamed, so one that exists is
+ * complete unless the disk has damaged it. The SHA-256 sums in state.json detect that. Round 0 is
+ * the initial model.
  */
 #ifndef FEDGE_AGGREGATOR_STORE_CHECKPOINT_H
 #define FEDGE_AGGREGATOR_STORE_CHECKPOINT_H
@@ -29,75 +31,75 @@ typedef struct fedge_checkpoint {
     uint32_t round; /* closed rounds */
     char run_id[FEDGE_RUN_ID_TEXT];
     uint32_t incarnation;
-    char model[FEDGE_HASH_TEXT];            /* SHA-256 of model.safetensors: filled by save */
+    char model[FEDGE_HASH_TEXT];            /* SHA-256 of model.safetensors; set by save */
     char strategy[FEDGE_MAX_STRATEGY_NAME]; /* "FedAvg" */
-    char strategy_state[FEDGE_HASH_TEXT]; /* SHA-256 of strategy.bin, "" without: filled by save */
-    char last_accepted[FEDGE_HASH_TEXT];  /* SHA-256 of last-accepted.bin, likewise */
+    char strategy_state[FEDGE_HASH_TEXT]; /* SHA-256 of strategy.bin; set by save, "" without one */
+    char last_accepted[FEDGE_HASH_TEXT];  /* the same of last-accepted.bin */
     uint64_t next_task_id;
-    double loss, accuracy;         /* of the model on the server's test set; NaN: not known */
+    double loss, accuracy;         /* on the server's test set; NaN: unknown */
     uint64_t bytes_up, bytes_down; /* of the run's phases so far */
-    uint64_t elapsed_ms;           /* of the run so far, without the time it was not running */
+    uint64_t elapsed_ms;           /* of the run so far, without the pauses between starts */
     fedge_selection_state selection;
 } fedge_checkpoint;
 
-/* Bytes of a checkpoint's files. Of size 0: no such file. */
+/* Contents of a checkpoint's files. Size 0: no such file. */
 typedef struct fedge_checkpoint_files {
-    const char *model_sha256; /* where it is known, else NULL */
+    const char *model_sha256; /* NULL: unknown */
     const uint8_t *model, *strategy_state, *last_accepted;
     size_t model_size, strategy_state_size, last_accepted_size;
 } fedge_checkpoint_files;
 
-/* Where the model of a round's checkpoint lies. */
+/* Path of the model in a round's checkpoint. */
 FEDGE_MUST_USE fedge_status fedge_checkpoint_model_path(const char *dir, uint32_t round,
                                                         char path[FEDGE_MAX_PATH],
                                                         fedge_error *err);
 
 /* Writes the checkpoint of checkpoint->round under [dir] (the run's "checkpoints"), atomically and
- * durably; one of the same round is replaced. An error leaves what was there before. */
+ * durably. Replaces an existing one of the same round; an error leaves that one intact. */
 FEDGE_MUST_USE fedge_status fedge_checkpoint_save(const char *dir, fedge_checkpoint *checkpoint,
                                                   const fedge_checkpoint_files *files,
                                                   fedge_error *err);
 
-/* Writes state.json of the checkpoint of checkpoint->round anew, which was saved or loaded before:
- * what has become known of it since. */
+/* Rewrites state.json of an existing checkpoint, that of checkpoint->round, with values that have
+ * become known since it was saved. */
 FEDGE_MUST_USE fedge_status fedge_checkpoint_update(const char *dir,
                                                     const fedge_checkpoint *checkpoint,
                                                     fedge_error *err);
 
-/* A loaded checkpoint and its files; the bytes are malloc'ed, NULL when there are none. */
+/* A loaded checkpoint and its files; the bytes are malloc'ed, NULL for an absent file. */
 typedef struct fedge_checkpoint_data {
     fedge_checkpoint checkpoint;
     uint8_t *model, *strategy_state, *last_accepted;
     size_t model_size, strategy_state_size, last_accepted_size;
 } fedge_checkpoint_data;
 
-/* Loads the checkpoint of [round] and checks it. FEDGE_NOT_FOUND, FEDGE_CORRUPT (the message names
- * the file). */
+/* Loads the checkpoint of [round] and verifies its checksums. FEDGE_NOT_FOUND, FEDGE_CORRUPT (the
+ * message names the file). */
 FEDGE_MUST_USE fedge_status fedge_checkpoint_load(const char *dir, uint32_t round,
                                                   fedge_checkpoint_data *data, fedge_error *err);
 
-/* Reads state.json of the checkpoint of [round], and nothing else of it. FEDGE_NOT_FOUND,
- * FEDGE_CORRUPT, as above. */
+/* Reads only state.json of the checkpoint of [round]. Errors as above. */
 FEDGE_MUST_USE fedge_status fedge_checkpoint_read_state(const char *dir, uint32_t round,
                                                         fedge_checkpoint *checkpoint,
                                                         fedge_error *err);
 
-/* The newest round ≤ [highest] that has a checkpoint, whole or not. FEDGE_NOT_FOUND when none. */
+/* The newest round ≤ [highest] that has a checkpoint, intact or damaged. FEDGE_NOT_FOUND: none. */
 FEDGE_MUST_USE fedge_status fedge_checkpoint_find(const char *dir, uint32_t highest,
                                                   uint32_t *round, fedge_error *err);
 /* Removes the checkpoint of [round]. */
 FEDGE_MUST_USE fedge_status fedge_checkpoint_remove(const char *dir, uint32_t round,
                                                     fedge_error *err);
 
-/* Loads the newest checkpoint that is whole. Those that are not are passed over and named in
- * [note] (note_size bytes, "" when none). FEDGE_NOT_FOUND when there is no checkpoint at all,
- * FEDGE_CORRUPT when there are some and none is usable. */
+/* Loads the newest intact checkpoint and names the damaged ones that it skipped in [note]
+ * (note_size bytes, "" when none). FEDGE_NOT_FOUND: there is no checkpoint. FEDGE_CORRUPT: all are
+ * damaged. */
 FEDGE_MUST_USE fedge_status fedge_checkpoint_load_newest(const char *dir,
                                                          fedge_checkpoint_data *data, char *note,
                                                          size_t note_size, fedge_error *err);
 void fedge_checkpoint_data_fini(fedge_checkpoint_data *data);
 
-/* Is the checkpoint that [status] speaks of damaged? Other errors may pass, or concern all. */
+/* True when [status], an error of loading, means that this checkpoint is damaged. Other errors may
+ * be temporary or affect every checkpoint. */
 bool fedge_checkpoint_is_damaged(fedge_status status);
 
 #endif

@@ -13,11 +13,11 @@
 static fedge_status make_number(const char *path, uint64_t *disk, fedge_error *err)
 {
     char text[TEXT];
-    fedge_status status = fedge_os_random(disk, sizeof(*disk), err);
+    FEDGE_TRY(fedge_os_random(disk, sizeof(*disk), err));
     if (*disk == 0)
         *disk = 1;
     const int size = snprintf(text, sizeof(text), "%016" PRIx64 "\n", *disk);
-    return status == FEDGE_OK ? fedge_os_write_file(path, text, (size_t)size, 0644, err) : status;
+    return fedge_os_write_file(path, text, (size_t)size, 0644, err);
 }
 
 fedge_status fedge_disk_read(const char *state_dir, bool make, uint64_t *disk, fedge_error *err)
@@ -26,22 +26,17 @@ fedge_status fedge_disk_read(const char *state_dir, bool make, uint64_t *disk, f
     uint8_t *text = NULL;
     size_t size = 0;
     *disk = 0;
-    fedge_status status = fedge_path_join(state_dir, "disk", path, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_path_join(state_dir, "disk", path, err));
     if (!fedge_os_exists(path))
         return make ? make_number(path, disk, err) : FEDGE_OK;
-    status = fedge_os_read_file(path, TEXT, &text, &size, err);
-    if (status != FEDGE_OK)
-        return status;
-    if (sscanf((const char *)text, "%16" SCNx64, disk) != 1 || *disk == 0) {
-        status = fedge_fail(err, FEDGE_CORRUPT,
-                            "%s does not have a disk's number: restore it, or remove it to give up "
-                            "what other ranks acknowledged in the open round",
-                            path);
-    }
+    FEDGE_TRY(fedge_os_read_file(path, TEXT, &text, &size, err));
+    const bool valid = sscanf((const char *)text, "%16" SCNx64, disk) == 1 && *disk != 0;
     free(text);
-    return status;
+    return valid ? FEDGE_OK
+                 : fedge_fail(err, FEDGE_CORRUPT,
+                              "%s does not have a disk's number: restore it, or remove it to give "
+                              "up what other ranks acknowledged in the open round",
+                              path);
 }
 
 fedge_status fedge_disk_folder(const char *state_dir, const char *run_id, uint32_t rank,
@@ -56,31 +51,31 @@ fedge_status fedge_disk_folder(const char *state_dir, const char *run_id, uint32
                : fedge_fail(err, FEDGE_TOO_BIG, "the path %.60s… is too long", state_dir);
 }
 
-typedef struct tidying {
+typedef struct journal_filter {
     const char *dir;
-    uint32_t oldest;
-} tidying;
+    uint32_t oldest; /* journals of earlier rounds are removed */
+} journal_filter;
 
 static fedge_status tidy_one(void *user, const char *name, fedge_error *err)
 {
-    const tidying *of = user;
+    const journal_filter *filter = user;
     uint32_t round = 0, attempt = 0;
     char path[FEDGE_MAX_PATH];
     const size_t length = strlen(name), end = strlen(FEDGE_OS_TEMPORARY_SUFFIX);
-    const bool half = length > end && strcmp(name + length - end, FEDGE_OS_TEMPORARY_SUFFIX) == 0;
-    if (!half && (!fedge_journal_parse_name(name, &round, &attempt) || round >= of->oldest))
+    const bool temporary =
+        length > end && strcmp(name + length - end, FEDGE_OS_TEMPORARY_SUFFIX) == 0;
+    if (!temporary &&
+        (!fedge_journal_parse_name(name, &round, &attempt) || round >= filter->oldest))
         return FEDGE_OK;
-    FEDGE_TRY(fedge_path_join(of->dir, name, path, err));
+    FEDGE_TRY(fedge_path_join(filter->dir, name, path, err));
     return fedge_os_remove_tree(path, err);
 }
 
 fedge_status fedge_disk_tidy(const char *dir, uint32_t oldest, fedge_error *err)
 {
-    tidying of = {dir, oldest};
-    return fedge_os_list_dir(dir, tidy_one, &of, err);
+    journal_filter filter = {dir, oldest};
+    return fedge_os_list_dir(dir, tidy_one, &filter, err);
 }
-
-/* ---- paths ----------------------------------------------------------------------------------- */
 
 fedge_status fedge_path_join(const char *dir, const char *name, char path[FEDGE_MAX_PATH],
                              fedge_error *err)

@@ -9,7 +9,7 @@
 #include "edge/core/os.h"
 #include "edge/json/json.h"
 
-#define MAX_WHOLE 9007199254740992.0 /* 2^53: what a double counts without gaps */
+#define MAX_WHOLE 9007199254740992.0 /* 2^53: a double has every whole number up to it */
 
 fedge_status fedge_json_file_write(const char *path, const char *object, size_t size,
                                    fedge_error *err)
@@ -30,24 +30,21 @@ fedge_status fedge_json_file_read(const char *path, size_t limit, cJSON **json, 
     *json = NULL;
     uint8_t *text;
     size_t size;
-    fedge_status status = fedge_os_read_file(path, limit, &text, &size, err);
-    if (status == FEDGE_OK)
-        status = fedge_seal_check((const char *)text, size, path, err);
-    if (status != FEDGE_OK) {
-        free(text);
-        return status;
-    }
-    const char *end = NULL;
-    cJSON *parsed = cJSON_ParseWithLengthOpts((const char *)text, size, &end, 0);
-    long long stopped = end ? (long long)(end - (const char *)text) : 0;
-    free(text);
-    if (!cJSON_IsObject(parsed)) {
+    FEDGE_TRY(fedge_os_read_file(path, limit, &text, &size, err));
+    fedge_status status;
+    FEDGE_TRY_OR(fedge_seal_check((const char *)text, size, path, err), end);
+    const char *stop = NULL;
+    cJSON *parsed = cJSON_ParseWithLengthOpts((const char *)text, size, &stop, 0);
+    if (cJSON_IsObject(parsed)) {
+        *json = parsed;
+    } else {
         cJSON_Delete(parsed);
-        return fedge_fail(err, FEDGE_CORRUPT, "%s is not a JSON object (at byte %lld)", path,
-                          stopped);
+        status = fedge_fail(err, FEDGE_CORRUPT, "%s is not a JSON object (at byte %lld)", path,
+                            stop ? (long long)(stop - (const char *)text) : 0LL);
     }
-    *json = parsed;
-    return FEDGE_OK;
+end:
+    free(text);
+    return status;
 }
 
 bool fedge_json_add_numbers(cJSON *json, const fedge_json_number_field *numbers, size_t count)
@@ -124,20 +121,20 @@ bool fedge_json_add_text(cJSON *json, const char *key, const char *text)
 
 bool fedge_json_keep_digits(cJSON *within)
 {
-    bool kept = true;
-    for (cJSON *at = within->child, *next = NULL; at && kept; at = next) {
+    bool done = true;
+    for (cJSON *at = within->child, *next = NULL; at && done; at = next) {
         char text[32];
         next = at->next;
         (void)snprintf(text, sizeof(text), "%.15g", at->valuedouble);
         if (!cJSON_IsNumber(at)) {
-            kept = fedge_json_keep_digits(at);
+            done = fedge_json_keep_digits(at);
         } else if (isfinite(at->valuedouble) && strtod(text, NULL) != at->valuedouble) {
             (void)snprintf(text, sizeof(text), "%.17g", at->valuedouble);
             cJSON *exact = cJSON_CreateRaw(text);
-            kept = exact &&
+            done = exact &&
                    (at->string ? cJSON_ReplaceItemInObjectCaseSensitive(within, at->string, exact)
                                : cJSON_ReplaceItemViaPointer(within, at, exact));
         }
     }
-    return kept;
+    return done;
 }

@@ -29,7 +29,7 @@ static uint64_t header_size(const uint8_t *file)
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-/* The fewest digits that read back as the same number; nothing for what is not known. */
+/* Writes the fewest digits that read back as the same number; an unknown one is left out. */
 static bool add_number(cJSON *to, const char *key, double value)
 {
     char text[32];
@@ -82,21 +82,20 @@ static fedge_status make_metadata(const fedge_plan *plan, const fedge_model_fact
                : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a model's metadata");
 }
 
-/* A header of header[0, size) with [metadata] before its tensors, padded; malloc'ed, with its size
- * before it as the file has it. */
-static fedge_status join(const char *header, size_t size, const char *metadata, uint8_t **out,
-                         size_t *out_size, fedge_error *err)
+/* Inserts [metadata] before the tensors of header[0, size), pads it and puts its size before it, as
+ * the file has it. *out is malloc'ed, also on failure. */
+static fedge_status add_metadata(const char *header, size_t size, const char *metadata,
+                                 uint8_t **out, size_t *out_size, fedge_error *err)
 {
     while (size > 0 && header[size - 1] == ' ')
         size--;
-    const char *rest = header + 1; /* behind the brace */
-    const bool none = size == 2;   /* no tensor follows */
-    const size_t room = size + strlen(metadata) + sizeof("{\"" METADATA "\":,") + ALIGNMENT;
-    char *text = malloc(PREFIX_SIZE + room);
+    const bool has_tensors = size > 2;
+    const size_t capacity = size + strlen(metadata) + sizeof("{\"" METADATA "\":,") + ALIGNMENT;
+    char *text = malloc(PREFIX_SIZE + capacity);
     if (!text)
-        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a header of %zu bytes", room);
-    size_t used = (size_t)snprintf(text + PREFIX_SIZE, room, "{\"" METADATA "\":%s%s%.*s", metadata,
-                                   none ? "" : ",", (int)(size - 1), rest);
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a header of %zu bytes", capacity);
+    size_t used = (size_t)snprintf(text + PREFIX_SIZE, capacity, "{\"" METADATA "\":%s%s%.*s",
+                                   metadata, has_tensors ? "," : "", (int)(size - 1), header + 1);
     while (used % ALIGNMENT)
         text[PREFIX_SIZE + used++] = ' ';
     for (size_t i = 0; i < PREFIX_SIZE; i++)
@@ -129,16 +128,15 @@ fedge_status fedge_model_file_write(const char *path, const fedge_plan *plan,
     char *metadata = NULL;
     uint8_t *head = NULL;
     size_t head_size = 0;
-    fedge_status status = make_metadata(plan, facts, &metadata, err);
-    if (status == FEDGE_OK) {
-        status = join((const char *)model + PREFIX_SIZE, (size_t)header, metadata, &head,
-                      &head_size, err);
-    }
-    if (status == FEDGE_OK) {
-        const size_t data = PREFIX_SIZE + (size_t)header;
-        const fedge_os_part parts[] = {{head, head_size}, {model + data, size - data}};
-        status = fedge_os_write_parts(path, parts, 2, 0644, err);
-    }
+    fedge_status status;
+    FEDGE_TRY_OR(make_metadata(plan, facts, &metadata, err), end);
+    FEDGE_TRY_OR(add_metadata((const char *)model + PREFIX_SIZE, (size_t)header, metadata, &head,
+                              &head_size, err),
+                 end);
+    const size_t data = PREFIX_SIZE + (size_t)header;
+    const fedge_os_part parts[] = {{head, head_size}, {model + data, size - data}};
+    status = fedge_os_write_parts(path, parts, 2, 0644, err);
+end:
     free(metadata);
     free(head);
     return status;
@@ -149,45 +147,40 @@ fedge_status fedge_model_file_write_clusters(const char *dir, const fedge_plan *
                                              size_t size, fedge_error *err)
 {
     const uint32_t num = fedge_plan_is_clustered(plan) ? fedge_plan_num_broadcast(plan) : 0;
-    fedge_status status = FEDGE_OK;
-    for (uint32_t i = 0; i < num && status == FEDGE_OK; i++) {
+    for (uint32_t i = 0; i < num; i++) {
         char name[FEDGE_RUN_RESULT_NAME], path[FEDGE_MAX_PATH];
         const uint8_t *file = others + i * (size / num);
-        fedge_model_facts own = {.run_id = facts->run_id,
-                                 .round = facts->round,
-                                 .loss = NAN,
-                                 .accuracy = NAN,
-                                 .validation_loss = NAN,
-                                 .validation_accuracy = NAN};
-        fedge_sha256_text(file, size / num, own.model);
+        fedge_model_facts cluster_facts = {.run_id = facts->run_id,
+                                           .round = facts->round,
+                                           .loss = NAN,
+                                           .accuracy = NAN,
+                                           .validation_loss = NAN,
+                                           .validation_accuracy = NAN};
+        fedge_sha256_text(file, size / num, cluster_facts.model);
         (void)snprintf(name, sizeof(name), FEDGE_RUN_CLUSTER_MODEL, i + 1);
-        status = fedge_path_join(dir, name, path, err);
-        if (status == FEDGE_OK)
-            status = fedge_model_file_write(path, plan, &own, file, size / num, err);
+        FEDGE_TRY(fedge_path_join(dir, name, path, err));
+        FEDGE_TRY(fedge_model_file_write(path, plan, &cluster_facts, file, size / num, err));
     }
-    return status;
+    return FEDGE_OK;
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* Puts the plain header of [schema] right before [data], in the place of the file's own, and takes
- * the SHA-256 of both. */
+/* Overwrites the end of the file's header with the plain header of [schema], so that it lies right
+ * before [data], and hashes both. */
 static fedge_status name_tensors(uint8_t *file, size_t size, const uint8_t *data,
                                  const fedge_schema *schema, char hash[FEDGE_HASH_TEXT],
                                  fedge_error *err)
 {
     const size_t before = (size_t)(data - file), data_size = size - before;
     size_t plain = 0;
-    fedge_status status = fedge_safetensors_size(schema, &plain, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_safetensors_size(schema, &plain, err));
     const size_t head = plain - data_size;
     if (head > before)
         return fedge_fail(err, FEDGE_UNSUPPORTED, "its header is shorter than fedge writes it");
-    status = fedge_safetensors_write_header(schema, file + before - head, head, err);
-    if (status == FEDGE_OK)
-        fedge_sha256_text(file + before - head, plain, hash);
-    return status;
+    FEDGE_TRY(fedge_safetensors_write_header(schema, file + before - head, head, err));
+    fedge_sha256_text(file + before - head, plain, hash);
+    return FEDGE_OK;
 }
 
 static fedge_status read_file(uint8_t *file, size_t size, fedge_model_report *report,
@@ -200,7 +193,7 @@ static fedge_status read_file(uint8_t *file, size_t size, fedge_model_report *re
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %d tensors", FEDGE_MAX_TENSORS);
     fedge_schema_init(&schema, tensors, FEDGE_MAX_TENSORS);
     fedge_status status = fedge_safetensors_read_schema(file, size, &schema, &data, err);
-    if (status == FEDGE_OK) { /* the header is good: it has been read */
+    if (status == FEDGE_OK) { /* then the header is valid JSON */
         cJSON *json = cJSON_ParseWithLength((const char *)file + PREFIX_SIZE,
                                             (size_t)(data - file) - PREFIX_SIZE);
         report->metadata = cJSON_DetachItemFromObjectCaseSensitive(json, METADATA);
@@ -218,10 +211,8 @@ fedge_status fedge_model_file_read(const char *path, fedge_model_report *report,
     uint8_t *file = NULL;
     size_t size = 0;
     *report = (fedge_model_report){.metadata = NULL};
-    fedge_status status = fedge_os_read_file(path, FEDGE_SAFETENSORS_MAX_SIZE, &file, &size, err);
-    if (status != FEDGE_OK)
-        return status;
-    status = read_file(file, size, report, err);
+    FEDGE_TRY(fedge_os_read_file(path, FEDGE_SAFETENSORS_MAX_SIZE, &file, &size, err));
+    const fedge_status status = read_file(file, size, report, err);
     free(file);
     if (status != FEDGE_OK) {
         fedge_model_report_fini(report);
