@@ -345,16 +345,14 @@ static void a_restored_phase_goes_on(void **state)
         {.task_id = 8, .client_index = 2, .state = FEDGE_TASK_OPEN},
         {.task_id = 11, .client_index = 0, .state = FEDGE_TASK_OPEN},
     };
+    const fedge_rounds_progress progress = {.last_closed = 3,
+                                            .attempt = 2,
+                                            .next_task_id = 100,
+                                            .wanted = 3,
+                                            .tasks = tasks,
+                                            .num_tasks = 3};
     fedge_rounds *rounds = make(&spec);
-    assert_int_equal(fedge_rounds_restore(rounds,
-                                          &(fedge_rounds_progress){.last_closed = 3,
-                                                                   .attempt = 2,
-                                                                   .next_task_id = 100,
-                                                                   .wanted = 3,
-                                                                   .tasks = tasks,
-                                                                   .num_tasks = 3},
-                                          50, NULL),
-                     FEDGE_OK);
+    assert_int_equal(fedge_rounds_restore(rounds, &progress, 50, NULL), FEDGE_OK);
     no_action(rounds);
     assert_int_equal(fedge_rounds_round(rounds), 4);
     assert_int_equal(fedge_rounds_attempt(rounds), 2);
