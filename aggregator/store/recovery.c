@@ -8,7 +8,7 @@
 
 #include "edge/core/os.h"
 
-/* --- what is in the run's directories --------------------------------------------------------- */
+/* --- the run's directories -------------------------------------------------------------------- */
 
 static bool ends_with(const char *name, const char *end)
 {
@@ -16,7 +16,8 @@ static bool ends_with(const char *name, const char *end)
     return length >= end_length && strcmp(name + length - end_length, end) == 0;
 }
 
-/* Removes what a crash left half made; the aggregator's lock is held, so nobody works on it. */
+/* Removes the incomplete files of a crash. Nobody else writes here: the aggregator's lock is held.
+ */
 static fedge_status remove_leftover(void *user, const char *name, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
@@ -31,13 +32,13 @@ static fedge_status remove_leftover(void *user, const char *name, fedge_error *e
 
 typedef struct journal_visit {
     const char *dir;
-    uint32_t round; /* looked for */
-    bool found;
+    uint32_t round; /* the one looked for */
+    bool exists;
     uint32_t attempt; /* the highest of that round */
-    bool any;         /* there are journals at all */
-    bool later;       /* and of later rounds */
-    uint32_t before;  /* retention: journals of rounds before this one go */
-    uint32_t after;   /* and of those after this one; 0: none */
+    bool any;         /* a journal of any round exists */
+    bool later;       /* a journal of a later round exists */
+    uint32_t before;  /* journals of earlier rounds are removed */
+    uint32_t after;   /* journals of later rounds are removed; 0: none */
 } journal_visit;
 
 static fedge_status visit_journal(void *user, const char *name, fedge_error *err)
@@ -49,8 +50,8 @@ static fedge_status visit_journal(void *user, const char *name, fedge_error *err
         return FEDGE_OK;
     visit->any = true;
     visit->later = visit->later || round > visit->round;
-    if (round == visit->round && (!visit->found || attempt > visit->attempt)) {
-        visit->found = true;
+    if (round == visit->round && (!visit->exists || attempt > visit->attempt)) {
+        visit->exists = true;
         visit->attempt = attempt;
     }
     if (round >= visit->before && (visit->after == 0 || round <= visit->after))
@@ -91,8 +92,8 @@ static int by_client_then_age(const void *a, const void *b)
                : (x->task_id > y->task_id) - (x->task_id < y->task_id);
 }
 
-/* A client that gave its task up, and came anew, may have taken another's empty slot: the one it
- * had before is empty, which no record says. */
+/* A client that gave up its task and came back may have been assigned another slot. Its former slot
+ * is then empty, although no record says so. */
 static fedge_status empty_former_slots(fedge_recovery *recovery, fedge_error *err)
 {
     const uint32_t count = recovery->num_tasks;
@@ -142,9 +143,9 @@ static void add_note(fedge_recovery *recovery, const char *text)
     snprintf(recovery->note + used, sizeof(recovery->note) - used, "%s", text);
 }
 
-/* Updates of the closed round are damaged. Where nothing came after it, its model has been given to
- * nobody who has answered, and the round is open again; else it has one already, which other
- * updates would not give. */
+/* Handles damaged updates of a closed round. If it is the last one, no client has answered with its
+ * model, so the round is reopened. Otherwise later rounds depend on a model that other updates
+ * would not reproduce. */
 static fedge_status reopen_damaged(const fedge_run *run, bool is_last, fedge_recovery *recovery,
                                    fedge_error *err)
 {
@@ -159,16 +160,13 @@ static fedge_status reopen_damaged(const fedge_run *run, bool is_last, fedge_rec
                       fedge_journal_note(recovery->journal));
 }
 
-/* Takes over the newest journal of the next round. A failed one only says which attempt is next.
- * is_last: there is nothing of later rounds, and no checkpoint of this one. */
+/* Takes over the newest journal of the next round; a failed one only determines the next attempt.
+ * is_last: no later round has a journal, and neither it nor this one has a checkpoint. */
 static fedge_status take_journal(const fedge_run *run, const char *path, bool is_last,
                                  fedge_recovery *recovery, fedge_error *err)
 {
-    fedge_status status = fedge_journal_recover(path, &recovery->journal, err);
-    if (status == FEDGE_OK)
-        status = check_journal(run, recovery, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_journal_recover(path, &recovery->journal, err));
+    FEDGE_TRY(check_journal(run, recovery, err));
     add_note(recovery, fedge_journal_note(recovery->journal));
     const fedge_journal_phase *phase = fedge_journal_get_phase(recovery->journal);
     uint64_t next_task_id = fedge_journal_next_task_id(recovery->journal);
@@ -184,18 +182,18 @@ static fedge_status take_journal(const fedge_run *run, const char *path, bool is
     case FEDGE_JOURNAL_CLOSED:
         recovery->reclose = true;
         if (fedge_journal_num_damaged(recovery->journal) > 0)
-            status = reopen_damaged(run, is_last, recovery, err);
+            FEDGE_TRY(reopen_damaged(run, is_last, recovery, err));
         break;
     case FEDGE_JOURNAL_OPEN:
         break;
     }
-    if (status == FEDGE_OK && fedge_journal_num_damaged(recovery->journal) > 0)
+    if (fedge_journal_num_damaged(recovery->journal) > 0)
         add_note(recovery, "Updates that are not whole are asked for again. ");
-    return status == FEDGE_OK ? fedge_recovery_take_tasks(recovery, err) : status;
+    return fedge_recovery_take_tasks(recovery, err);
 }
 
-/* A checkpoint after the one that was loaded is damaged: its round was closed and must be closed
- * again, or acknowledged updates would be lost without a word. */
+/* When a checkpoint newer than the loaded one is damaged, its round was closed and must be closed
+ * again; otherwise acknowledged updates would be lost silently. */
 static fedge_status check_nothing_lost(const char *checkpoints, const fedge_recovery *recovery,
                                        fedge_error *err)
 {
@@ -216,16 +214,14 @@ static fedge_status recover(const fedge_run *run, const char *checkpoints, const
                             fedge_recovery *recovery, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
-    fedge_status status = fedge_checkpoint_load_newest(checkpoints, &recovery->checkpoint,
-                                                       recovery->note, sizeof(recovery->note), err);
-    recovery->has_checkpoint = status == FEDGE_OK;
-    if (status != FEDGE_OK && status != FEDGE_NOT_FOUND)
-        return status;
+    const fedge_status loaded = fedge_checkpoint_load_newest(
+        checkpoints, &recovery->checkpoint, recovery->note, sizeof(recovery->note), err);
+    recovery->has_checkpoint = loaded == FEDGE_OK;
+    if (loaded != FEDGE_OK && loaded != FEDGE_NOT_FOUND)
+        return loaded;
     recovery->last_closed = recovery->checkpoint.checkpoint.round;
     journal_visit visit = {.dir = journals, .round = recovery->last_closed + 1};
-    status = fedge_os_list_dir(journals, visit_journal, &visit, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_os_list_dir(journals, visit_journal, &visit, err));
     if (!recovery->has_checkpoint) {
         recovery->next_task_id = 1;
         if (visit.any) {
@@ -240,26 +236,23 @@ static fedge_status recover(const fedge_run *run, const char *checkpoints, const
                           recovery->checkpoint.checkpoint.run_id);
     }
     recovery->next_task_id = recovery->checkpoint.checkpoint.next_task_id;
-    if (visit.found) {
+    if (visit.exists) {
         uint32_t newest = recovery->last_closed;
-        status = fedge_journal_make_path(journals, visit.round, visit.attempt, path, err);
-        if (status == FEDGE_OK)
-            status = fedge_checkpoint_find(checkpoints, UINT32_MAX, &newest, err);
+        FEDGE_TRY(fedge_journal_make_path(journals, visit.round, visit.attempt, path, err));
+        FEDGE_TRY(fedge_checkpoint_find(checkpoints, UINT32_MAX, &newest, err));
         const bool is_last = !visit.later && newest == recovery->last_closed;
-        if (status == FEDGE_OK)
-            status = take_journal(run, path, is_last, recovery, err);
+        FEDGE_TRY(take_journal(run, path, is_last, recovery, err));
     }
-    if (status == FEDGE_OK)
-        status = check_nothing_lost(checkpoints, recovery, err);
+    FEDGE_TRY(check_nothing_lost(checkpoints, recovery, err));
     if (run->next_task_id > recovery->next_task_id)
         recovery->next_task_id = run->next_task_id;
     if (run->resumed)
         recovery->next_task_id += FEDGE_RECOVERY_TASK_ID_GAP;
-    return status;
+    return FEDGE_OK;
 }
 
-/* What a process that was killed had renamed, and not synced, is seen now and could be gone after a
- * power failure: it counts from here on. */
+/* Makes the renames of a killed process durable before anything depends on them: this process sees
+ * them, but a power failure could still undo them. */
 static fedge_status sync_dirs(const fedge_run *run, const char *checkpoints, const char *journals,
                               fedge_error *err)
 {
@@ -272,17 +265,12 @@ fedge_status fedge_recover(const fedge_run *run, fedge_recovery *recovery, fedge
 {
     char checkpoints[FEDGE_MAX_PATH], journals[FEDGE_MAX_PATH];
     *recovery = (fedge_recovery){0};
-    fedge_status status = fedge_run_path(run, "checkpoints", checkpoints, err);
-    if (status == FEDGE_OK)
-        status = fedge_run_path(run, "journal", journals, err);
-    if (status == FEDGE_OK)
-        status = fedge_os_list_dir(checkpoints, remove_leftover, checkpoints, err);
-    if (status == FEDGE_OK)
-        status = fedge_os_list_dir(journals, remove_leftover, journals, err);
-    if (status == FEDGE_OK)
-        status = sync_dirs(run, checkpoints, journals, err);
-    if (status == FEDGE_OK)
-        status = recover(run, checkpoints, journals, recovery, err);
+    FEDGE_TRY(fedge_run_path(run, "checkpoints", checkpoints, err));
+    FEDGE_TRY(fedge_run_path(run, "journal", journals, err));
+    FEDGE_TRY(fedge_os_list_dir(checkpoints, remove_leftover, checkpoints, err));
+    FEDGE_TRY(fedge_os_list_dir(journals, remove_leftover, journals, err));
+    FEDGE_TRY(sync_dirs(run, checkpoints, journals, err));
+    const fedge_status status = recover(run, checkpoints, journals, recovery, err);
     if (status != FEDGE_OK)
         fedge_recovery_fini(recovery);
     return status;
@@ -293,28 +281,22 @@ fedge_status fedge_recovery_reopen(const fedge_run *run, fedge_recovery *recover
     char checkpoints[FEDGE_MAX_PATH], journals[FEDGE_MAX_PATH];
     uint32_t newest = 0;
     assert(recovery->reclose);
-    fedge_status status = fedge_run_path(run, "checkpoints", checkpoints, err);
-    if (status == FEDGE_OK)
-        status = fedge_run_path(run, "journal", journals, err);
-    if (status == FEDGE_OK)
-        status = fedge_checkpoint_find(checkpoints, UINT32_MAX, &newest, err);
-    while (status == FEDGE_OK && newest > recovery->last_closed) {
-        status = fedge_checkpoint_remove(checkpoints, newest, err);
-        if (status == FEDGE_OK)
-            status = fedge_checkpoint_find(checkpoints, UINT32_MAX, &newest, err);
+    FEDGE_TRY(fedge_run_path(run, "checkpoints", checkpoints, err));
+    FEDGE_TRY(fedge_run_path(run, "journal", journals, err));
+    FEDGE_TRY(fedge_checkpoint_find(checkpoints, UINT32_MAX, &newest, err));
+    while (newest > recovery->last_closed) {
+        FEDGE_TRY(fedge_checkpoint_remove(checkpoints, newest, err));
+        FEDGE_TRY(fedge_checkpoint_find(checkpoints, UINT32_MAX, &newest, err));
     }
-    /* The rounds after it are opened anew when it has closed. */
+    /* Later rounds are opened anew once this one has closed. */
     journal_visit visit = {.dir = journals, .after = recovery->last_closed + 1};
-    if (status == FEDGE_OK)
-        status = fedge_os_list_dir(journals, visit_journal, &visit, err);
-    /* Durable before the journal is open, which would look like a loss beside a checkpoint. */
-    if (status == FEDGE_OK)
-        status = sync_dirs(run, checkpoints, journals, err);
-    if (status == FEDGE_OK)
-        status = fedge_journal_reopen(recovery->journal, err);
-    if (status == FEDGE_OK)
-        recovery->reclose = false;
-    return status;
+    FEDGE_TRY(fedge_os_list_dir(journals, visit_journal, &visit, err));
+    /* Durable before the journal is reopened: an open one beside a later checkpoint would look like
+     * a loss. */
+    FEDGE_TRY(sync_dirs(run, checkpoints, journals, err));
+    FEDGE_TRY(fedge_journal_reopen(recovery->journal, err));
+    recovery->reclose = false;
+    return FEDGE_OK;
 }
 
 void fedge_recovery_fini(fedge_recovery *recovery)
@@ -333,22 +315,22 @@ fedge_status fedge_retention_apply(const fedge_run *run, uint32_t keep, uint32_t
     char checkpoints[FEDGE_MAX_PATH], journals[FEDGE_MAX_PATH];
     uint32_t oldest = 0;
     assert(keep >= 1);
-    fedge_status status = fedge_run_path(run, "checkpoints", checkpoints, err);
-    if (status == FEDGE_OK)
-        status = fedge_run_path(run, "journal", journals, err);
-    if (status == FEDGE_OK)
-        status = fedge_checkpoint_find(checkpoints, UINT32_MAX, &oldest, err);
-    for (uint32_t kept = 1; kept < keep && status == FEDGE_OK && oldest > 0; kept++)
+    FEDGE_TRY(fedge_run_path(run, "checkpoints", checkpoints, err));
+    FEDGE_TRY(fedge_run_path(run, "journal", journals, err));
+    fedge_status status = fedge_checkpoint_find(checkpoints, UINT32_MAX, &oldest, err);
+    for (uint32_t num = 1; num < keep && status == FEDGE_OK && oldest > 0; num++)
         status = fedge_checkpoint_find(checkpoints, oldest - 1, &oldest, err);
     if (status == FEDGE_NOT_FOUND)
         return FEDGE_OK; /* fewer than [keep] */
-    for (uint32_t round = oldest; status == FEDGE_OK && round > 0;) {
+    FEDGE_TRY(status);
+    for (uint32_t round = oldest; round > 0;) {
         status = fedge_checkpoint_find(checkpoints, round - 1, &round, err);
-        if (status == FEDGE_OK && (best == 0 || round != best))
-            status = fedge_checkpoint_remove(checkpoints, round, err);
+        if (status == FEDGE_NOT_FOUND)
+            break;
+        FEDGE_TRY(status);
+        if (best == 0 || round != best)
+            FEDGE_TRY(fedge_checkpoint_remove(checkpoints, round, err));
     }
-    if (status != FEDGE_OK && status != FEDGE_NOT_FOUND)
-        return status;
     journal_visit visit = {.dir = journals, .before = oldest};
     return fedge_os_list_dir(journals, visit_journal, &visit, err);
 }

@@ -17,7 +17,6 @@ static const char *kind_name(fedge_task_kind kind)
     return kind == FEDGE_TASK_TRAIN ? "train" : "evaluate";
 }
 
-/* The phase is the next one, or a later one. */
 static bool comes_after_last(const fedge_round_log *log, uint32_t round, fedge_task_kind kind)
 {
     if (round != log->last_round)
@@ -76,11 +75,11 @@ static fedge_status scan(fedge_round_log *log, const char *path, const char *tex
     return FEDGE_OK;
 }
 
-/* Moves the lines that are whole and in order together; returns their size. */
+/* Compacts [text] to the lines that are intact and in order; returns their size. */
 static size_t keep_good_lines(char *text, size_t size)
 {
     fedge_round_log log = {.last_round = 0};
-    size_t kept = 0;
+    size_t good = 0;
     for (const char *line = text, *end; (end = memchr(line, '\n', size)) != NULL; line = end + 1) {
         const size_t length = (size_t)(end - line);
         uint32_t round;
@@ -91,10 +90,10 @@ static size_t keep_good_lines(char *text, size_t size)
             continue;
         log.last_round = round;
         log.last_kind = kind;
-        memmove(text + kept, line, length + 1);
-        kept += length + 1;
+        memmove(text + good, line, length + 1);
+        good += length + 1;
     }
-    return kept;
+    return good;
 }
 
 fedge_status fedge_round_log_mend(const char *path, fedge_error *err)
@@ -104,12 +103,29 @@ fedge_status fedge_round_log_mend(const char *path, fedge_error *err)
     size_t size;
     if (snprintf(aside, sizeof(aside), "%s" FEDGE_ROUND_LOG_DAMAGED, path) >= (int)sizeof(aside))
         return fedge_fail(err, FEDGE_TOO_BIG, "the path of %.200s... is too long", path);
-    fedge_status status = fedge_os_read_file(path, FEDGE_ROUND_LOG_MAX_SIZE, &text, &size, err);
-    /* A copy first: whatever ends this in between, the log is there, as it was or mended. */
-    if (status == FEDGE_OK)
-        status = fedge_os_write_file(aside, text, size, 0600, err);
-    if (status == FEDGE_OK)
-        status = fedge_os_write_file(path, text, keep_good_lines((char *)text, size), 0600, err);
+    FEDGE_TRY(fedge_os_read_file(path, FEDGE_ROUND_LOG_MAX_SIZE, &text, &size, err));
+    /* The copy comes first, so that the log exists at every moment, repaired or not. */
+    fedge_status status;
+    FEDGE_TRY_OR(fedge_os_write_file(aside, text, size, 0600, err), end);
+    size = keep_good_lines((char *)text, size);
+    status = fedge_os_write_file(path, text, size, 0600, err);
+end:
+    free(text);
+    return status;
+}
+
+/* Cuts the file at the end of the last line to keep. */
+static fedge_status cut_file(fedge_round_log *log, const char *path, uint32_t last_closed,
+                             fedge_error *err)
+{
+    uint8_t *text = NULL;
+    size_t size = 0;
+    FEDGE_TRY(fedge_os_read_file(path, FEDGE_ROUND_LOG_MAX_SIZE, &text, &size, err));
+    fedge_status status;
+    FEDGE_TRY_OR(scan(log, path, (const char *)text, size, last_closed, err), end);
+    if (log->size < size)
+        status = fedge_os_write_file(path, text, (size_t)log->size, 0600, err);
+end:
     free(text);
     return status;
 }
@@ -117,37 +133,21 @@ fedge_status fedge_round_log_mend(const char *path, fedge_error *err)
 fedge_status fedge_round_log_open(fedge_round_log *log, const char *path, uint32_t last_closed,
                                   fedge_error *err)
 {
-    uint8_t *text = NULL;
-    size_t size = 0;
     *log = (fedge_round_log){.file = {.fd = -1}};
-    fedge_status status = FEDGE_OK;
-    if (fedge_os_exists(path)) {
-        status = fedge_os_read_file(path, FEDGE_ROUND_LOG_MAX_SIZE, &text, &size, err);
-        if (status == FEDGE_OK)
-            status = scan(log, path, (const char *)text, size, last_closed, err);
-    }
-    if (status == FEDGE_OK && (!text || log->size < size)) {
-        status =
-            fedge_os_write_file(path, text ? (const char *)text : "", (size_t)log->size, 0600, err);
-    }
-    free(text);
-    return status == FEDGE_OK ? fedge_os_open(&log->file, path, FEDGE_OS_READ_WRITE, err) : status;
+    FEDGE_TRY(fedge_os_exists(path) ? cut_file(log, path, last_closed, err)
+                                    : fedge_os_write_file(path, "", 0, 0600, err));
+    return fedge_os_open(&log->file, path, FEDGE_OS_READ_WRITE, err);
 }
 
 static fedge_status make_line(fedge_buffer *line, uint32_t round, fedge_task_kind kind,
                               const char *fields, fedge_error *err)
 {
     char seal[FEDGE_SEAL_SIZE + 1];
-    fedge_status status =
-        fedge_buffer_printf(line, err, "{\"round\":%" PRIu32 ",\"phase\":\"%s\"%s%s}", round,
-                            kind_name(kind), fields[0] != '\0' ? "," : "", fields);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_buffer_printf(line, err, "{\"round\":%" PRIu32 ",\"phase\":\"%s\"%s%s}", round,
+                                  kind_name(kind), fields[0] != '\0' ? "," : "", fields));
     fedge_seal_make((const char *)line->data, line->size, seal);
-    line->size--; /* the brace */
-    status = fedge_buffer_printf(line, err, "%s\n", seal);
-    if (status != FEDGE_OK)
-        return status;
+    line->size--; /* the seal ends with the brace */
+    FEDGE_TRY(fedge_buffer_printf(line, err, "%s\n", seal));
     const char *text = (const char *)line->data;
     cJSON *json = cJSON_ParseWithLength(text, line->size);
     bool good = json && strchr(text, '\n') == text + line->size - 1;
@@ -159,14 +159,14 @@ static fedge_status make_line(fedge_buffer *line, uint32_t round, fedge_task_kin
     return FEDGE_OK;
 }
 
-/* On a full disk half of it may have found room: that goes, and the log ends in a whole line. */
+/* Cuts off a line that was written in part, as on a full disk, so that the log ends in a complete
+ * one. */
 static fedge_status write_line(fedge_round_log *log, const fedge_buffer *line, fedge_error *err)
 {
     fedge_status status = fedge_os_write_at(&log->file, log->size, line->data, line->size, err);
-    if (status != FEDGE_OK) {
-        const fedge_status cut = fedge_os_cut(&log->file, log->size, NULL);
-        (void)cut; /* what failed first is what is told; opening cuts it too */
-    }
+    /* The first failure is the one to report; opening the log cuts it too. */
+    if (status != FEDGE_OK)
+        (void)!fedge_os_cut(&log->file, log->size, NULL);
     return status;
 }
 
@@ -179,20 +179,20 @@ fedge_status fedge_round_log_append(fedge_round_log *log, uint32_t round, fedge_
     }
     fedge_buffer line;
     fedge_buffer_init(&line, FEDGE_ROUND_LOG_MAX_LINE);
-    fedge_status status = make_line(&line, round, kind, fields, err);
-    if (status == FEDGE_OK && log->size + line.size > FEDGE_ROUND_LOG_MAX_SIZE) {
+    fedge_status status;
+    FEDGE_TRY_OR(make_line(&line, round, kind, fields, err), end);
+    if (log->size + line.size > FEDGE_ROUND_LOG_MAX_SIZE) {
         status = fedge_fail(err, FEDGE_TOO_BIG, "%s has reached its limit of %zu bytes",
                             log->file.path, FEDGE_ROUND_LOG_MAX_SIZE);
+        goto end;
     }
-    if (status == FEDGE_OK)
-        status = write_line(log, &line, err);
-    if (status == FEDGE_OK && !log->lazy)
-        status = fedge_os_sync(&log->file, err);
-    if (status == FEDGE_OK) {
-        log->size += line.size;
-        log->last_round = round;
-        log->last_kind = kind;
-    }
+    FEDGE_TRY_OR(write_line(log, &line, err), end);
+    if (!log->lazy)
+        FEDGE_TRY_OR(fedge_os_sync(&log->file, err), end);
+    log->size += line.size;
+    log->last_round = round;
+    log->last_kind = kind;
+end:
     fedge_buffer_fini(&line);
     return status;
 }
@@ -256,7 +256,7 @@ static fedge_round_summary read_line(const cJSON *line)
     return summary;
 }
 
-/* The updates of a round with a buffer. FEDGE_CORRUPT: they are not pairs of numbers. */
+/* Reads the updates of a buffered round. FEDGE_CORRUPT: they are not pairs of numbers. */
 static fedge_status read_buffered(const cJSON *line, fedge_round_summary *summary, fedge_error *err)
 {
     const cJSON *list = cJSON_GetObjectItemCaseSensitive(line, "updates"), *pair;
@@ -281,35 +281,41 @@ static fedge_status read_buffered(const cJSON *line, fedge_round_summary *summar
     return FEDGE_OK;
 }
 
-fedge_status fedge_round_lines_read(const char *path,
-                                    fedge_status (*on_line)(void *user,
-                                                            const fedge_round_summary *summary,
-                                                            fedge_error *err),
-                                    void *user, fedge_error *err)
+static fedge_status visit_line(const char *path, size_t number, const char *text, size_t length,
+                               fedge_round_line_visit on_line, void *user, fedge_error *err)
 {
-    uint8_t *text = NULL;
+    const bool intact = fedge_seal_check(text, length, path, NULL) == FEDGE_OK;
+    cJSON *line = cJSON_ParseWithLength(text, length);
+    fedge_round_summary summary = read_line(line);
+    fedge_status status;
+    FEDGE_TRY_OR(intact && cJSON_IsObject(line)
+                     ? read_buffered(line, &summary, err)
+                     : fedge_fail(err, FEDGE_CORRUPT, "%s:%zu: not a line of a round, or damaged",
+                                  path, number),
+                 end);
+    status = on_line(user, &summary, err);
+end:
+    free(summary.buffered);
+    cJSON_Delete(line);
+    return status;
+}
+
+fedge_status fedge_round_lines_read(const char *path, fedge_round_line_visit on_line, void *user,
+                                    fedge_error *err)
+{
+    uint8_t *bytes = NULL;
     size_t size = 0, number = 0;
-    fedge_status status = fedge_os_read_file(path, FEDGE_ROUND_LOG_MAX_SIZE, &text, &size, err);
-    for (size_t at = 0; status == FEDGE_OK && at < size;) {
-        const uint8_t *end = memchr(text + at, '\n', size - at);
+    FEDGE_TRY(fedge_os_read_file(path, FEDGE_ROUND_LOG_MAX_SIZE, &bytes, &size, err));
+    const char *text = (const char *)bytes;
+    fedge_status status = FEDGE_OK;
+    for (size_t at = 0; at < size && status == FEDGE_OK;) {
+        const char *end = memchr(text + at, '\n', size - at);
         const size_t length = end ? (size_t)(end - text) - at : size - at;
         number++;
-        if (length > 0) {
-            const bool whole =
-                fedge_seal_check((const char *)text + at, length, path, NULL) == FEDGE_OK;
-            cJSON *line = cJSON_ParseWithLength((const char *)text + at, length);
-            fedge_round_summary summary = read_line(line);
-            status = whole && cJSON_IsObject(line)
-                         ? read_buffered(line, &summary, err)
-                         : fedge_fail(err, FEDGE_CORRUPT,
-                                      "%s:%zu: not a line of a round, or damaged", path, number);
-            if (status == FEDGE_OK)
-                status = on_line(user, &summary, err);
-            free(summary.buffered);
-            cJSON_Delete(line);
-        }
+        if (length > 0)
+            status = visit_line(path, number, text + at, length, on_line, user, err);
         at += length + 1;
     }
-    free(text);
+    free(bytes);
     return status;
 }

@@ -1,10 +1,9 @@
-/* rounds.jsonl: one JSON object per line for each phase that has ended, for people and plots.
+/* rounds.jsonl: one JSON object per line for each finished phase, for users and plots.
  *
- * A line begins {"round":N,"phase":"train" or "evaluate", ends with its checksum (edge/json/json.h;
- * lines of older releases have none), and the phases come in order. Append a
- * training phase's line before its checkpoint: what a crash leaves behind the last checkpoint is
- * cut at the next start and written again when the round closes again, so nothing is missing and
- * nothing is there twice.
+ * A line begins {"round":N,"phase":"train" or "evaluate", and ends with its checksum
+ * (edge/json/json.h), which lines of older releases lack. Phases are in order. Append the line of a
+ * training phase before saving its checkpoint: the next start cuts all lines behind the last
+ * checkpoint, and closing the round again rewrites them, so none is missing or doubled.
  */
 #ifndef FEDGE_AGGREGATOR_STORE_ROUND_LOG_H
 #define FEDGE_AGGREGATOR_STORE_ROUND_LOG_H
@@ -26,24 +25,24 @@ typedef struct fedge_round_log {
     uint64_t size;             /* bytes of whole lines */
     uint32_t last_round;       /* of the last line; 0 when there is none */
     fedge_task_kind last_kind; /* of the last line */
-    bool lazy; /* lines are not synced one by one: the caller syncs [file] when it needs to */
+    bool lazy; /* appending does not sync; the caller syncs [file] when it needs to */
 } fedge_round_log;
 
-/* Opens or creates the file; cuts a torn last line and every line of a round over [last_closed].
- * FEDGE_CORRUPT with the line's number when a line is not what this header says. */
+/* Opens or creates the file. Cuts a torn last line and all lines of rounds after [last_closed].
+ * FEDGE_CORRUPT, with the line's number: a line is not as described above. */
 FEDGE_MUST_USE fedge_status fedge_round_log_open(fedge_round_log *log, const char *path,
                                                  uint32_t last_closed, fedge_error *err);
 
 #define FEDGE_ROUND_LOG_DAMAGED ".damaged"
 
-/* Puts a file that opening calls corrupt aside, as PATH.damaged, and leaves the lines that are as
- * they should be in its place: it can be opened then. */
+/* Repairs a file that fedge_round_log_open has refused as corrupt: copies it to PATH.damaged and
+ * removes all lines that are damaged or out of order. */
 FEDGE_MUST_USE fedge_status fedge_round_log_mend(const char *path, fedge_error *err);
 
 /* Appends {"round":N,"phase":"…",FIELDS} and syncs, unless lazy. [fields]: the inside of a JSON
- * object without braces, on one line, e.g. "\"accuracy\":0.91,\"clients\":8". FEDGE_DUPLICATE when
- * this phase or a later one is in the file already (which is fine after a crash); FEDGE_TOO_BIG;
- * FEDGE_CORRUPT when [fields] is not JSON. Of a line that could not be written nothing is left. */
+ * object without braces, on one line, e.g. "\"accuracy\":0.91,\"clients\":8". FEDGE_DUPLICATE: the
+ * file already has this phase or a later one (expected after a crash). FEDGE_TOO_BIG.
+ * FEDGE_CORRUPT: [fields] is not JSON. A failed write leaves no part of the line. */
 FEDGE_MUST_USE fedge_status fedge_round_log_append(fedge_round_log *log, uint32_t round,
                                                    fedge_task_kind kind, const char *fields,
                                                    fedge_error *err);
@@ -51,16 +50,15 @@ void fedge_round_log_close(fedge_round_log *log);
 
 /* ---- reading back ---------------------------------------------------------------------------- */
 
-/* rounds.jsonl read back: the lines that fedge_round_summary_write made. */
-
-/* Gives each line of the file at [path] to [on_line], in order; a failure of it ends the reading.
- * Of a summary all is known that totals and curves need: round, kind, clients, examples, bytes,
- * seconds, losses and accuracies, model, virtual time, validation, and what is told of updates
- * (until [on_line] returns). FEDGE_CORRUPT with the number of a line that is no JSON object,
- * FEDGE_NO_MEMORY, and what reading a file of at most FEDGE_ROUND_LOG_MAX_SIZE gives. */
-FEDGE_MUST_USE fedge_status fedge_round_lines_read(
-    const char *path,
-    fedge_status (*on_line)(void *user, const fedge_round_summary *summary, fedge_error *err),
-    void *user, fedge_error *err);
+/* Passes each line of the file at [path], as fedge_round_summary_write wrote it, to [on_line] in
+ * order; its failure ends the reading. A summary has the fields that totals and curves need: round,
+ * kind, clients, examples, bytes, seconds, losses and accuracies, model, virtual time, validation,
+ * and the buffered updates (valid until [on_line] returns). FEDGE_CORRUPT with the number of a line
+ * that is not a JSON object, FEDGE_NO_MEMORY, and the errors of reading a file of at most
+ * FEDGE_ROUND_LOG_MAX_SIZE bytes. */
+typedef fedge_status (*fedge_round_line_visit)(void *user, const fedge_round_summary *summary,
+                                               fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_round_lines_read(const char *path, fedge_round_line_visit on_line,
+                                                   void *user, fedge_error *err);
 
 #endif
