@@ -185,15 +185,11 @@ static fedge_status make_journal(fedge_rank_worker *self, const fedge_journal_ph
                                  const fedge_journal_task *tasks, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
-    fedge_status status =
-        fedge_journal_make_path(self->dir, phase->round, phase->attempt, path, err);
-    if (status == FEDGE_OK)
-        status = fedge_os_remove_tree(path, err);
-    if (status == FEDGE_OK) {
-        status = fedge_journal_create(self->dir, phase, tasks, self->config.job->min_free_disk,
-                                      &self->journal, err);
-    }
-    return status == FEDGE_OK ? fedge_intake_begin(&self->intake, self->journal, err) : status;
+    FEDGE_TRY(fedge_journal_make_path(self->dir, phase->round, phase->attempt, path, err));
+    FEDGE_TRY(fedge_os_remove_tree(path, err));
+    FEDGE_TRY(fedge_journal_create(self->dir, phase, tasks, self->config.job->min_free_disk,
+                                   &self->journal, err));
+    return fedge_intake_begin(&self->intake, self->journal, err);
 }
 
 static fedge_status open_sums(fedge_rank_worker *self, fedge_error *err)
@@ -225,10 +221,8 @@ static fedge_status change_gpus(fedge_rank_worker *self, fedge_error *err)
     return open_sums(self, err);
 }
 
-static void open_phase(fedge_rank_worker *self, const task *said)
+static fedge_status begin_phase(fedge_rank_worker *self, const task *said, fedge_error *err)
 {
-    fedge_report answer = {.kind = FEDGE_REPORT_OPENED};
-    fedge_error err = {.status = FEDGE_OK};
     fedge_journal_phase phase;
     assert(said->order.size >= sizeof(phase));
     memcpy(&phase, said->bytes, sizeof(phase));
@@ -236,19 +230,21 @@ static void open_phase(fedge_rank_worker *self, const task *said)
      * passed over by carry_out. */
     forget_phase(self);
     self->phase = said->order.phase;
-    answer.status = change_gpus(self, &err);
+    FEDGE_TRY(change_gpus(self, err));
     /* Rank 0 may not have used the sums of the phase before. */
-    if (answer.status == FEDGE_OK &&
-        fedge_accumulator_get_totals(&self->accumulator).num_updates > 0)
-        answer.status = fedge_accumulator_reset(&self->accumulator, &err);
-    if (answer.status == FEDGE_OK)
-        answer.status = fedge_disk_tidy(self->dir, said->order.oldest, &err);
-    if (answer.status == FEDGE_OK) {
-        /* A phase's size is a multiple of 8, and so is a task's. */
-        answer.status = make_journal(
-            self, &phase, (const fedge_journal_task *)(const void *)(said->bytes + sizeof(phase)),
-            &err);
-    }
+    if (fedge_accumulator_get_totals(&self->accumulator).num_updates > 0)
+        FEDGE_TRY(fedge_accumulator_reset(&self->accumulator, err));
+    FEDGE_TRY(fedge_disk_tidy(self->dir, said->order.oldest, err));
+    /* A phase's size is a multiple of 8, and so is a task's. */
+    return make_journal(
+        self, &phase, (const fedge_journal_task *)(const void *)(said->bytes + sizeof(phase)), err);
+}
+
+static void open_phase(fedge_rank_worker *self, const task *said)
+{
+    fedge_report answer = {.kind = FEDGE_REPORT_OPENED};
+    fedge_error err = {.status = FEDGE_OK};
+    answer.status = begin_phase(self, said, &err);
     memcpy(answer.message, err.message, sizeof(answer.message));
     report(self, &answer, NULL);
 }
@@ -434,18 +430,14 @@ static fedge_status make(fedge_rank_worker *self, fedge_error *err)
 {
     const fedge_worker_pool_config thread = {
         .name = "share", .thread = "share", .num_workers = 1, .user = self};
-    fedge_status status = open_sums(self, err);
-    if (status == FEDGE_OK)
-        status = fedge_worker_pool_new(&self->thread, &thread, err);
-    if (status == FEDGE_OK)
-        status = fedge_mailbox_new(&self->completions, wake, self, err);
-    if (status == FEDGE_OK) {
-        status = fedge_ingest_new(&self->ingest, &self->config.job->plan, &self->accumulator,
-                                  self->completions, self->config.num_workers, err);
-    }
+    FEDGE_TRY(open_sums(self, err));
+    FEDGE_TRY(fedge_worker_pool_new(&self->thread, &thread, err));
+    FEDGE_TRY(fedge_mailbox_new(&self->completions, wake, self, err));
+    FEDGE_TRY(fedge_ingest_new(&self->ingest, &self->config.job->plan, &self->accumulator,
+                               self->completions, self->config.num_workers, err));
     self->look.run = look;
     self->intake = (fedge_intake){.ingest = self->ingest, .reply = reply, .user = self};
-    return status;
+    return FEDGE_OK;
 }
 
 /* Recovers this rank's updates of a phase, gets their weights from rank 0 and sums them. */
@@ -510,6 +502,21 @@ static fedge_status follow_rank_0(fedge_rank_worker *self, fedge_error *err)
     }
 }
 
+static fedge_status make_dir(fedge_rank_worker *self, fedge_error *err)
+{
+    FEDGE_TRY(
+        fedge_disk_folder(self->config.state_dir, self->run_id, self->disks.rank, self->dir, err));
+    return fedge_os_make_dirs(self->dir, err);
+}
+
+static fedge_status recover(fedge_rank_worker *self, fedge_error *err)
+{
+    const fedge_status status = make_dir(self, err);
+    /* Also after a failure: rank 0 waits for this rank in each command. */
+    const fedge_status followed = follow_rank_0(self, status == FEDGE_OK ? err : &(fedge_error){0});
+    return status == FEDGE_OK ? followed : status;
+}
+
 fedge_status fedge_rank_worker_open(const fedge_rank_worker_config *config,
                                     fedge_rank_worker **worker, fedge_error *err)
 {
@@ -527,23 +534,15 @@ fedge_status fedge_rank_worker_open(const fedge_rank_worker_config *config,
     fresh->config = *config;
     fresh->state.lock = -1;
     status = make(fresh, err);
-    status = fedge_rendezvous(config->collective, status, config->state_dir, fresh->run_id,
-                              &fresh->disks, &fresh->state, err);
-    if (status == FEDGE_OK) {
-        status =
-            fedge_disk_folder(config->state_dir, fresh->run_id, fresh->disks.rank, fresh->dir, err);
-        if (status == FEDGE_OK)
-            status = fedge_os_make_dirs(fresh->dir, err);
-        const fedge_status attended =
-            follow_rank_0(fresh, status == FEDGE_OK ? err : &(fedge_error){0});
-        status = status == FEDGE_OK ? attended : status;
-    }
-    if (status != FEDGE_OK) {
-        fedge_rank_worker_free(fresh);
-        return status;
-    }
+    FEDGE_TRY_OR(fedge_rendezvous(config->collective, status, config->state_dir, fresh->run_id,
+                                  &fresh->disks, &fresh->state, err),
+                 failed);
+    FEDGE_TRY_OR(recover(fresh, err), failed);
     *worker = fresh;
     return FEDGE_OK;
+failed:
+    fedge_rank_worker_free(fresh);
+    return status;
 }
 
 static void nothing(void *user, uint32_t worker)

@@ -540,20 +540,24 @@ static fedge_status begin_to_read(fedge_ranks *self, fedge_error *err)
     return FEDGE_OK;
 }
 
+static fedge_status read_messages(fedge_ranks *self, int *count, fedge_error *err)
+{
+    FEDGE_TRY(begin_to_read(self, err));
+    for (*count = 0; *count < MOST_AT_ONCE && self->reading &&
+                     fedge_collective_is_done(self->config.collective, self->reading);
+         ++*count) {
+        self->reading = NULL;
+        FEDGE_TRY(take(self, self->in_size, err));
+        FEDGE_TRY(begin_to_read(self, err));
+    }
+    return FEDGE_OK;
+}
+
 static bool read_new(fedge_ranks *self)
 {
     int count = 0;
     fedge_error err;
-    fedge_status status = begin_to_read(self, &err);
-    while (status == FEDGE_OK && count < MOST_AT_ONCE && self->reading &&
-           fedge_collective_is_done(self->config.collective, self->reading)) {
-        self->reading = NULL;
-        status = take(self, self->in_size, &err);
-        if (status == FEDGE_OK)
-            status = begin_to_read(self, &err);
-        count++;
-    }
-    if (status != FEDGE_OK)
+    if (read_messages(self, &count, &err) != FEDGE_OK)
         give_up(self, &err);
     return count > 0;
 }
@@ -652,19 +656,17 @@ fedge_status fedge_ranks_new(const fedge_ranks_config *config, fedge_ranks **ran
     pthread_cond_init(&fresh->joined_now, NULL);
     pthread_mutex_init(&fresh->mutex, NULL);
     fresh->in = malloc(FEDGE_RANK_MESSAGE_MAX_SIZE);
-    fedge_status status = fedge_mailbox_new(&fresh->outbox, wake, fresh, err);
-    if (status == FEDGE_OK)
-        status = fedge_rank_blobs_init(&fresh->blobs, config->collective, config->log, err);
-    if (status == FEDGE_OK && !fresh->in)
+    fedge_status status;
+    FEDGE_TRY_OR(fedge_mailbox_new(&fresh->outbox, wake, fresh, err), failed);
+    FEDGE_TRY_OR(fedge_rank_blobs_init(&fresh->blobs, config->collective, config->log, err),
+                 failed);
+    if (!fresh->in) {
         status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory for what ranks tell each other");
-    if (status == FEDGE_OK) {
-        status = fedge_ranks_watch_init(&fresh->watch, fedge_ranks_silence_ms(config->sum_bytes),
-                                        on_stuck, fresh, err);
+        goto failed;
     }
-    if (status != FEDGE_OK) {
-        fedge_ranks_free(fresh);
-        return status;
-    }
+    FEDGE_TRY_OR(fedge_ranks_watch_init(&fresh->watch, fedge_ranks_silence_ms(config->sum_bytes),
+                                        on_stuck, fresh, err),
+                 failed);
     /* From here on every step is quick, and the ranks wait for each other. */
     fedge_ranks_watch_begin(&fresh->watch, STARTING);
     if (leads(fresh))
@@ -681,6 +683,9 @@ fedge_status fedge_ranks_new(const fedge_ranks_config *config, fedge_ranks **ran
     }
     *ranks = fresh;
     return FEDGE_OK;
+failed:
+    fedge_ranks_free(fresh);
+    return status;
 }
 
 void fedge_ranks_free(fedge_ranks *ranks)

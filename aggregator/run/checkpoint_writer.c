@@ -42,16 +42,12 @@ fedge_status fedge_save_write(fedge_save *save, fedge_error *err)
                                           .strategy_state_size = save->strategy_state_size,
                                           .last_accepted = save->last_accepted,
                                           .last_accepted_size = save->last_accepted_size};
-    fedge_status status = fedge_run_path(save->run, "checkpoints", dir, err);
-    if (status == FEDGE_OK)
-        status = fedge_checkpoint_save(dir, &save->checkpoint, &files, err);
-    if (status == FEDGE_OK)
-        free_model(save, dir);
+    FEDGE_TRY(fedge_run_path(save->run, "checkpoints", dir, err));
+    FEDGE_TRY(fedge_checkpoint_save(dir, &save->checkpoint, &files, err));
+    free_model(save, dir);
     /* Only now may older rounds go: until this checkpoint was whole, the one before it and the
      * journal were the only way back to its model. */
-    return status == FEDGE_OK
-               ? fedge_retention_apply(save->run, save->keep_checkpoints, save->best_round, err)
-               : status;
+    return fedge_retention_apply(save->run, save->keep_checkpoints, save->best_round, err);
 }
 
 void fedge_save_free(fedge_save *save)

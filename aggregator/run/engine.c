@@ -175,20 +175,17 @@ fedge_status fedge_engine_new(const fedge_engine_config *config, uint64_t now_ms
                                             .sums = &config->sums,
                                             .ranks = config->ranks,
                                             .log = config->log};
-    fedge_status status = fedge_server_run_open(&fresh->server, &server, &recovery, err);
-    if (status == FEDGE_OK)
-        status = make_blobs(fresh, recovery.last_closed, err);
-    if (status == FEDGE_OK)
-        status = start_threads(fresh, err);
-    if (status == FEDGE_OK)
-        status = restore(fresh, &recovery, now_ms, err);
-    fedge_recovery_fini(&recovery);
-    if (status != FEDGE_OK) {
-        fedge_engine_free(fresh);
-        return status;
-    }
+    fedge_status status;
+    FEDGE_TRY_OR(fedge_server_run_open(&fresh->server, &server, &recovery, err), done);
+    FEDGE_TRY_OR(make_blobs(fresh, recovery.last_closed, err), done);
+    FEDGE_TRY_OR(start_threads(fresh, err), done);
+    FEDGE_TRY_OR(restore(fresh, &recovery, now_ms, err), done);
     *engine = fresh;
-    return FEDGE_OK;
+done:
+    fedge_recovery_fini(&recovery);
+    if (status != FEDGE_OK)
+        fedge_engine_free(fresh);
+    return status;
 }
 
 static void discard_completions(fedge_mailbox *mailbox)
@@ -280,12 +277,12 @@ static fedge_status export_clusters(fedge_engine *engine, const fedge_model_fact
     uint8_t *bytes = malloc(size);
     if (!bytes)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for model files of %zu bytes", size);
-    fedge_status status =
-        fedge_engine_read_model(engine, engine->model->size - size, bytes, size, err);
-    if (status == FEDGE_OK) {
-        status = fedge_model_file_write_clusters(engine->server.run.dir, engine->server.plan, facts,
-                                                 bytes, size, err);
-    }
+    fedge_status status;
+    FEDGE_TRY_OR(fedge_engine_read_model(engine, engine->model->size - size, bytes, size, err),
+                 done);
+    status = fedge_model_file_write_clusters(engine->server.run.dir, engine->server.plan, facts,
+                                             bytes, size, err);
+done:
     free(bytes);
     return status;
 }
@@ -297,11 +294,12 @@ static fedge_status export_last(fedge_engine *engine, const char *path,
     uint8_t *bytes = malloc(size);
     if (!bytes)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a model file of %zu bytes", size);
-    fedge_status status = fedge_engine_read_model(engine, 0, bytes, size, err);
-    if (status == FEDGE_OK)
-        status = fedge_model_file_write(path, engine->server.plan, facts, bytes, size, err);
+    fedge_status status;
+    FEDGE_TRY_OR(fedge_engine_read_model(engine, 0, bytes, size, err), done);
+    status = fedge_model_file_write(path, engine->server.plan, facts, bytes, size, err);
+done:
     free(bytes);
-    return status == FEDGE_OK ? export_clusters(engine, facts, err) : status;
+    return status;
 }
 
 fedge_status fedge_engine_export(fedge_engine *engine, fedge_error *err)
@@ -324,6 +322,7 @@ fedge_status fedge_engine_export(fedge_engine *engine, fedge_error *err)
                                .validation_accuracy = last->validation_accuracy};
     memcpy(facts.model, engine->model_hash, sizeof(facts.model));
     FEDGE_TRY(export_last(engine, model, &facts, err));
+    FEDGE_TRY(export_clusters(engine, &facts, err));
     FEDGE_TRY(fedge_plot_rounds(log, picture, engine->server.plan->name, err));
     if (fedge_rounds_is_complete(engine->rounds))
         fedge_engine_check_selection(engine);
@@ -446,35 +445,39 @@ static fedge_status make_room(fedge_engine *engine, uint32_t client_index, fedge
 }
 
 /* The device is ready. An older connection of the same device gets BYE and is closed. */
+static fedge_status admit(fedge_engine *engine, const fedge_request *from, uint64_t now_ms,
+                          fedge_error *err)
+{
+    FEDGE_TRY(make_room(engine, from->client_index, err));
+    fedge_engine_device *device = &engine->devices[from->client_index];
+    if (device->conn_id != FEDGE_CONN_ALL) {
+        fedge_engine_close_conn(engine, device->conn_id, FEDGE_MESSAGE_BYE, FEDGE_REASON_REPLACED,
+                                0, "the same device has connected again");
+    }
+    device->conn_id = from->conn_id;
+    device->hangs_up = from->hangs_up;
+    /* The task may not have arrived on the old connection: send it again. */
+    device->told = 0;
+    if (engine->gave_up_client == from->client_index)
+        engine->gave_up[0] = '\0'; /* it tries anew */
+    memcpy(device->device_id, from->device_id, sizeof(device->device_id));
+    /* Before it joins, which may send a task: a client reads WELCOME first. */
+    welcome(engine, from);
+    const fedge_status status = fedge_rounds_join(engine->rounds, from->client_index, now_ms, err);
+    if (status != FEDGE_OK)
+        device->conn_id = FEDGE_CONN_ALL;
+    return status;
+}
+
 static void join(fedge_engine *engine, const fedge_request *from, uint64_t now_ms)
 {
     fedge_error err;
-    fedge_status status = make_room(engine, from->client_index, &err);
-    if (status == FEDGE_OK) {
-        fedge_engine_device *device = &engine->devices[from->client_index];
-        if (device->conn_id != FEDGE_CONN_ALL) {
-            fedge_engine_close_conn(engine, device->conn_id, FEDGE_MESSAGE_BYE,
-                                    FEDGE_REASON_REPLACED, 0,
-                                    "the same device has connected again");
-        }
-        device->conn_id = from->conn_id;
-        device->hangs_up = from->hangs_up;
-        /* The task may not have arrived on the old connection: send it again. */
-        device->told = 0;
-        if (engine->gave_up_client == from->client_index)
-            engine->gave_up[0] = '\0'; /* it tries anew */
-        memcpy(device->device_id, from->device_id, sizeof(device->device_id));
-        /* Before it joins, which may send a task: a client reads WELCOME first. */
-        welcome(engine, from);
-        status = fedge_rounds_join(engine->rounds, from->client_index, now_ms, &err);
-        device->conn_id = status == FEDGE_OK ? device->conn_id : FEDGE_CONN_ALL;
-    }
-    if (status != FEDGE_OK) {
+    if (admit(engine, from, now_ms, &err) == FEDGE_OK) {
+        fedge_engine_pump(engine, now_ms);
+    } else {
         fedge_engine_close_conn(engine, from->conn_id, FEDGE_MESSAGE_REFUSE, FEDGE_REASON_INTERNAL,
                                 10000, err.message);
-        return;
     }
-    fedge_engine_pump(engine, now_ms);
 }
 
 static void leave(fedge_engine *engine, const fedge_request *from)

@@ -100,20 +100,17 @@ fedge_status fedge_engine_write_old_model(const fedge_engine *engine, uint32_t b
                           "the journal of round %u has a task on the model of round %u",
                           engine->rounds_closed + 1, base);
     }
-    fedge_status status = fedge_safetensors_size(schema, size, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_safetensors_size(schema, size, err));
     uint8_t *bytes = malloc(*size);
     if (!bytes)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a model file of %zu bytes", *size);
-    status = fedge_safetensors_write(schema, model->strategy->base(model->strategy_state, base),
-                                     bytes, *size, err);
-    if (status != FEDGE_OK) {
+    const fedge_status status = fedge_safetensors_write(
+        schema, model->strategy->base(model->strategy_state, base), bytes, *size, err);
+    if (status == FEDGE_OK)
+        *file = bytes;
+    else
         free(bytes);
-        return status;
-    }
-    *file = bytes;
-    return FEDGE_OK;
+    return status;
 }
 
 static fedge_status make_old_model(fedge_engine *engine, uint32_t base, fedge_error *err)
@@ -121,11 +118,9 @@ static fedge_status make_old_model(fedge_engine *engine, uint32_t base, fedge_er
     uint8_t *file = NULL;
     size_t size = 0;
     fedge_blob *model = NULL;
-    fedge_status status = fedge_engine_write_old_model(engine, base, &file, &size, err);
-    if (status == FEDGE_OK)
-        status = fedge_blob_new(file, size, &model, err);
-    if (status == FEDGE_OK)
-        status = add_old_model(engine, base, model, err);
+    FEDGE_TRY(fedge_engine_write_old_model(engine, base, &file, &size, err));
+    FEDGE_TRY(fedge_blob_new(file, size, &model, err));
+    const fedge_status status = add_old_model(engine, base, model, err);
     if (status != FEDGE_OK)
         fedge_blob_release(model);
     return status;
@@ -135,13 +130,11 @@ fedge_status fedge_engine_restore_old_models(fedge_engine *engine, fedge_error *
 {
     uint32_t num_tasks = 0;
     const fedge_rounds_task *tasks = fedge_rounds_cohort(engine->rounds, &num_tasks);
-    fedge_status status = FEDGE_OK;
     for (uint32_t i = 0; fedge_engine_has_buffer(engine) && i < num_tasks; i++) {
-        if (status == FEDGE_OK && tasks[i].state == FEDGE_TASK_OPEN &&
-            !fedge_engine_model_of(engine, tasks[i].base))
-            status = make_old_model(engine, tasks[i].base, err);
+        if (tasks[i].state == FEDGE_TASK_OPEN && !fedge_engine_model_of(engine, tasks[i].base))
+            FEDGE_TRY(make_old_model(engine, tasks[i].base, err));
     }
-    return status;
+    return FEDGE_OK;
 }
 
 void fedge_engine_free_old_models(fedge_engine *engine)
@@ -154,31 +147,50 @@ void fedge_engine_free_old_models(fedge_engine *engine)
 /* ---- models that the disk has damaged -------------------------------------------------------- */
 
 /* [base]: of an old model. */
-static fedge_status mend(const fedge_engine *engine, fedge_blob *model, uint32_t base,
-                         fedge_error *err)
+static fedge_status make_again(const fedge_engine *engine, fedge_blob *model, uint32_t base,
+                               fedge_error *err)
 {
     uint8_t *file = NULL;
     size_t size = 0, control_size = 0;
-    fedge_status status =
-        model == engine->model
-            ? fedge_global_model_write(&engine->server.model, &file, &size, &control_size, err)
-            : fedge_engine_write_old_model(engine, base, &file, &size, err);
-    if (status == FEDGE_OK && size + control_size != model->size) {
+    if (model == engine->model) {
+        FEDGE_TRY(
+            fedge_global_model_write(&engine->server.model, &file, &size, &control_size, err));
+    } else {
+        FEDGE_TRY(fedge_engine_write_old_model(engine, base, &file, &size, err));
+    }
+    if (size + control_size != model->size) {
         free(file);
-        status = fedge_fail(err, FEDGE_MISMATCH, "made anew it has another size");
-    } else if (status == FEDGE_OK) {
-        status = fedge_blob_mend(model, file, err);
+        return fedge_fail(err, FEDGE_MISMATCH, "made anew it has another size");
     }
-    if (status == FEDGE_OK) {
-        FEDGE_LOG(engine->config.log, FEDGE_LOG_ERROR, "model-mended",
-                  fedge_log_str("file", model->file.path), fedge_log_str("sha256", model->hash),
-                  fedge_log_str("why", "it could not be read as it was written"),
-                  fedge_log_str("then", "it is served from memory; look at the disk"));
-        return FEDGE_OK;
+    return fedge_blob_mend(model, file, err);
+}
+
+static fedge_status mend(const fedge_engine *engine, fedge_blob *model, uint32_t base,
+                         fedge_error *err)
+{
+    const fedge_status status = make_again(engine, model, base, err);
+    if (status != FEDGE_OK) {
+        return fedge_error_prefix(
+            err, status, "%s is damaged, and is made anew when the program is started again",
+            model->file.path);
     }
-    return fedge_error_prefix(err, status,
-                              "%s is damaged, and is made anew when the program is started again",
-                              model->file.path);
+    FEDGE_LOG(engine->config.log, FEDGE_LOG_ERROR, "model-mended",
+              fedge_log_str("file", model->file.path), fedge_log_str("sha256", model->hash),
+              fedge_log_str("why", "it could not be read as it was written"),
+              fedge_log_str("then", "it is served from memory; look at the disk"));
+    return FEDGE_OK;
+}
+
+static fedge_status mend_all(const fedge_engine *engine, fedge_error *err)
+{
+    if (fedge_blob_is_damaged(engine->model))
+        FEDGE_TRY(mend(engine, engine->model, 0, err));
+    for (uint32_t i = 0; i < engine->num_old_models; i++) {
+        const fedge_engine_old_model *old = &engine->old_models[i];
+        if (fedge_blob_is_damaged(old->model))
+            FEDGE_TRY(mend(engine, old->model, old->base, err));
+    }
+    return FEDGE_OK;
 }
 
 static bool is_idle(const fedge_engine *engine)
@@ -190,28 +202,17 @@ static bool is_idle(const fedge_engine *engine)
 void fedge_engine_mend_models(fedge_engine *engine)
 {
     fedge_error err;
-    fedge_status status = FEDGE_OK;
-    if (!is_idle(engine))
-        return;
-    if (fedge_blob_is_damaged(engine->model))
-        status = mend(engine, engine->model, 0, &err);
-    for (uint32_t i = 0; i < engine->num_old_models && status == FEDGE_OK; i++) {
-        const fedge_engine_old_model *old = &engine->old_models[i];
-        if (fedge_blob_is_damaged(old->model))
-            status = mend(engine, old->model, old->base, &err);
-    }
-    if (status != FEDGE_OK)
+    if (is_idle(engine) && mend_all(engine, &err) != FEDGE_OK)
         fedge_engine_fail(engine, &err);
 }
 
 fedge_status fedge_engine_read_model(fedge_engine *engine, uint64_t offset, void *out, size_t size,
                                      fedge_error *err)
 {
-    fedge_status status = fedge_blob_read(engine->model, offset, out, size, err);
-    if (status == FEDGE_OK)
+    if (fedge_blob_read(engine->model, offset, out, size, err) == FEDGE_OK)
         return FEDGE_OK;
-    status = mend(engine, engine->model, 0, err);
-    return status == FEDGE_OK ? fedge_blob_read(engine->model, offset, out, size, err) : status;
+    FEDGE_TRY(mend(engine, engine->model, 0, err));
+    return fedge_blob_read(engine->model, offset, out, size, err);
 }
 
 /* ---- deferred uploads ------------------------------------------------------------------------ */

@@ -33,13 +33,13 @@ fedge_status fedge_engine_new_slots(fedge_engine *engine, uint32_t num_slots, fe
 
 fedge_status fedge_engine_begin_intake(fedge_engine *engine, fedge_error *err)
 {
-    const fedge_status status = fedge_intake_begin(&engine->intake, engine->journal, err);
+    FEDGE_TRY(fedge_intake_begin(&engine->intake, engine->journal, err));
     /* A journal that recovery gave has accepted some already; they are not asked for again. */
-    for (uint32_t i = 0; status == FEDGE_OK && i < engine->num_slots; i++) {
+    for (uint32_t i = 0; i < engine->num_slots; i++) {
         if (fedge_journal_get_slot(engine->journal, i).accepted)
             engine->slots[i].lease.state = FEDGE_LEASE_COUNTED;
     }
-    return status;
+    return FEDGE_OK;
 }
 
 fedge_journal_task fedge_engine_journal_task(const fedge_engine *engine,
@@ -115,20 +115,18 @@ static void begin_counting(fedge_engine *engine, uint64_t now_ms)
     engine->phase_bytes_down = atomic_load(&engine->config.traffic->down);
 }
 
-static void open_phase(fedge_engine *engine, fedge_task_kind kind, uint64_t now_ms)
+static fedge_status open_phase(fedge_engine *engine, fedge_task_kind kind, uint64_t now_ms,
+                               fedge_error *err)
 {
-    fedge_error err;
     uint32_t num_tasks = 0;
     (void)fedge_rounds_cohort(engine->rounds, &num_tasks);
     begin_counting(engine, now_ms);
-    fedge_status status = fedge_engine_new_slots(engine, num_tasks, &err);
-    if (status == FEDGE_OK && kind == FEDGE_TASK_TRAIN)
-        status = journal_cohort(engine, &err);
+    FEDGE_TRY(fedge_engine_new_slots(engine, num_tasks, err));
+    if (kind == FEDGE_TASK_TRAIN)
+        return journal_cohort(engine, err);
     /* An evaluation has no journal: what a crash loses of it is asked for again. */
-    else if (status == FEDGE_OK)
-        fedge_rounds_opened(engine->rounds, now_ms);
-    if (status != FEDGE_OK)
-        fedge_engine_fail(engine, &err);
+    fedge_rounds_opened(engine->rounds, now_ms);
+    return FEDGE_OK;
 }
 
 static void wait_for_space(fedge_engine *engine, const fedge_error *why, uint64_t now_ms)
@@ -521,30 +519,26 @@ static void replace_model(fedge_engine *engine, fedge_round_finalizer_result *re
 }
 
 /* The phase was to close and is open again: what the disk has damaged of it is asked for anew. */
-static void reopen_phase(fedge_engine *engine, fedge_round_finalizer_result *result,
-                         uint64_t now_ms)
+static fedge_status reopen_phase(fedge_engine *engine, fedge_round_finalizer_result *result,
+                                 uint64_t now_ms, fedge_error *err)
 {
-    fedge_error err;
     uint32_t num_tasks = 0, num_gone = 0;
     const fedge_rounds_task *cohort = fedge_rounds_cohort(engine->rounds, &num_tasks);
-    uint32_t *gone = malloc(((size_t)num_tasks + 1) * sizeof(*gone));
     engine->journal = result->journal;
     result->journal = NULL;
-    fedge_status status =
-        gone ? fedge_engine_new_slots(engine, num_tasks, &err)
-             : fedge_fail(&err, FEDGE_NO_MEMORY, "no memory for a cohort of %u", num_tasks);
-    if (status == FEDGE_OK)
-        status = fedge_engine_begin_intake(engine, &err);
-    for (uint32_t i = 0; i < num_tasks && status == FEDGE_OK; i++) {
+    FEDGE_TRY(fedge_engine_new_slots(engine, num_tasks, err));
+    FEDGE_TRY(fedge_engine_begin_intake(engine, err));
+    uint32_t *gone = malloc(((size_t)num_tasks + 1) * sizeof(*gone));
+    if (!gone)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a cohort of %u", num_tasks);
+    for (uint32_t i = 0; i < num_tasks; i++) {
         if (cohort[i].state == FEDGE_TASK_REPORTED &&
             !fedge_journal_get_slot(engine->journal, i).accepted)
             gone[num_gone++] = i;
     }
-    if (status == FEDGE_OK)
-        fedge_rounds_reopen(engine->rounds, gone, num_gone, now_ms);
-    else
-        fedge_engine_fail(engine, &err);
+    fedge_rounds_reopen(engine->rounds, gone, num_gone, now_ms);
     free(gone);
+    return FEDGE_OK;
 }
 
 void fedge_engine_on_closed(fedge_engine *engine, fedge_completion *completion, uint64_t now_ms)
@@ -557,7 +551,8 @@ void fedge_engine_on_closed(fedge_engine *engine, fedge_completion *completion, 
         return;
     }
     if (result->journal) {
-        reopen_phase(engine, result, now_ms);
+        if (reopen_phase(engine, result, now_ms, &err) != FEDGE_OK)
+            fedge_engine_fail(engine, &err);
         return;
     }
     const fedge_round_summary *summary = &result->summary;
@@ -592,6 +587,7 @@ void fedge_engine_on_closed(fedge_engine *engine, fedge_completion *completion, 
 void fedge_engine_pump(fedge_engine *engine, uint64_t now_ms)
 {
     fedge_rounds_action action;
+    fedge_error err;
     /* First: what waits for the disk is the round's beginning, and it has no actions before that.
      */
     if (!engine->done)
@@ -599,7 +595,8 @@ void fedge_engine_pump(fedge_engine *engine, uint64_t now_ms)
     while (!engine->done && fedge_rounds_next(engine->rounds, &action)) {
         switch (action.type) {
         case FEDGE_ROUNDS_OPEN:
-            open_phase(engine, action.kind, now_ms);
+            if (open_phase(engine, action.kind, now_ms, &err) != FEDGE_OK)
+                fedge_engine_fail(engine, &err);
             break;
         case FEDGE_ROUNDS_SEND:
             send_task(engine, &action, now_ms);

@@ -69,17 +69,15 @@ fedge_status fedge_engine_thread_new(fedge_engine_thread **thread, void (*on_rep
     fedge_condition_init(&fresh->changed);
     pthread_mutex_init(&fresh->mutex, NULL);
     pthread_cond_init(&fresh->told, NULL);
-    fedge_status status = fedge_mailbox_new(&fresh->requests, fedge_engine_thread_wake, fresh, err);
-    if (status == FEDGE_OK)
-        status = fedge_mailbox_new(&fresh->made, send_replies, fresh, err);
-    if (status == FEDGE_OK)
-        status = fedge_mailbox_new(&fresh->left, on_reply, user, err);
-    if (status != FEDGE_OK) {
-        fedge_engine_thread_free(fresh);
-        return status;
-    }
+    fedge_status status;
+    FEDGE_TRY_OR(fedge_mailbox_new(&fresh->requests, fedge_engine_thread_wake, fresh, err), failed);
+    FEDGE_TRY_OR(fedge_mailbox_new(&fresh->made, send_replies, fresh, err), failed);
+    FEDGE_TRY_OR(fedge_mailbox_new(&fresh->left, on_reply, user, err), failed);
     *thread = fresh;
     return FEDGE_OK;
+failed:
+    fedge_engine_thread_free(fresh);
+    return status;
 }
 
 static void drop_requests(fedge_engine_thread *self)

@@ -60,14 +60,10 @@ static fedge_status add_accepted(fedge_recovered_updates *recovered, fedge_journ
         update->slot = slot;
         update->facts = facts;
         update->facts.place = (fedge_journal_place){.disk = disk, .rank = folder};
-        fedge_status status = take_meta(update, err);
-        if (status != FEDGE_OK)
-            return status;
+        FEDGE_TRY(take_meta(update, err));
         recovered->num++;
-        status = fedge_journal_metadata(journal, slot, update->meta,
-                                        facts.metadata_size + (size_t)1, err);
-        if (status != FEDGE_OK)
-            return status;
+        FEDGE_TRY(fedge_journal_metadata(journal, slot, update->meta,
+                                         facts.metadata_size + (size_t)1, err));
     }
     return FEDGE_OK;
 }
@@ -86,12 +82,10 @@ static fedge_status read_folder(fedge_recovered_updates *recovered, const char *
 {
     char path[FEDGE_MAX_PATH];
     fedge_journal *journal = NULL;
-    fedge_status status = fedge_journal_make_path(dir, phase->round, phase->attempt, path, err);
-    if (status != FEDGE_OK || !fedge_os_exists(path))
-        return status;
-    status = fedge_journal_recover(path, &journal, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_journal_make_path(dir, phase->round, phase->attempt, path, err));
+    if (!fedge_os_exists(path))
+        return FEDGE_OK;
+    FEDGE_TRY(fedge_journal_recover(path, &journal, err));
     if (fedge_journal_note(journal)[0]) {
         FEDGE_LOG(log, FEDGE_LOG_WARN, "recovered",
                   fedge_log_str("note", fedge_journal_note(journal)));
@@ -148,19 +142,23 @@ static fedge_status sum_one(fedge_recovered_updates *recovered,
                                    .meta = update->meta,
                                    .meta_size = update->facts.metadata_size};
     FEDGE_TRY(fedge_upload_read(&message, upload, err));
-    return fedge_ingest_replay(plan, accumulator, journal, update->slot, upload,
-                               fedge_journal_get_phase(journal)->bounds_log2, update->weight, err);
+    return fedge_ingest_replay(plan, accumulator, journal, update->slot, upload, update->weight,
+                               err);
 }
 
 fedge_status fedge_recovered_updates_sum(fedge_recovered_updates *recovered, const fedge_plan *plan,
                                          fedge_accumulator *accumulator, uint32_t own,
                                          fedge_error *err)
 {
+    fedge_status status = FEDGE_OK;
     fedge_upload *upload = malloc(sizeof(*upload));
-    fedge_status status =
-        upload ? FEDGE_OK : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an upload");
-    for (uint32_t i = 0; i < recovered->num && status == FEDGE_OK; i++)
-        status = sum_one(recovered, &recovered->items[i], plan, accumulator, upload, own, err);
+    if (!upload)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an upload");
+    for (uint32_t i = 0; i < recovered->num; i++) {
+        FEDGE_TRY_OR(sum_one(recovered, &recovered->items[i], plan, accumulator, upload, own, err),
+                     done);
+    }
+done:
     free(upload);
     return status;
 }
@@ -219,16 +217,15 @@ static fedge_status take_disk(const char *state_dir, uint32_t rank, fedge_rank_d
                               fedge_state *state, fedge_error *err)
 {
     uint64_t disk = 0;
-    fedge_status status = fedge_disk_read(state_dir, false, &disk, err);
-    for (uint32_t lower = 0; status == FEDGE_OK && disk != 0 && lower < rank; lower++) {
+    FEDGE_TRY(fedge_disk_read(state_dir, false, &disk, err));
+    for (uint32_t lower = 0; disk != 0 && lower < rank; lower++) {
         if (disks->disks[lower] == disk) {
             disks->disks[rank] = disk;
             return FEDGE_OK;
         }
     }
-    if (status == FEDGE_OK)
-        status = fedge_state_open(state_dir, state, err);
-    return status == FEDGE_OK ? fedge_disk_read(state_dir, true, &disks->disks[rank], err) : status;
+    FEDGE_TRY(fedge_state_open(state_dir, state, err));
+    return fedge_disk_read(state_dir, true, &disks->disks[rank], err);
 }
 
 fedge_status fedge_rendezvous(const fedge_collective *collective, fedge_status status,
@@ -244,9 +241,7 @@ fedge_status fedge_rendezvous(const fedge_collective *collective, fedge_status s
     disks->num_ranks = collective->num_ranks;
     if (status == FEDGE_OK && collective->rank == 0)
         status = fedge_disk_read(state_dir, true, &disks->disks[0], err);
-    status = fedge_collective_agree(collective, status, NULL, 0, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_collective_agree(collective, status, NULL, 0, err));
     fedge_collective_broadcast(collective, run_id, FEDGE_RUN_ID_TEXT, 0);
     fedge_collective_broadcast(collective, &disks->disks[0], sizeof(disks->disks[0]), 0);
     /* One after another, so that the first of a disk numbers it for the others. */
@@ -278,9 +273,9 @@ fedge_status fedge_rendezvous_send_updates(const fedge_collective *collective,
                                            fedge_error *err)
 {
     uint8_t *bytes = NULL;
-    uint64_t size = FAILED;
-    if (status == FEDGE_OK)
-        status = fedge_recovered_updates_pack(recovered, &bytes, &size, err);
+    uint64_t size = 0;
+    status =
+        status == FEDGE_OK ? fedge_recovered_updates_pack(recovered, &bytes, &size, err) : status;
     if (status != FEDGE_OK)
         size = FAILED;
     fedge_collective_send(collective, &size, sizeof(size), 0);

@@ -80,12 +80,13 @@ static fedge_status carry_uploads(fedge_round_finalizer *finalizer, const task *
 {
     fedge_journal *from = finalizer->previous, *to = opening->result->journal;
     fedge_status status = FEDGE_OK;
-    for (uint32_t i = 0; from && status == FEDGE_OK && i < opening->phase.num_tasks; i++) {
+    for (uint32_t i = 0; from && i < opening->phase.num_tasks; i++) {
         uint32_t old = 0;
         const uint64_t task_id = opening->slots[i].task_id;
         if (task_id != 0 && fedge_journal_find(from, task_id, &old, NULL) == FEDGE_OK)
-            status = fedge_journal_carry(to, i, from, old, err);
+            FEDGE_TRY_OR(fedge_journal_carry(to, i, from, old, err), done);
     }
+done:
     fedge_journal_free(from);
     finalizer->previous = NULL;
     return status;
@@ -94,19 +95,16 @@ static fedge_status carry_uploads(fedge_round_finalizer *finalizer, const task *
 static fedge_status open_phase(fedge_round_finalizer *finalizer, task *opening, fedge_error *err)
 {
     char dir[FEDGE_MAX_PATH];
-    fedge_status status = fedge_run_path(&finalizer->server->run, "journal", dir, err);
-    if (status == FEDGE_OK && opening->changes_gpus)
-        status = fedge_server_run_change_gpus(finalizer->server, &opening->sums, err);
-    if (status == FEDGE_OK) {
-        status = fedge_journal_create(dir, &opening->phase, opening->slots,
-                                      room_to_leave(finalizer->server, opening),
-                                      &opening->result->journal, err);
-    }
-    if (status == FEDGE_OK)
-        status = carry_uploads(finalizer, opening, err);
+    FEDGE_TRY(fedge_run_path(&finalizer->server->run, "journal", dir, err));
+    if (opening->changes_gpus)
+        FEDGE_TRY(fedge_server_run_change_gpus(finalizer->server, &opening->sums, err));
+    FEDGE_TRY(fedge_journal_create(dir, &opening->phase, opening->slots,
+                                   room_to_leave(finalizer->server, opening),
+                                   &opening->result->journal, err));
+    FEDGE_TRY(carry_uploads(finalizer, opening, err));
     /* Of the phase's work alone: the workers' times count up for as long as the process runs. */
     fedge_ingest_get_stats(finalizer->ingest, &finalizer->before);
-    return status;
+    return FEDGE_OK;
 }
 
 /* Waits until the last checkpoint is on the disk; the end of the next phase builds on it. */
@@ -141,12 +139,10 @@ static fedge_status step(fedge_round_finalizer *finalizer, task *ending, fedge_e
     assert(ending->journal);
     fedge_save *save = NULL;
     bool reopened = false;
-    fedge_status status = gather(finalizer, ending, err);
-    if (status != FEDGE_OK) { /* the journal stays open: recovery sums it again */
-        return status;
-    }
-    status = fedge_server_run_step(finalizer->server, ending->journal, &ending->result->summary,
-                                   &reopened, &save, err);
+    /* After a failure the journal stays open: recovery sums it again. */
+    FEDGE_TRY(gather(finalizer, ending, err));
+    const fedge_status status = fedge_server_run_step(
+        finalizer->server, ending->journal, &ending->result->summary, &reopened, &save, err);
     if (reopened) {
         ending->result->journal = ending->journal;
         ending->journal = NULL;
@@ -154,13 +150,12 @@ static fedge_status step(fedge_round_finalizer *finalizer, task *ending, fedge_e
     }
     /* After a failure as well: it is freed with the result. */
     ending->result->model = fedge_server_run_take_model(finalizer->server);
-    if (status == FEDGE_OK) {
-        /* The disk takes its time while deltas are made. */
-        fedge_checkpoint_writer_start(finalizer->writer, save);
-        status = fedge_server_run_make_deltas(finalizer->server, ending->result->deltas,
-                                              &ending->result->num_deltas, err);
-    }
-    return status;
+    if (status != FEDGE_OK)
+        return status;
+    /* The disk takes its time while deltas are made. */
+    fedge_checkpoint_writer_start(finalizer->writer, save);
+    return fedge_server_run_make_deltas(finalizer->server, ending->result->deltas,
+                                        &ending->result->num_deltas, err);
 }
 
 static fedge_status drop(fedge_round_finalizer *finalizer, task *ending, fedge_error *err)

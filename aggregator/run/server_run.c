@@ -20,11 +20,11 @@ static fedge_status append_line(fedge_server_run *server, const fedge_round_summ
 {
     fedge_buffer line;
     fedge_buffer_init(&line, FEDGE_ROUND_LOG_MAX_LINE);
-    fedge_status status = fedge_round_summary_write(summary, &line, err);
-    if (status == FEDGE_OK) {
-        status = fedge_round_log_append(&server->round_log, summary->round, summary->kind,
-                                        (const char *)line.data, err);
-    }
+    fedge_status status;
+    FEDGE_TRY_OR(fedge_round_summary_write(summary, &line, err), done);
+    status = fedge_round_log_append(&server->round_log, summary->round, summary->kind,
+                                    (const char *)line.data, err);
+done:
     fedge_buffer_fini(&line);
     return status == FEDGE_DUPLICATE ? FEDGE_OK : status; /* written before a crash */
 }
@@ -106,19 +106,19 @@ static fedge_status make_save(fedge_server_run *server, fedge_save **save, fedge
     fresh->keep_checkpoints = server->job->keep_checkpoints;
     fresh->best_round = server->selection.state.best.round;
     fedge_buffer_init(&strategy, FEDGE_STRATEGY_MAX_STATE);
-    fedge_status status = fedge_global_model_save(&server->model, &strategy, err);
+    fedge_status status;
+    FEDGE_TRY_OR(fedge_last_accepted_write(&server->last_accepted, &fresh->last_accepted,
+                                           &fresh->last_accepted_size, err),
+                 done);
+    status = fedge_global_model_save(&server->model, &strategy, err);
     fresh->strategy_state = strategy.data;
     fresh->strategy_state_size = strategy.size;
-    if (status == FEDGE_OK) {
-        status = fedge_last_accepted_write(&server->last_accepted, &fresh->last_accepted,
-                                           &fresh->last_accepted_size, err);
-    }
-    if (status != FEDGE_OK) {
+done:
+    if (status == FEDGE_OK)
+        *save = fresh;
+    else
         fedge_save_free(fresh);
-        return status;
-    }
-    *save = fresh;
-    return FEDGE_OK;
+    return status;
 }
 
 void fedge_server_run_saved(fedge_server_run *server, const fedge_save *save)
@@ -175,16 +175,19 @@ static fedge_status note_missed(fedge_server_run *server, fedge_journal *journal
     /* Clients whose task was cancelled since the round had enough have missed nothing. */
     const bool late = fedge_journal_num_accepted(journal) < phase->wanted;
     uint32_t *replaced = NULL, num = 0;
-    fedge_status status = fedge_journal_replaced(journal, &replaced, &num, err);
-    for (uint32_t i = 0; i < num && status == FEDGE_OK; i++)
-        status = fedge_global_model_miss(&server->model, replaced[i], err);
-    free(replaced);
-    for (uint32_t i = 0; late && i < phase->num_tasks && status == FEDGE_OK; i++) {
+    fedge_status status;
+    FEDGE_TRY_OR(fedge_journal_replaced(journal, &replaced, &num, err), done);
+    for (uint32_t i = 0; i < num; i++)
+        FEDGE_TRY_OR(fedge_global_model_miss(&server->model, replaced[i], err), done);
+    for (uint32_t i = 0; late && i < phase->num_tasks; i++) {
         const fedge_journal_slot slot = fedge_journal_get_slot(journal, i);
-        status = slot.accepted
-                     ? FEDGE_OK
-                     : fedge_global_model_miss(&server->model, slot.task.client_index, err);
+        if (!slot.accepted) {
+            FEDGE_TRY_OR(fedge_global_model_miss(&server->model, slot.task.client_index, err),
+                         done);
+        }
     }
+done:
+    free(replaced);
     return status;
 }
 
@@ -207,36 +210,37 @@ static fedge_status tell_updates(const fedge_server_run *server, const fedge_upd
     return FEDGE_OK;
 }
 
+static fedge_status evaluate(fedge_server_run *server, fedge_round_summary *summary,
+                             fedge_error *err)
+{
+    const uint64_t start = fedge_os_monotonic_ns();
+    summary->loss = NAN;
+    summary->accuracy = NAN;
+    if (server->evaluator) {
+        FEDGE_TRY(fedge_evaluator_run(server->evaluator, server->model.values, &summary->loss,
+                                      &summary->accuracy, err));
+        FEDGE_TRY(fedge_evaluator_measure(server->evaluator, server->model.values,
+                                          &summary->metrics, err));
+    }
+    summary->seconds_evaluate = seconds_since(start);
+    return FEDGE_OK;
+}
+
 static fedge_status step_and_evaluate(fedge_server_run *server, fedge_journal *journal,
                                       fedge_gathered *gathered, fedge_round_summary *summary,
                                       fedge_error *err)
 {
     const fedge_journal_phase *phase = fedge_journal_get_phase(journal);
     const fedge_updates updates = fedge_accepted_updates_get(&gathered->updates);
-    uint64_t start = fedge_os_monotonic_ns();
-    fedge_status status =
-        fedge_global_model_step(&server->model, phase->round, phase->bounds_log2, gathered->facts,
-                                server->model.strategy->collects ? &updates : NULL, err);
-    if (status == FEDGE_OK)
-        status = note_missed(server, journal, err);
-    if (status == FEDGE_OK)
-        status = derive_last_accepted(server, journal, gathered->states_lost, err);
-    if (status == FEDGE_OK)
-        status = fedge_server_run_write_model(server, err);
+    const uint64_t start = fedge_os_monotonic_ns();
+    FEDGE_TRY(fedge_global_model_step(&server->model, phase->round, phase->bounds_log2,
+                                      gathered->facts,
+                                      server->model.strategy->collects ? &updates : NULL, err));
+    FEDGE_TRY(note_missed(server, journal, err));
+    FEDGE_TRY(derive_last_accepted(server, journal, gathered->states_lost, err));
+    FEDGE_TRY(fedge_server_run_write_model(server, err));
     summary->seconds_step = seconds_since(start);
-    start = fedge_os_monotonic_ns();
-    summary->loss = NAN;
-    summary->accuracy = NAN;
-    if (status == FEDGE_OK && server->evaluator) {
-        status = fedge_evaluator_run(server->evaluator, server->model.values, &summary->loss,
-                                     &summary->accuracy, err);
-        if (status == FEDGE_OK) {
-            status = fedge_evaluator_measure(server->evaluator, server->model.values,
-                                             &summary->metrics, err);
-        }
-    }
-    summary->seconds_evaluate = seconds_since(start);
-    return status;
+    return evaluate(server, summary, err);
 }
 
 /* Continues the phase without the damaged updates, whose values were added as they arrived. */
@@ -255,13 +259,26 @@ static fedge_status close_with(fedge_server_run *server, fedge_journal *journal,
 {
     /* The seal comes before the step. With it a crash during the step closes the round again with
      * just these updates; without it a late one could join them, and the model would be another. */
-    fedge_status status = fedge_journal_close(journal, err);
+    FEDGE_TRY(fedge_journal_close(journal, err));
     /* After the seal: until then updates came in on every rank. */
-    if (status == FEDGE_OK)
-        status = fedge_server_run_join_sums(server, err);
-    if (status == FEDGE_OK)
-        status = step_and_evaluate(server, journal, gathered, summary, err);
-    return status == FEDGE_OK ? tell_updates(server, gathered->facts, summary, err) : status;
+    FEDGE_TRY(fedge_server_run_join_sums(server, err));
+    FEDGE_TRY(step_and_evaluate(server, journal, gathered, summary, err));
+    return tell_updates(server, gathered->facts, summary, err);
+}
+
+/* Closes the phase, or continues it if the disk has damaged updates that the step reads. */
+static fedge_status close_or_reopen(fedge_server_run *server, fedge_journal *journal,
+                                    fedge_round_summary *summary, bool *reopened, fedge_error *err)
+{
+    fedge_gathered gathered;
+    fedge_status status;
+    FEDGE_TRY_OR(fedge_server_run_gather(server, journal, summary, &gathered, err), done);
+    *reopened = gathered.num_damaged > 0;
+    if (!*reopened)
+        status = close_with(server, journal, &gathered, summary, err);
+done:
+    fedge_gathered_fini(&gathered);
+    return *reopened ? reopen(server, journal, err) : status;
 }
 
 fedge_status fedge_server_run_step(fedge_server_run *server, fedge_journal *journal,
@@ -270,19 +287,13 @@ fedge_status fedge_server_run_step(fedge_server_run *server, fedge_journal *jour
 {
     const fedge_journal_phase *phase = fedge_journal_get_phase(journal);
     assert(phase->round == server->checkpoint.round + 1); /* no round twice, and none left out */
-    fedge_gathered gathered;
     *save = NULL;
-    fedge_status status = fedge_server_run_gather(server, journal, summary, &gathered, err);
-    *reopened = status == FEDGE_OK && gathered.num_damaged > 0;
-    if (status == FEDGE_OK && !*reopened)
-        status = close_with(server, journal, &gathered, summary, err);
-    fedge_gathered_fini(&gathered);
-    if (*reopened)
-        status = reopen(server, journal, err);
-    if (*reopened && status == FEDGE_OK)
-        return FEDGE_OK;
+    *reopened = false;
+    fedge_status status = close_or_reopen(server, journal, summary, reopened, err);
     if (status != FEDGE_OK)
         return fedge_error_prefix(err, status, "round %u", phase->round);
+    if (*reopened)
+        return FEDGE_OK;
     fedge_checkpoint *checkpoint = &server->checkpoint;
     memcpy(summary->model, server->model_hash, sizeof(summary->model));
     checkpoint->round = phase->round;
@@ -300,10 +311,11 @@ fedge_status fedge_server_run_step(fedge_server_run *server, fedge_journal *jour
     free(summary->buffered);
     summary->buffered = NULL;
     summary->num_buffered = 0;
+    if (status != FEDGE_OK)
+        return status;
     /* Before the next phase opens, whose updates are added to zeros. */
-    if (status == FEDGE_OK)
-        status = fedge_global_model_reset(&server->model, err);
-    return status == FEDGE_OK ? make_save(server, save, err) : status;
+    FEDGE_TRY(fedge_global_model_reset(&server->model, err));
+    return make_save(server, save, err);
 }
 
 fedge_status fedge_server_run_drop(fedge_server_run *server, fedge_journal *journal,
@@ -385,6 +397,18 @@ static void serve_from_checkpoint(const fedge_server_run *server)
         return; /* it is served from memory, then */
 }
 
+static fedge_status restore_model(fedge_server_run *server, const fedge_checkpoint_data *data,
+                                  fedge_error *err)
+{
+    FEDGE_TRY(fedge_global_model_load(&server->model, data->model, data->model_size,
+                                      data->strategy_state, data->strategy_state_size, err));
+    FEDGE_TRY(fedge_last_accepted_read(&server->last_accepted, data->last_accepted,
+                                       data->last_accepted_size, err));
+    if (server->last_accepted.num_clients == 0 && server->model.strategy->forget)
+        fedge_global_model_forget(&server->model); /* nobody has a part of it */
+    return FEDGE_OK;
+}
+
 /* Takes over what a checkpoint holds. */
 static fedge_status load_checkpoint(fedge_server_run *server, fedge_checkpoint_data *data,
                                     fedge_error *err)
@@ -395,16 +419,7 @@ static fedge_status load_checkpoint(fedge_server_run *server, fedge_checkpoint_d
                           "with --new-run",
                           data->checkpoint.strategy, server->model.strategy->reader.name);
     }
-    fedge_status status =
-        fedge_global_model_load(&server->model, data->model, data->model_size, data->strategy_state,
-                                data->strategy_state_size, err);
-    if (status == FEDGE_OK) {
-        status = fedge_last_accepted_read(&server->last_accepted, data->last_accepted,
-                                          data->last_accepted_size, err);
-    }
-    if (status == FEDGE_OK && server->last_accepted.num_clients == 0 &&
-        server->model.strategy->forget)
-        fedge_global_model_forget(&server->model); /* nobody has a part of it */
+    const fedge_status status = restore_model(server, data, err);
     if (status != FEDGE_OK)
         return fedge_error_prefix(err, status, "checkpoint of round %u", data->checkpoint.round);
     fedge_selected last = {.round = data->checkpoint.round,
@@ -417,10 +432,9 @@ static fedge_status load_checkpoint(fedge_server_run *server, fedge_checkpoint_d
     server->checkpoint = data->checkpoint;
     server->elapsed_before_ms = data->checkpoint.elapsed_ms;
     server->checkpoint.incarnation = server->run.incarnation;
-    status = fedge_server_run_write_model(server, err);
-    if (status == FEDGE_OK)
-        serve_from_checkpoint(server);
-    return status;
+    FEDGE_TRY(fedge_server_run_write_model(server, err));
+    serve_from_checkpoint(server);
+    return FEDGE_OK;
 }
 
 static fedge_status close_again(fedge_server_run *server, fedge_recovery *recovery,
@@ -435,24 +449,22 @@ static fedge_status close_again(fedge_server_run *server, fedge_recovery *recove
               fedge_log_int("round", summary.round));
     fedge_save *save = NULL;
     bool reopened = false; /* never: it is sealed */
-    const fedge_status status =
-        fedge_server_run_step(server, recovery->journal, &summary, &reopened, &save, err);
-    return status == FEDGE_OK && save ? save_now(server, save, err) : status;
+    FEDGE_TRY(fedge_server_run_step(server, recovery->journal, &summary, &reopened, &save, err));
+    return save ? save_now(server, save, err) : FEDGE_OK;
 }
 
 /* Lines for people are not worth a run: damaged ones are left out. */
 static fedge_status open_round_log(fedge_server_run *server, const char *path, uint32_t last_closed,
                                    fedge_error *err)
 {
-    fedge_status status = fedge_round_log_open(&server->round_log, path, last_closed, err);
+    const fedge_status status = fedge_round_log_open(&server->round_log, path, last_closed, err);
     if (status != FEDGE_CORRUPT)
         return status;
     FEDGE_LOG(server->log, FEDGE_LOG_WARN, "round-log-damaged",
               fedge_log_str("error", err->message),
               fedge_log_str("put-aside-as", FEDGE_ROUND_LOG_DAMAGED));
-    status = fedge_round_log_mend(path, err);
-    return status == FEDGE_OK ? fedge_round_log_open(&server->round_log, path, last_closed, err)
-                              : status;
+    FEDGE_TRY(fedge_round_log_mend(path, err));
+    return fedge_round_log_open(&server->round_log, path, last_closed, err);
 }
 
 /* One pass of the loop in aggregator/store/recovery.h. *done: the run is restored to [recovery]. */
@@ -491,16 +503,23 @@ static fedge_status recover_once(fedge_server_run *server, fedge_recovery *recov
 static fedge_status set_up(fedge_server_run *server, const fedge_server_run_config *config,
                            fedge_error *err)
 {
+    FEDGE_TRY(fedge_selection_init(&server->selection, config->job, false, err));
     FEDGE_TRY(fedge_global_model_init(&server->model, server->job, config->accumulator,
                                       config->sums, err));
     FEDGE_TRY(fedge_server_run_wrap_sums(server, err));
     const unsigned cpus = fedge_os_num_cpus(); /* no other work is done during a step */
     server->model.num_threads = cpus < MAX_STEP_THREADS ? cpus : MAX_STEP_THREADS;
+    /* Takes the lock of the state directory: nothing before it touches the run. */
     FEDGE_TRY(fedge_state_open(config->state_dir, &server->state, err));
     fedge_run_request wanted = config->request;
     wanted.num_cluster_models =
         fedge_plan_is_clustered(server->plan) ? fedge_plan_num_broadcast(server->plan) : 0;
-    return fedge_run_open(&server->state, &wanted, &server->run, err);
+    FEDGE_TRY(fedge_run_open(&server->state, &wanted, &server->run, err));
+    /* Before any device can connect: results of the old incarnation are refused from the first
+     * message on. */
+    return config->restored && server->run.resumed && !server->run.finished
+               ? fedge_run_raise_incarnation(&server->run, err)
+               : FEDGE_OK;
 }
 
 static fedge_status recover(fedge_server_run *server, fedge_recovery *recovery, fedge_error *err)
@@ -529,20 +548,11 @@ fedge_status fedge_server_run_open(fedge_server_run *server, const fedge_server_
                                  .state.lock = -1,
                                  .round_log.file.fd = -1};
     *recovery = (fedge_recovery){0};
-    fedge_status status = fedge_selection_init(&server->selection, config->job, false, err);
-    /* Takes the lock of the state directory: nothing before it touches the run. */
-    if (status == FEDGE_OK)
-        status = set_up(server, config, err);
-    /* Before any device can connect: results of the old incarnation are refused from the first
-     * message on. */
-    if (status == FEDGE_OK && config->restored && server->run.resumed && !server->run.finished)
-        status = fedge_run_raise_incarnation(&server->run, err);
+    fedge_status status = set_up(server, config, err);
     /* The other ranks wait there for this one's status, whatever it is. */
-    status = fedge_server_run_rendezvous(server, config->state_dir, status, err);
-    if (status == FEDGE_OK) {
-        status = recover(server, recovery, err);
-        fedge_server_run_end_rendezvous(server);
-    }
+    FEDGE_TRY(fedge_server_run_rendezvous(server, config->state_dir, status, err));
+    status = recover(server, recovery, err);
+    fedge_server_run_end_rendezvous(server);
     if (status == FEDGE_OK && !server->run.finished)
         status = fedge_run_begin_task_ids(&server->run, recovery->next_task_id, err);
     if (status != FEDGE_OK) {

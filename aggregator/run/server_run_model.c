@@ -129,11 +129,12 @@ fedge_status fedge_model_parts_add(fedge_blob *model, const fedge_schema *schema
     add_all(&w, model->size, schema, file_size);
     size_t shared = model->size;
     fedge_status status = write_head(list, model, err);
-    if (status == FEDGE_OK)
-        status = fedge_blob_new(list, size, &blob, err);
-    else
+    if (status != FEDGE_OK) {
         free(list);
-    if (status == FEDGE_OK && *last) {
+        return status;
+    }
+    FEDGE_TRY(fedge_blob_new(list, size, &blob, err));
+    if (*last) {
         status = count_shared(list, num_parts, (*last)->bytes,
                               ((*last)->size - FEDGE_PART_LIST_HEAD) / FEDGE_PART_LIST_ENTRY,
                               &shared, err);
@@ -194,18 +195,19 @@ fedge_status fedge_server_run_make_deltas(const fedge_server_run *server, fedge_
     if (ages == 0)
         return FEDGE_OK;
     fedge_blob *oldest = NULL;
-    fedge_status status = fedge_downlink_delta(downlink, ages, &bytes, err);
-    if (status == FEDGE_OK)
-        status = fedge_blob_new(bytes, (size_t)fedge_downlink_size(downlink, ages), &oldest, err);
+    fedge_status status;
+    FEDGE_TRY(fedge_downlink_delta(downlink, ages, &bytes, err));
+    FEDGE_TRY(fedge_blob_new(bytes, (size_t)fedge_downlink_size(downlink, ages), &oldest, err));
     /* A chain ends with that of each younger model. */
-    while (status == FEDGE_OK && *count + 1 < ages) {
-        status = fedge_blob_new_end(oldest, (size_t)fedge_downlink_size(downlink, *count + 1),
-                                    &deltas[*count], err);
-        *count += status == FEDGE_OK;
+    while (*count + 1 < ages) {
+        FEDGE_TRY_OR(fedge_blob_new_end(oldest, (size_t)fedge_downlink_size(downlink, *count + 1),
+                                        &deltas[*count], err),
+                     failed);
+        (*count)++;
     }
-    if (status == FEDGE_OK)
-        deltas[(*count)++] = oldest;
-    else
-        fedge_blob_release(oldest);
+    deltas[(*count)++] = oldest;
+    return FEDGE_OK;
+failed:
+    fedge_blob_release(oldest);
     return status;
 }

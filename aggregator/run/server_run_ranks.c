@@ -105,17 +105,14 @@ static fedge_status weigh(fedge_server_run *server, const fedge_journal_phase *p
 static fedge_status note(fedge_journal *journal, uint32_t slot, const choice *chosen,
                          fedge_error *err)
 {
-    fedge_status status = FEDGE_OK;
+    const fedge_recovered_update *update = chosen->update;
     if (chosen->exact)
         return FEDGE_OK;
     if (fedge_journal_get_slot(journal, slot).elsewhere)
-        status = fedge_journal_lose(journal, slot, err);
-    if (status == FEDGE_OK && chosen->update) {
-        const fedge_recovered_update *update = chosen->update;
-        status = fedge_journal_accept_elsewhere(journal, slot, &update->facts, &update->facts.place,
-                                                update->meta, err);
-    }
-    return status;
+        FEDGE_TRY(fedge_journal_lose(journal, slot, err));
+    return update ? fedge_journal_accept_elsewhere(journal, slot, &update->facts,
+                                                   &update->facts.place, update->meta, err)
+                  : FEDGE_OK;
 }
 
 static uint32_t count_lost(fedge_journal *journal, const choice *choices)
@@ -133,7 +130,6 @@ static fedge_status take_choices(fedge_server_run *server, fedge_recovery *recov
     fedge_journal *journal = recovery->journal;
     const fedge_journal_phase *phase = fedge_journal_get_phase(journal);
     const uint32_t lost = count_lost(journal, choices);
-    fedge_status status = FEDGE_OK;
     if (lost > 0) {
         FEDGE_LOG(server->log, FEDGE_LOG_WARN, "updates-gone", fedge_log_int("updates", lost),
                   fedge_log_int("round", phase->round),
@@ -145,16 +141,15 @@ static fedge_status take_choices(fedge_server_run *server, fedge_recovery *recov
                   fedge_log_int("round", phase->round),
                   fedge_log_str("why", "it had closed, its checkpoint is damaged"),
                   fedge_log_str("then", "what came for rounds after it is asked for again"));
-        status = fedge_recovery_reopen(&server->run, recovery, err);
+        FEDGE_TRY(fedge_recovery_reopen(&server->run, recovery, err));
     }
     fedge_upload_set_phase(&server->model, phase);
-    for (uint32_t i = 0; i < phase->num_tasks && status == FEDGE_OK; i++) {
+    for (uint32_t i = 0; i < phase->num_tasks; i++) {
         if (choices[i].update)
-            status = weigh(server, phase, choices[i].update, upload, err);
-        if (status == FEDGE_OK)
-            status = note(journal, i, &choices[i], err);
+            FEDGE_TRY(weigh(server, phase, choices[i].update, upload, err));
+        FEDGE_TRY(note(journal, i, &choices[i], err));
     }
-    return status;
+    return FEDGE_OK;
 }
 
 static fedge_status choose(fedge_server_run *server, fedge_recovery *recovery,
@@ -163,20 +158,23 @@ static fedge_status choose(fedge_server_run *server, fedge_recovery *recovery,
     const uint32_t num_slots = recovery->num_tasks;
     choice *choices = calloc(num_slots, sizeof(*choices));
     fedge_upload *upload = malloc(sizeof(*upload));
-    fedge_status status = choices && upload
-                              ? FEDGE_OK
-                              : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for other ranks");
-    for (uint32_t rank = 0; rank < server->disks.num_ranks && status == FEDGE_OK; rank++) {
+    fedge_status status;
+    if (!choices || !upload) {
+        status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory for other ranks");
+        goto done;
+    }
+    for (uint32_t rank = 0; rank < server->disks.num_ranks; rank++) {
         for (uint32_t i = 0; i < recovered[rank].num; i++) {
             if (recovered[rank].items[i].slot < num_slots)
                 consider(recovery->journal, &recovered[rank].items[i], choices);
         }
     }
-    if (status == FEDGE_OK)
-        status = take_choices(server, recovery, choices, upload, err);
+    FEDGE_TRY_OR(take_choices(server, recovery, choices, upload, err), done);
+    status = fedge_recovery_take_tasks(recovery, err);
+done:
     free(choices);
     free(upload);
-    return status == FEDGE_OK ? fedge_recovery_take_tasks(recovery, err) : status;
+    return status;
 }
 
 /* Rank 0 tells the others of the phase, as its journal has it. */
@@ -233,9 +231,11 @@ fedge_status fedge_server_run_recover_updates(fedge_server_run *server, fedge_re
     fedge_recovered_updates *recovered = calloc(server->disks.num_ranks, sizeof(*recovered));
     if (!recovered)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for what other ranks have");
-    fedge_status status = server->ranks ? tell_phase(server, recovery, err) : FEDGE_OK;
-    if (status == FEDGE_OK)
-        status = find_all(server, recovery, recovered, err);
+    fedge_status status;
+    if (server->ranks)
+        FEDGE_TRY_OR(tell_phase(server, recovery, err), done);
+    status = find_all(server, recovery, recovered, err);
+done:
     for (uint32_t rank = 0; rank < server->disks.num_ranks; rank++)
         fedge_recovered_updates_free(&recovered[rank]);
     free(recovered);

@@ -47,17 +47,21 @@ static fedge_status each_accepted(fedge_server_run *server, fedge_journal *journ
     fedge_error damage;
     char *text = malloc(FEDGE_JOURNAL_MAX_METADATA + 1);
     fedge_upload *upload = malloc(sizeof(*upload));
+    const uint32_t num_slots = fedge_journal_get_phase(journal)->num_tasks;
     fedge_status status = FEDGE_OK;
-    if (!text || !upload)
+    if (!text || !upload) {
         status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory to read the journal");
-    uint32_t num_slots = fedge_journal_get_phase(journal)->num_tasks;
-    for (uint32_t slot = 0; slot < num_slots && status == FEDGE_OK; slot++) {
+        goto done;
+    }
+    for (uint32_t slot = 0; slot < num_slots; slot++) {
         if (!fedge_journal_get_slot(journal, slot).accepted)
             continue;
-        status = read_accepted(journal, slot, text, upload, &damage);
-        status = status == FEDGE_OK ? visit(server, journal, slot, upload, user, err)
-                                    : damaged(server, journal, slot, &damage, user, err);
+        if (read_accepted(journal, slot, text, upload, &damage) == FEDGE_OK)
+            FEDGE_TRY_OR(visit(server, journal, slot, upload, user, err), done);
+        else
+            FEDGE_TRY_OR(damaged(server, journal, slot, &damage, user, err), done);
     }
+done:
     free(text);
     free(upload);
     return status;
@@ -160,19 +164,17 @@ fedge_status fedge_server_run_gather(fedge_server_run *server, fedge_journal *jo
     summary->asked = num_asked(journal);
     summary->reported = 0;
     summary->examples = 0;
-    fedge_status status = FEDGE_OK;
     if (server->model.strategy->collects) {
-        status = fedge_accepted_updates_init(&gathered->updates, server->plan, journal,
-                                             &server->model.kept, summary->asked, err);
+        FEDGE_TRY(fedge_accepted_updates_init(&gathered->updates, server->plan, journal,
+                                              &server->model.kept, summary->asked, err));
     }
-    if (status == FEDGE_OK)
-        status = each_accepted(server, journal, gather, lose_damaged, &all, err);
+    FEDGE_TRY(each_accepted(server, journal, gather, lose_damaged, &all, err));
     summary->train_loss = mean_get(&all.loss);
     summary->train_accuracy = fedge_has_accuracy(server->plan) ? mean_get(&all.accuracy) : NAN;
     summary->seconds_train = mean_get(&all.train);
     summary->seconds_encode = mean_get(&all.encode);
     summary->clamped = (uint64_t)all.clamped;
-    return status;
+    return FEDGE_OK;
 }
 
 void fedge_gathered_fini(fedge_gathered *gathered)
@@ -196,8 +198,7 @@ static fedge_status replay(fedge_server_run *server, fedge_journal *journal, uin
     const fedge_update_facts facts =
         fedge_upload_facts(&server->model, upload, phase->round, task.client_index, task.base);
     return fedge_ingest_replay(server->plan, &server->model.accumulator, journal, slot, upload,
-                               phase->bounds_log2, fedge_update_weight(&server->model, &facts),
-                               err);
+                               fedge_update_weight(&server->model, &facts), err);
 }
 
 fedge_status fedge_server_run_replay(fedge_server_run *server, fedge_journal *journal,
@@ -290,8 +291,8 @@ fedge_status fedge_last_accepted_read(fedge_last_accepted *last_accepted, const 
                           "%zu bytes, where task ids of %zu bytes for at most %u clients belong",
                           size, EACH, FEDGE_REGISTRY_MAX_DEVICES);
     }
-    const fedge_status status = hold(last_accepted, (uint32_t)(size / EACH), err);
-    for (uint32_t i = 0; status == FEDGE_OK && i < last_accepted->num_clients; i++)
+    FEDGE_TRY(hold(last_accepted, (uint32_t)(size / EACH), err));
+    for (uint32_t i = 0; i < last_accepted->num_clients; i++)
         last_accepted->task_ids[i] = fedge_get_u64(bytes + i * EACH);
-    return status;
+    return FEDGE_OK;
 }

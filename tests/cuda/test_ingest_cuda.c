@@ -79,6 +79,7 @@ static void begin(phase *self, const char *update, const char *dir, uint32_t num
     fedge_journal_phase made = test_phase(1, 0);
     made.slot_size = MAX_SIZE;
     made.num_tasks = num_tasks;
+    memset(made.bounds_log2, 2, sizeof(made.bounds_log2));
     for (uint32_t i = 0; i < num_tasks; i++)
         tasks[i] = test_task(i + 1);
     OK(fedge_journal_create(dir, &made, tasks, 0, &self->journal, &err));
@@ -131,10 +132,11 @@ static void queue_update(phase *self, uint32_t slot)
     bool full = true;
     fedge_ingest_upload *upload = calloc(1, sizeof(*upload));
     uint8_t *bytes = make_upload(self, slot + 1, upload);
-    OK(fedge_ingest_write(self->ingest, self->journal, slot, slot + 1, 0, NULL, bytes,
-                          (uint32_t)upload->upload.size, &full, &err));
+    const fedge_ingest_part part = {
+        .task_id = slot + 1, .data = bytes, .size = (uint32_t)upload->upload.size};
+    OK(fedge_ingest_write(self->ingest, self->journal, slot, &part, NULL, &full, &err));
     free(bytes);
-    OK(fedge_ingest_finish(self->ingest, self->journal, slot, upload, self->bounds, &err));
+    OK(fedge_ingest_finish(self->ingest, self->journal, slot, upload, &err));
 }
 
 /* The sums are those of the CPU, which replays the journal. */
@@ -145,7 +147,7 @@ static void check_sums(phase *self, uint32_t count)
         fedge_ingest_upload upload = {0};
         free(make_upload(self, slot + 1, &upload));
         OK(fedge_ingest_replay(&self->job->plan, &self->expected, self->journal, slot,
-                               &upload.upload, self->bounds, upload.weight, &err));
+                               &upload.upload, upload.weight, &err));
     }
     OK(fedge_accumulator_read(&self->accumulator, 0, ELEMENTS, sums, &err));
     OK(fedge_accumulator_read(&self->expected, 0, ELEMENTS, expected, &err));

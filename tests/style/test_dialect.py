@@ -22,8 +22,8 @@ import source_tree
 CODE = source_tree.CODE
 # Rooms that keep the rules of statuses and parameters. Add yours once it is clean.
 TRIED = (
-    "aggregator/cluster/protocol/", "aggregator/exchange/", "aggregator/net/", "aggregator/program/",
-    "aggregator/reduce/", "aggregator/rounds/", "aggregator/threads/",
+    "aggregator/cluster/", "aggregator/exchange/", "aggregator/net/", "aggregator/program/",
+    "aggregator/reduce/", "aggregator/rounds/", "aggregator/run/", "aggregator/threads/",
     "client/", "edge/core/", "edge/data/", "edge/json/", "edge/plan/", "edge/site/", "edge/train/cuda/kernels/",
     "edge/train/cuda/layers/", "edge/train/layers/", "edge/train/losses/", "edge/wire/",
     "examples/edge_only/", "examples/own_metric/", "examples/own_strategy/",

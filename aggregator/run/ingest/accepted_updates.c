@@ -87,19 +87,15 @@ static fedge_status fail_damaged(const fedge_accepted_updates *self, uint32_t sl
 static fedge_status keep(fedge_accepted_updates *self, uint32_t slot, const fedge_upload *upload,
                          uint32_t *place, fedge_error *err)
 {
-    fedge_status status = take_buffers(self, err);
-    if (status == FEDGE_OK)
-        status = fedge_journal_read(self->journal, slot, 0, self->bytes, (size_t)upload->size, err);
-    if (status == FEDGE_OK && fedge_crc32(0, self->bytes, (size_t)upload->size) !=
-                                  fedge_journal_get_slot(self->journal, slot).crc32)
-        status = fail_damaged(self, slot, err);
-    if (status == FEDGE_OK)
-        status = fedge_kept_updates_reserve(self->kept, 1, place, err);
-    if (status == FEDGE_OK) {
-        status = fedge_update_decode(self->plan, self->bounds_log2, upload, self->bytes, self->raw,
-                                     fedge_update_max_size(self->plan), self->v, err);
-    }
-    return status == FEDGE_OK ? fedge_kept_updates_put(self->kept, *place, self->v, err) : status;
+    FEDGE_TRY(take_buffers(self, err));
+    FEDGE_TRY(fedge_journal_read(self->journal, slot, 0, self->bytes, (size_t)upload->size, err));
+    if (fedge_crc32(0, self->bytes, (size_t)upload->size) !=
+        fedge_journal_get_slot(self->journal, slot).crc32)
+        return fail_damaged(self, slot, err);
+    FEDGE_TRY(fedge_kept_updates_reserve(self->kept, 1, place, err));
+    FEDGE_TRY(fedge_update_decode(self->plan, self->bounds_log2, upload, self->bytes, self->raw,
+                                  fedge_update_max_size(self->plan), self->v, err));
+    return fedge_kept_updates_put(self->kept, *place, self->v, err);
 }
 
 /* Bytes of a whole chunk of the delta, as it is encoded. */
@@ -154,18 +150,19 @@ fedge_status fedge_accepted_updates_add(fedge_accepted_updates *updates, uint32_
 {
     struct fedge_accepted_place *added = &updates->places[updates->num];
     *added = (struct fedge_accepted_place){.slot = slot, .is_kept = !lies_open(updates, upload)};
-    fedge_status status;
     if (added->is_kept) {
-        status = keep(updates, slot, upload, &added->place, err);
-    } else {
-        added->sums = calloc(updates->chunks.num, sizeof(*added->sums));
-        status = added->sums
-                     ? check_chunks(updates, slot, upload, added->sums, err)
-                     : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the checksums of an update");
+        FEDGE_TRY(keep(updates, slot, upload, &added->place, err));
+        updates->num++;
+        return FEDGE_OK;
     }
+    added->sums = calloc(updates->chunks.num, sizeof(*added->sums));
+    if (!added->sums)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the checksums of an update");
+    const fedge_status status = check_chunks(updates, slot, upload, added->sums, err);
     if (status != FEDGE_OK)
         free(added->sums);
-    updates->num += status == FEDGE_OK;
+    else
+        updates->num++;
     return status;
 }
 

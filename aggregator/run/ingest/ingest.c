@@ -17,14 +17,11 @@ typedef struct item {
     struct item *next;
     fedge_journal *journal;
     uint32_t slot;
-    uint64_t task_id; /* write_part, rewind_slot */
-    uint64_t offset;  /* write_part */
-    uint32_t size;
-    const uint8_t *data; /* write_part: in block */
+    uint64_t task_id;       /* rewind_slot */
+    fedge_ingest_part part; /* write_part; its data in block */
     uint8_t *block;
     fedge_journal_task assigned;   /* assign_slot */
     fedge_ingest_upload *incoming; /* finish_update */
-    const int8_t *bounds_log2;
     fedge_upload_source source;
     bool added; /* to the sums */
     fedge_completion *completion;
@@ -66,22 +63,21 @@ static void work_free(item *work)
 
 fedge_status fedge_ingest_replay(const fedge_plan *plan, fedge_accumulator *accumulator,
                                  fedge_journal *journal, uint32_t slot, const fedge_upload *upload,
-                                 const int8_t *bounds_log2, uint32_t weight, fedge_error *err)
+                                 uint32_t weight, fedge_error *err)
 {
     fedge_upload_buffer buffer = {0};
     fedge_upload_source source;
     uint64_t ticket = 0;
-    fedge_status status = fedge_upload_source_open(&source, plan, journal, slot, upload,
-                                                   bounds_log2, weight, &buffer, err);
-    if (status == FEDGE_OK)
-        status = fedge_upload_source_validate(&source, accumulator, err);
-    if (status == FEDGE_OK) {
-        status = fedge_accumulator_add(accumulator, &(fedge_encoded *){&source.encoded}, 1, &ticket,
-                                       err);
-    }
+    fedge_status status;
+    FEDGE_TRY_OR(
+        fedge_upload_source_open(&source, plan, journal, slot, upload, weight, &buffer, err), done);
+    FEDGE_TRY_OR(fedge_upload_source_validate(&source, accumulator, err), done);
+    FEDGE_TRY_OR(
+        fedge_accumulator_add(accumulator, &(fedge_encoded *){&source.encoded}, 1, &ticket, err),
+        done);
     /* The accumulator may read from the buffer until then. */
-    if (status == FEDGE_OK)
-        status = fedge_accumulator_wait(accumulator, ticket, err);
+    status = fedge_accumulator_wait(accumulator, ticket, err);
+done:
     fedge_upload_buffer_fini(&buffer);
     return status;
 }
@@ -125,10 +121,9 @@ static fedge_status add_group(worker *self, fedge_error *err)
 {
     fedge_ingest *ingest = self->ingest;
     fedge_encoded *batch[FEDGE_ACCUMULATOR_MAX_BATCH];
-    uint64_t start = fedge_os_monotonic_ns();
+    const uint64_t start = fedge_os_monotonic_ns();
     uint32_t count = 0;
-    fedge_status status = FEDGE_OK;
-    for (item *work = self->group; work && status == FEDGE_OK; work = work->next) {
+    for (item *work = self->group; work; work = work->next) {
         /* Counted as added before the call: when it fails, part of the batch may be in the sums,
          * and none of the group is tried again. */
         if (!work->added) {
@@ -136,12 +131,23 @@ static fedge_status add_group(worker *self, fedge_error *err)
             work->added = true;
         }
         if (count > 0 && (count == FEDGE_ACCUMULATOR_MAX_BATCH || !work->next)) {
-            status = fedge_accumulator_add(ingest->accumulator, batch, count, &self->ticket, err);
+            FEDGE_TRY(fedge_accumulator_add(ingest->accumulator, batch, count, &self->ticket, err));
             count = 0;
         }
     }
     atomic_fetch_add(&ingest->sum_ns, fedge_os_monotonic_ns() - start);
-    return status;
+    return FEDGE_OK;
+}
+
+/* An ACK promises this order: on the disk first, then in the sums, then acknowledged. After a crash
+ * between any two, recovery finds the update in the journal and adds it again; the client sends it
+ * again and gets the ACK of a duplicate. */
+static fedge_status sync_and_add(worker *self, fedge_error *err)
+{
+    const uint64_t start = fedge_os_monotonic_ns();
+    FEDGE_TRY(fedge_journal_sync(self->group->journal, err));
+    atomic_fetch_add(&self->ingest->journal_ns, fedge_os_monotonic_ns() - start);
+    return add_group(self, err);
 }
 
 static void sync_group(worker *self)
@@ -149,14 +155,7 @@ static void sync_group(worker *self)
     if (!self->group)
         return;
     fedge_error err;
-    uint64_t start = fedge_os_monotonic_ns();
-    /* An ACK promises this order: on the disk first, then in the sums, then acknowledged. After a
-     * crash between any two, recovery finds the update in the journal and adds it again; the client
-     * sends it again and gets the ACK of a duplicate. */
-    fedge_status status = fedge_journal_sync(self->group->journal, &err);
-    atomic_fetch_add(&self->ingest->journal_ns, fedge_os_monotonic_ns() - start);
-    if (status == FEDGE_OK)
-        status = add_group(self, &err);
+    const fedge_status status = sync_and_add(self, &err);
     item *work = self->group;
     self->group = NULL;
     self->group_tail = &self->group;
@@ -190,6 +189,16 @@ static bool is_ours(fedge_status status)
            status == FEDGE_GPU_LOST;
 }
 
+/* Reads every byte once more from the file: what is summed is what will be replayed. */
+static fedge_status validate(fedge_ingest *ingest, item *work, fedge_upload_buffer *buffer,
+                             fedge_error *err)
+{
+    FEDGE_TRY(fedge_upload_source_open(&work->source, ingest->plan, work->journal, work->slot,
+                                       &work->incoming->upload, work->incoming->weight, buffer,
+                                       err));
+    return fedge_upload_source_validate(&work->source, ingest->accumulator, err);
+}
+
 /* Checks and appends one update. One that still lies in its buffer is added at once, for the buffer
  * is wanted by the next; the others are with the group. *fatal: the failure is the disk's or ours.
  */
@@ -201,13 +210,7 @@ static fedge_status take_update(worker *self, item *work, fedge_upload_buffer *b
     const fedge_upload *upload = &incoming->upload;
     fedge_encoded *encoded = &work->source.encoded;
     uint64_t start = fedge_os_monotonic_ns();
-    fedge_status status =
-        fedge_upload_source_open(&work->source, ingest->plan, work->journal, work->slot, upload,
-                                 work->bounds_log2, incoming->weight, buffer, err);
-    /* Validation reads every byte once more from the file: what is summed is what will be replayed.
-     */
-    if (status == FEDGE_OK)
-        status = fedge_upload_source_validate(&work->source, ingest->accumulator, err);
+    fedge_status status = validate(ingest, work, buffer, err);
     uint64_t validated = fedge_os_monotonic_ns();
     atomic_fetch_add(&ingest->validate_ns, validated - start);
     *fatal = is_ours(status);
@@ -297,17 +300,18 @@ static void write_part(void *user, uint32_t index, fedge_work *posted)
 {
     worker *self = worker_at(user, index);
     item *work = (item *)posted;
+    const fedge_ingest_part *part = &work->part;
     fedge_error err;
     uint64_t start = fedge_os_monotonic_ns();
-    fedge_status status = fedge_journal_write(work->journal, work->slot, work->task_id,
-                                              work->offset, work->data, work->size, &err);
+    fedge_status status = fedge_journal_write(work->journal, work->slot, part->task_id,
+                                              part->offset, part->data, part->size, &err);
     if (status != FEDGE_OK && !is_overtaken(status))
         post_fatal(self, &err);
     atomic_fetch_add(&self->ingest->journal_ns, fedge_os_monotonic_ns() - start);
     /* Only now: the bound is on memory, and the block is freed below. */
-    const uint64_t queued = atomic_fetch_sub(&self->queued_bytes, work->size);
-    assert(queued >= work->size);
-    const uint64_t left = queued - work->size;
+    const uint64_t queued = atomic_fetch_sub(&self->queued_bytes, part->size);
+    assert(queued >= part->size);
+    const uint64_t left = queued - part->size;
     work_free(work);
     /* At half, not at the first free byte: connections would otherwise be stopped and started for
      * each part. */
@@ -415,25 +419,21 @@ fedge_status fedge_ingest_new(fedge_ingest **ingest, const fedge_plan *plan,
     fresh->mailbox = mailbox;
     pthread_mutex_init(&fresh->failed_lock, NULL);
     fedge_upload_buffers_init(&fresh->buffers, fedge_update_max_size(plan), num_workers);
-    fedge_status status = FEDGE_OK;
-    while (status == FEDGE_OK && fresh->num_workers < num_workers) {
-        status = worker_init(&fresh->workers[fresh->num_workers], fresh, err);
-        fresh->num_workers += status == FEDGE_OK;
-    }
+    fedge_status status;
+    for (; fresh->num_workers < num_workers; fresh->num_workers++)
+        FEDGE_TRY_OR(worker_init(&fresh->workers[fresh->num_workers], fresh, err), failed);
     const fedge_worker_pool_config config = {.name = "ingest thread",
                                              .advice = "give a smaller --workers",
                                              .thread = "ingest",
                                              .num_workers = num_workers,
                                              .user = fresh,
                                              .between = sync_due_group};
-    if (status == FEDGE_OK)
-        status = fedge_worker_pool_new(&fresh->pool, &config, err);
-    if (status != FEDGE_OK) {
-        fedge_ingest_free(fresh);
-        return status;
-    }
+    FEDGE_TRY_OR(fedge_worker_pool_new(&fresh->pool, &config, err), failed);
     *ingest = fresh;
     return FEDGE_OK;
+failed:
+    fedge_ingest_free(fresh);
+    return status;
 }
 
 void fedge_ingest_free(fedge_ingest *ingest)
@@ -450,34 +450,30 @@ void fedge_ingest_free(fedge_ingest *ingest)
 }
 
 fedge_status fedge_ingest_write(fedge_ingest *ingest, fedge_journal *journal, uint32_t slot,
-                                uint64_t task_id, uint64_t offset, uint8_t **block,
-                                const uint8_t *data, uint32_t size, bool *full, fedge_error *err)
+                                const fedge_ingest_part *part, uint8_t **block, bool *full,
+                                fedge_error *err)
 {
+    const uint32_t size = part->size;
     worker *target = worker_of(ingest, slot);
     *full = false;
     item *work = calloc(1, sizeof(*work));
     /* A part that is a frame of its own comes with its block and is not copied; one that lies among
      * others is. */
-    uint8_t *own = block ? *block : malloc(size);
-    if (!work || !own) {
+    uint8_t *bytes = block ? *block : malloc(size);
+    if (!work || !bytes) {
         free(work);
-        free(block ? NULL : own);
+        free(block ? NULL : bytes);
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u bytes of an upload", size);
-    }
-    if (block) {
-        *block = NULL;
-    } else {
-        memcpy(own, data, size);
-        data = own;
     }
     *work = (item){.work = {.run = write_part},
                    .journal = journal,
                    .slot = slot,
-                   .task_id = task_id,
-                   .offset = offset,
-                   .size = size,
-                   .data = data,
-                   .block = own};
+                   .part = *part,
+                   .block = bytes};
+    if (block)
+        *block = NULL;
+    else
+        work->part.data = memcpy(bytes, part->data, size);
     /* Before it is posted: the worker takes it off when it has written the part, perhaps at once.
      */
     uint64_t queued = atomic_fetch_add(&target->queued_bytes, size) + size;
@@ -500,8 +496,7 @@ fedge_status fedge_ingest_write(fedge_ingest *ingest, fedge_journal *journal, ui
 }
 
 fedge_status fedge_ingest_finish(fedge_ingest *ingest, fedge_journal *journal, uint32_t slot,
-                                 fedge_ingest_upload *upload, const int8_t *bounds_log2,
-                                 fedge_error *err)
+                                 fedge_ingest_upload *upload, fedge_error *err)
 {
     item *work = calloc(1, sizeof(*work));
     fedge_completion *completion = calloc(1, sizeof(*completion));
@@ -518,7 +513,6 @@ fedge_status fedge_ingest_finish(fedge_ingest *ingest, fedge_journal *journal, u
                    .journal = journal,
                    .slot = slot,
                    .incoming = upload,
-                   .bounds_log2 = bounds_log2,
                    .completion = completion};
     push(ingest, work);
     return FEDGE_OK;

@@ -50,14 +50,20 @@ FEDGE_MUST_USE fedge_status fedge_ingest_new(fedge_ingest **ingest, const fedge_
 /* Waits for the queues to empty, then ends the threads. NULL is fine. */
 void fedge_ingest_free(fedge_ingest *ingest);
 
-/* Queues bytes for a slot. [data] lies in the malloc'ed *block, which is taken over and set to NULL
- * (not on failure); where [block] is NULL, [data] is copied. *full is set when the worker's queue
+/* Bytes of an upload. */
+typedef struct fedge_ingest_part {
+    uint64_t task_id, offset;
+    const uint8_t *data; /* (size) */
+    uint32_t size;
+} fedge_ingest_part;
+
+/* Queues bytes for a slot. part->data lies in the malloc'ed *block, which is taken over and set to
+ * NULL (not on failure); where [block] is NULL, it is copied. *full is set when the worker's queue
  * is over its limit: stop reading from this peer until FEDGE_COMPLETION_ROOM. [journal] stays open
  * until a flush. */
 FEDGE_MUST_USE fedge_status fedge_ingest_write(fedge_ingest *ingest, fedge_journal *journal,
-                                               uint32_t slot, uint64_t task_id, uint64_t offset,
-                                               uint8_t **block, const uint8_t *data, uint32_t size,
-                                               bool *full, fedge_error *err);
+                                               uint32_t slot, const fedge_ingest_part *part,
+                                               uint8_t **block, bool *full, fedge_error *err);
 
 /* An announced upload, as its client describes it. */
 typedef struct fedge_ingest_upload {
@@ -68,10 +74,10 @@ typedef struct fedge_ingest_upload {
 } fedge_ingest_upload;
 
 /* Queues the end of an upload; FEDGE_COMPLETION_VALIDATED follows. Takes ownership of [upload]
- * (malloc'ed), also on failure. [bounds_log2] (one per tensor) stays valid until a flush. */
+ * (malloc'ed), also on failure. */
 FEDGE_MUST_USE fedge_status fedge_ingest_finish(fedge_ingest *ingest, fedge_journal *journal,
                                                 uint32_t slot, fedge_ingest_upload *upload,
-                                                const int8_t *bounds_log2, fedge_error *err);
+                                                fedge_error *err);
 
 /* Queues the record of a slot's new task, behind all work of the old one. When the journal has no
  * room for it, FEDGE_COMPLETION_VALIDATED with FEDGE_STALE reports the task as lost. */
@@ -89,9 +95,11 @@ FEDGE_MUST_USE fedge_status fedge_ingest_rewind(fedge_ingest *ingest, fedge_jour
 FEDGE_MUST_USE fedge_status fedge_ingest_flush(fedge_ingest *ingest, fedge_error *err);
 
 /* For recovery: reads an accepted update of [journal] back and adds it to [accumulator]. */
-FEDGE_MUST_USE fedge_status fedge_ingest_replay(
-    const fedge_plan *plan, fedge_accumulator *accumulator, fedge_journal *journal, uint32_t slot,
-    const fedge_upload *upload, const int8_t *bounds_log2, uint32_t weight, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_ingest_replay(const fedge_plan *plan,
+                                                fedge_accumulator *accumulator,
+                                                fedge_journal *journal, uint32_t slot,
+                                                const fedge_upload *upload, uint32_t weight,
+                                                fedge_error *err);
 
 typedef struct fedge_ingest_stats {
     uint64_t queued_bytes;

@@ -173,8 +173,7 @@ static fedge_status finish(fedge_intake *self, uint32_t index, uint64_t now_ms, 
     }
     fedge_slot_holder_finish(&slot->holder);
     slot->seconds_upload = (double)(now_ms - slot->started_ms) * 1e-3;
-    return fedge_ingest_finish(self->ingest, self->journal, index, incoming,
-                               fedge_journal_get_phase(self->journal)->bounds_log2, err);
+    return fedge_ingest_finish(self->ingest, self->journal, index, incoming, err);
 }
 
 fedge_status fedge_intake_part(fedge_intake *intake, uint32_t slot, fedge_request *from,
@@ -199,21 +198,21 @@ fedge_status fedge_intake_part(fedge_intake *intake, uint32_t slot, fedge_reques
         return close_conn(intake, from->conn_id, FEDGE_REASON_BAD_STATE, 0, text, err);
     }
     bool full = false;
-    if (fedge_ingest_write(intake->ingest, intake->journal, slot, position->task_id,
-                           position->offset, &from->frame, from->payload, size, &full,
+    const fedge_ingest_part part = {.task_id = position->task_id,
+                                    .offset = position->offset,
+                                    .data = from->payload,
+                                    .size = size};
+    if (fedge_ingest_write(intake->ingest, intake->journal, slot, &part, &from->frame, &full,
                            err) != FEDGE_OK)
         return close_conn(intake, from->conn_id, FEDGE_REASON_BUSY, 1000, err->message, err);
     /* [full]: the workers lag behind the network. The connection is not read until they have caught
      * up, so that TCP slows the client and memory does not grow. */
     own->next += size;
-    fedge_status status = FEDGE_OK;
     if (full) {
-        status =
-            say(intake, &(fedge_reply){.type = FEDGE_REPLY_PAUSE, .conn_id = from->conn_id}, err);
+        FEDGE_TRY(
+            say(intake, &(fedge_reply){.type = FEDGE_REPLY_PAUSE, .conn_id = from->conn_id}, err));
     }
-    if (status == FEDGE_OK && own->next == own->incoming->upload.size)
-        status = finish(intake, slot, now_ms, err);
-    return status;
+    return own->next == own->incoming->upload.size ? finish(intake, slot, now_ms, err) : FEDGE_OK;
 }
 
 bool fedge_intake_recall(fedge_intake *intake, uint32_t slot)

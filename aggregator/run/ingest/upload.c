@@ -162,47 +162,45 @@ static fedge_status read_on(void *user, uint8_t *bytes, size_t size, fedge_error
 
 fedge_status fedge_upload_source_open(fedge_upload_source *source, const fedge_plan *plan,
                                       fedge_journal *journal, uint32_t slot,
-                                      const fedge_upload *upload, const int8_t *bounds_log2,
-                                      uint32_t weight, fedge_upload_buffer *buffer,
-                                      fedge_error *err)
+                                      const fedge_upload *upload, uint32_t weight,
+                                      fedge_upload_buffer *buffer, fedge_error *err)
 {
     *source = (fedge_upload_source){
-        .encoded = {.read = pull, .user = source, .bounds_log2 = bounds_log2, .weight = weight},
+        .encoded = {.read = pull,
+                    .user = source,
+                    .bounds_log2 = fedge_journal_get_phase(journal)->bounds_log2,
+                    .weight = weight},
         .journal = journal,
         .slot = slot,
         .size = upload->size,
         .crc32 = upload->crc32};
-    fedge_status status = fedge_update_check(plan, upload, err);
-    if (status != FEDGE_OK || !fedge_upload_needs_buffer(plan, upload))
-        return status;
-    const size_t most = fedge_update_max_size(plan);
-    status = buffer_grow(buffer, most, err);
-    if (status == FEDGE_OK) {
-        status = fedge_update_unpack_read(plan, upload, read_on, source, buffer->inflated,
-                                          buffer->size, err);
-    }
-    for (uint32_t i = 0; i < plan->sent.num_sections && status == FEDGE_OK; i++)
+    FEDGE_TRY(fedge_update_check(plan, upload, err));
+    if (!fedge_upload_needs_buffer(plan, upload))
+        return FEDGE_OK;
+    FEDGE_TRY(buffer_grow(buffer, fedge_update_max_size(plan), err));
+    FEDGE_TRY(fedge_update_unpack_read(plan, upload, read_on, source, buffer->inflated,
+                                       buffer->size, err));
+    for (uint32_t i = 0; i < plan->sent.num_sections; i++)
         source->sizes[i] = upload->sections[i].raw_size;
     source->encoded.bytes = buffer->inflated;
     source->encoded.sizes = source->sizes;
     source->checked = upload->size; /* by unpacking */
     source->crc = upload->crc32;
-    return status;
+    return FEDGE_OK;
 }
 
 /* Takes the checksum of what no pass has reached. */
 static fedge_status check_rest(fedge_upload_source *source, fedge_error *err)
 {
     uint8_t bytes[PIECE_BYTES];
-    fedge_status status = FEDGE_OK;
-    while (source->checked < source->size && status == FEDGE_OK) {
+    while (source->checked < source->size) {
         const uint64_t left = source->size - source->checked;
-        status = pull(source, source->checked, bytes,
-                      left < PIECE_BYTES ? (size_t)left : PIECE_BYTES, err);
+        FEDGE_TRY(pull(source, source->checked, bytes,
+                       left < PIECE_BYTES ? (size_t)left : PIECE_BYTES, err));
     }
-    if (status == FEDGE_OK && source->crc != source->crc32)
-        status = fedge_update_fail_crc32(source->size, source->crc, source->crc32, err);
-    return status;
+    return source->crc == source->crc32
+               ? FEDGE_OK
+               : fedge_update_fail_crc32(source->size, source->crc, source->crc32, err);
 }
 
 fedge_status fedge_upload_source_validate(fedge_upload_source *source,

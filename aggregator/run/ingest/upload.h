@@ -87,16 +87,15 @@ typedef struct fedge_upload_source {
     uint64_t sizes[FEDGE_SECTION_KINDS]; /* inflated bytes of each section */
 } fedge_upload_source;
 
-/* Opens an upload of [plan] whose bytes are all in the slot. [bounds_log2] (one per tensor) and
- * [journal] stay valid. Where encoded.bytes is set, it lies in [buffer] until that is used again;
- * [buffer] may be NULL where none is needed. FEDGE_MISMATCH, FEDGE_TOO_BIG, FEDGE_CORRUPT,
- * FEDGE_TRUNCATED: the upload does not match the plan or its announcement. FEDGE_IO,
- * FEDGE_NO_MEMORY. */
+/* Opens an upload of [plan] whose bytes are all in the slot. [journal] outlives it. Where
+ * encoded.bytes is set, it lies in [buffer] until that is used again; [buffer] may be NULL where
+ * none is needed. FEDGE_MISMATCH, FEDGE_TOO_BIG, FEDGE_CORRUPT, FEDGE_TRUNCATED: the upload does
+ * not match the plan or its announcement. FEDGE_IO, FEDGE_NO_MEMORY. */
 FEDGE_MUST_USE fedge_status fedge_upload_source_open(fedge_upload_source *source,
                                                      const fedge_plan *plan, fedge_journal *journal,
                                                      uint32_t slot, const fedge_upload *upload,
-                                                     const int8_t *bounds_log2, uint32_t weight,
-                                                     fedge_upload_buffer *buffer, fedge_error *err);
+                                                     uint32_t weight, fedge_upload_buffer *buffer,
+                                                     fedge_error *err);
 
 /* Checks every value on [accumulator], and the checksum. Damaged bytes are FEDGE_CORRUPT, whatever
  * values they decode to. After a failure the accumulator has nothing of the upload. */

@@ -28,21 +28,17 @@ static federation fed;
 static bool say_full;
 
 fedge_status __real_fedge_ingest_write(fedge_ingest *ingest, fedge_journal *journal, uint32_t slot,
-                                       uint64_t task_id, uint64_t offset, uint8_t **block,
-                                       const uint8_t *data, uint32_t size, bool *full,
+                                       const fedge_ingest_part *part, uint8_t **block, bool *full,
                                        fedge_error *err);
 fedge_status __wrap_fedge_ingest_write(fedge_ingest *ingest, fedge_journal *journal, uint32_t slot,
-                                       uint64_t task_id, uint64_t offset, uint8_t **block,
-                                       const uint8_t *data, uint32_t size, bool *full,
+                                       const fedge_ingest_part *part, uint8_t **block, bool *full,
                                        fedge_error *err);
 
 fedge_status __wrap_fedge_ingest_write(fedge_ingest *ingest, fedge_journal *journal, uint32_t slot,
-                                       uint64_t task_id, uint64_t offset, uint8_t **block,
-                                       const uint8_t *data, uint32_t size, bool *full,
+                                       const fedge_ingest_part *part, uint8_t **block, bool *full,
                                        fedge_error *err)
 {
-    fedge_status status = __real_fedge_ingest_write(ingest, journal, slot, task_id, offset, block,
-                                                    data, size, full, err);
+    fedge_status status = __real_fedge_ingest_write(ingest, journal, slot, part, block, full, err);
     *full = *full || say_full;
     return status;
 }

@@ -179,6 +179,7 @@ static void begin(const char *dir, uint32_t num_workers, uint32_t num_tasks, uin
     fedge_journal_phase phase = test_phase(1, 0);
     phase.slot_size = slot_size;
     phase.num_tasks = num_tasks;
+    memset(phase.bounds_log2, 2, sizeof(phase.bounds_log2));
     fedge_journal_task *tasks = calloc(num_tasks, sizeof(*tasks));
     for (uint32_t i = 0; i < num_tasks; i++)
         tasks[i] = test_task(i + 1);
@@ -278,8 +279,9 @@ static void write_bytes(uint32_t slot, uint64_t task_id, uint64_t offset, const 
                         uint32_t size)
 {
     bool full = true;
-    OK(fedge_ingest_write(f.ingest, f.journal, slot, task_id, offset, NULL, bytes, size, &full,
-                          NULL));
+    const fedge_ingest_part part = {
+        .task_id = task_id, .offset = offset, .data = bytes, .size = size};
+    OK(fedge_ingest_write(f.ingest, f.journal, slot, &part, NULL, &full, NULL));
     assert_false(full);
 }
 
@@ -291,7 +293,7 @@ static void send_update(uint32_t slot, uint64_t task_id)
     const uint32_t part = (uint32_t)upload->upload.size / 2;
     write_bytes(slot, task_id, 0, bytes, part);
     write_bytes(slot, task_id, part, bytes + part, (uint32_t)upload->upload.size - part);
-    OK(fedge_ingest_finish(f.ingest, f.journal, slot, upload, f.bounds, NULL));
+    OK(fedge_ingest_finish(f.ingest, f.journal, slot, upload, NULL));
 }
 
 /* The sums are those of the updates of these tasks, and of no other. */
@@ -349,7 +351,7 @@ static void store_sum_and_answer(const char *dir)
             uint8_t bytes[UPDATE_SIZE];
             fedge_ingest_upload *upload = make_upload(slot + 1, bytes);
             OK(fedge_ingest_replay(&f.job->plan, &f.accumulator, f.journal, slot, &upload->upload,
-                                   f.bounds, upload->weight, NULL));
+                                   upload->weight, NULL));
             free(upload);
         }
         assert_sum(tasks, 10);
@@ -373,7 +375,7 @@ static void deflated_updates_are_summed_too(void **state)
     fedge_ingest_upload *upload = make_upload(1, bytes);
     bytes[4] ^= 0x55; /* not what was deflated */
     write_bytes(0, 1, 0, bytes, (uint32_t)upload->upload.size);
-    OK(fedge_ingest_finish(f.ingest, f.journal, 0, upload, f.bounds, NULL));
+    OK(fedge_ingest_finish(f.ingest, f.journal, 0, upload, NULL));
     send_update(1, 2);
     flush();
     assert_int_equal(take_completions(), 2);
@@ -403,9 +405,11 @@ static void a_full_queue_holds_its_senders_back(void **state)
         hold_slot(2);
         for (uint32_t i = 1; i <= SENT; i++) {
             bool full = i <= LIMIT;
-            const uint64_t offset = turn == 0 ? (uint64_t)(i - 1) * PART : 0;
-            OK(fedge_ingest_write(f.ingest, f.journal, 2, 3, offset, NULL, part, PART, &full,
-                                  NULL));
+            const fedge_ingest_part sent = {.task_id = 3,
+                                            .offset = turn == 0 ? (uint64_t)(i - 1) * PART : 0,
+                                            .data = part,
+                                            .size = PART};
+            OK(fedge_ingest_write(f.ingest, f.journal, 2, &sent, NULL, &full, NULL));
             assert_int_equal(full, i > LIMIT);
             assert_int_equal(queued(), (uint64_t)i * PART);
         }
@@ -437,7 +441,7 @@ static void late_parts_of_a_slot_that_was_given_away(void **state)
     write_bytes(0, 1, 24, bytes + 24, UPDATE_SIZE - 24); /* a late part */
     OK(fedge_ingest_rewind(f.ingest, f.journal, 0, 1, NULL));
     write_bytes(0, 1, 0, bytes, UPDATE_SIZE);
-    OK(fedge_ingest_finish(f.ingest, f.journal, 0, late, f.bounds, NULL)); /* a late end */
+    OK(fedge_ingest_finish(f.ingest, f.journal, 0, late, NULL)); /* a late end */
     flush();
     assert_int_equal(take_completions(), 1);
     assert_int_equal(f.completions[0].type, FEDGE_COMPLETION_VALIDATED);
@@ -451,7 +455,7 @@ static void late_parts_of_a_slot_that_was_given_away(void **state)
     late = make_upload(1, bytes);
     free(make_upload(50, other));
     write_bytes(0, 1, 0, bytes, UPDATE_SIZE);
-    OK(fedge_ingest_finish(f.ingest, f.journal, 0, late, f.bounds, NULL));
+    OK(fedge_ingest_finish(f.ingest, f.journal, 0, late, NULL));
     flush();
     assert_int_equal(take_completions(), 3);
     const uint32_t good = f.completions[1].status == FEDGE_OK ? 1 : 2;
@@ -474,7 +478,7 @@ static void a_late_end_is_stale(void **state)
     fedge_journal_task next = test_task(50);
     write_bytes(1, 2, 0, bytes, UPDATE_SIZE);
     OK(fedge_ingest_assign(f.ingest, f.journal, 1, &next, NULL));
-    OK(fedge_ingest_finish(f.ingest, f.journal, 1, late, f.bounds, NULL));
+    OK(fedge_ingest_finish(f.ingest, f.journal, 1, late, NULL));
     flush();
     assert_int_equal(take_completions(), 1);
     assert_completion(0, FEDGE_COMPLETION_VALIDATED, 2, FEDGE_STALE);
@@ -547,17 +551,17 @@ static void bad_updates_are_refused_and_can_come_again(void **state)
     fedge_ingest_upload *upload = make_upload(1, bytes);
     bytes[3] ^= 1;
     write_bytes(0, 1, 0, bytes, UPDATE_SIZE);
-    OK(fedge_ingest_finish(f.ingest, f.journal, 0, upload, f.bounds, NULL));
+    OK(fedge_ingest_finish(f.ingest, f.journal, 0, upload, NULL));
     upload = make_upload(2, bytes);
     const float wild = NAN;
     memcpy(bytes, &wild, sizeof(wild));
     upload->upload.crc32 = fedge_crc32(0, bytes, UPDATE_SIZE);
     write_bytes(1, 2, 0, bytes, UPDATE_SIZE);
-    OK(fedge_ingest_finish(f.ingest, f.journal, 1, upload, f.bounds, NULL));
+    OK(fedge_ingest_finish(f.ingest, f.journal, 1, upload, NULL));
     upload = make_upload(3, bytes);
     upload->upload.size = UPDATE_SIZE + 1;
     write_bytes(2, 3, 0, bytes, UPDATE_SIZE);
-    OK(fedge_ingest_finish(f.ingest, f.journal, 2, upload, f.bounds, NULL));
+    OK(fedge_ingest_finish(f.ingest, f.journal, 2, upload, NULL));
     flush();
     assert_int_equal(take_completions(), 3);
     assert_completion(0, FEDGE_COMPLETION_VALIDATED, 1, FEDGE_CORRUPT);
@@ -618,7 +622,7 @@ static void nothing_is_acknowledged_without_a_disk(void **state)
         fedge_ingest_upload *upload = make_upload(1, bytes);
         write_bytes(0, 1, 0, bytes, UPDATE_SIZE);
         write_bytes(1, 2, 0, bytes, 8);
-        OK(fedge_ingest_finish(f.ingest, f.journal, 0, upload, f.bounds, NULL));
+        OK(fedge_ingest_finish(f.ingest, f.journal, 0, upload, NULL));
         write_bytes(1, 2, 8, bytes + 8, 8);
         let_pass(1, 2); /* the first is written, the second at the gate */
         const int file = f.journal->file.fd;
@@ -687,9 +691,9 @@ static void updates_wait_for_one_another_for_a_while(void **state)
     hold(true);
     fedge_ingest_upload *one = make_upload(1, bytes), *two = make_upload(2, other);
     write_bytes(0, 1, 0, bytes, UPDATE_SIZE);
-    OK(fedge_ingest_finish(f.ingest, f.journal, 0, one, f.bounds, NULL));
+    OK(fedge_ingest_finish(f.ingest, f.journal, 0, one, NULL));
     write_bytes(1, 2, 0, other, UPDATE_SIZE);
-    OK(fedge_ingest_finish(f.ingest, f.journal, 1, two, f.bounds, NULL));
+    OK(fedge_ingest_finish(f.ingest, f.journal, 1, two, NULL));
     free(make_upload(3, bytes));
     write_bytes(2, 3, 0, bytes, 8);
     write_bytes(2, 3, 8, bytes + 8, 8);

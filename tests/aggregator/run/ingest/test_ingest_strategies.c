@@ -94,6 +94,7 @@ static void begin(fixture *f, const fedge_strategy_reader *reader, const char *d
     phase.slot_size = f->upload.size;
     phase.num_tasks = f->num_cases;
     phase.wanted = f->num_cases;
+    memcpy(phase.bounds_log2, f->bounds, sizeof(phase.bounds_log2));
     fedge_journal_task tasks[MAX_CASES];
     for (uint32_t i = 0; i < f->num_cases; i++)
         tasks[i] = test_task(i + 1);
@@ -123,9 +124,10 @@ static void send(fixture *f, uint32_t slot, const char *name, const fedge_upload
     made->upload.crc32 = fedge_crc32(0, bytes, upload->size);
     made->weight = 1;
     made->meta_size = (uint32_t)snprintf(made->meta, sizeof(made->meta), "{}");
-    OK(fedge_ingest_write(f->ingest, f->journal, slot, slot + 1, 0, NULL, bytes,
-                          (uint32_t)upload->size, &full, &err));
-    OK(fedge_ingest_finish(f->ingest, f->journal, slot, made, f->bounds, &err));
+    const fedge_ingest_part part = {
+        .task_id = slot + 1, .data = bytes, .size = (uint32_t)upload->size};
+    OK(fedge_ingest_write(f->ingest, f->journal, slot, &part, NULL, &full, &err));
+    OK(fedge_ingest_finish(f->ingest, f->journal, slot, made, &err));
 }
 
 static void send_values(fixture *f, uint32_t slot)
