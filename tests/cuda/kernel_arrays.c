@@ -58,6 +58,15 @@ kernel_array kernel_fill(size_t of_slot)
     return made;
 }
 
+kernel_array kernel_fill_fractions(size_t of_slot)
+{
+    kernel_array made = kernel_fill(of_slot);
+    for (size_t i = 0; i < of_slot * SLOTS; i++)
+        made.pinned[i] = ldexpf((float)kernel_below(1u << 24), -23) - 1.0f;
+    kernel_send_again(&made);
+    return made;
+}
+
 void kernel_send_again(const kernel_array *at)
 {
     kernel_send(at->gpu, at->pinned, at->values * SLOTS * sizeof(float));

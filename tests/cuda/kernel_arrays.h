@@ -33,7 +33,8 @@ void kernel_send(void *to, const void *from, size_t size);
 uint32_t kernel_below(uint32_t n); /* a random number of 0 to n − 1 */
 float kernel_whole(void);          /* of −4 to 4 */
 
-kernel_array kernel_fill(size_t of_slot); /* with whole numbers */
+kernel_array kernel_fill(size_t of_slot);           /* with whole numbers */
+kernel_array kernel_fill_fractions(size_t of_slot); /* of −1 to 1 */
 void kernel_send_again(const kernel_array *at);
 void kernel_fetch(kernel_array *at); /* waits */
 void kernel_drop(kernel_array *at);

@@ -9,15 +9,6 @@
 
 #include "tests/cuda/kernel_arrays.h"
 
-static kernel_array fractions(size_t of_slot)
-{
-    kernel_array made = kernel_fill(of_slot);
-    for (size_t i = 0; i < of_slot * SLOTS; i++)
-        made.pinned[i] = ldexpf((float)kernel_below(1u << 24), -23) - 1.0f;
-    kernel_send_again(&made);
-    return made;
-}
-
 /* ---- products ---------------------------------------------------------------------------------
  */
 
@@ -113,7 +104,7 @@ static void make_products(fedge_cohort_conv2d *c)
     const size_t in = (size_t)t->in * c->in_size[0] * c->in_size[1];
     const size_t out = (size_t)t->out * c->out_size[0] * c->out_size[1];
     const size_t weights = (size_t)t->out * t->in * c->kernel[0] * c->kernel[1];
-    product = kernel_fill_product(t, in, out, weights, fractions);
+    product = kernel_fill_product(t, in, out, weights, kernel_fill_fractions);
 }
 
 static void check_products(const fedge_cohort_conv2d *c)
@@ -278,11 +269,11 @@ static void recurrences_sum_in_order(void **state)
                                     .hidden = 1 + kernel_below(seed / 2 % 2 ? 20 : 80)};
         const size_t rows = (size_t)kernel_shape.batch * c.steps,
                      wide = (c.is_gru ? 3 : 4) * c.hidden;
-        gates = fractions(rows * wide);
-        cell = fractions(rows * c.hidden);
-        before = fractions(rows * c.hidden);
-        h = fractions(rows * c.hidden);
-        weights = fractions(wide * c.hidden + wide);
+        gates = kernel_fill_fractions(rows * wide);
+        cell = kernel_fill_fractions(rows * c.hidden);
+        before = kernel_fill_fractions(rows * c.hidden);
+        h = kernel_fill_fractions(rows * c.hidden);
+        weights = kernel_fill_fractions(wide * c.hidden + wide);
         c.weight = (fedge_cohort_weights){weights.gpu, weights.values};
         c.bias = (fedge_cohort_weights){weights.gpu + wide * c.hidden, weights.values};
         c.gates = gates.gpu;

@@ -437,7 +437,7 @@ static inline cudaLaunchConfig_t tile_grid(const fedge_cohort_shape *shape, uint
     return config;
 }
 
-/* A thread for each of [values] of a slot. */
+/* One thread for each of a slot's [values]; value_index() is its number, blockIdx.z its slot. */
 static inline cudaLaunchConfig_t value_grid(const fedge_cohort_shape *shape, size_t values)
 {
     cudaLaunchConfig_t config = {};
@@ -445,6 +445,11 @@ static inline cudaLaunchConfig_t value_grid(const fedge_cohort_shape *shape, siz
     config.blockDim = dim3(TILE_THREADS);
     config.stream = shape->stream;
     return config;
+}
+
+static __device__ __forceinline__ uint32_t value_index()
+{
+    return blockIdx.x * TILE_THREADS + threadIdx.x;
 }
 
 #endif
