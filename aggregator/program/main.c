@@ -215,7 +215,7 @@ static int report_check(const program *self)
     config.layout = &layout;
     config.log = &self->log; /* why it is not the GPUs */
     if (fedge_strategy_of(self->job, &strategy, &err) == FEDGE_OK)
-        config.num_kept = strategy->num_kept;
+        config.num_moments = strategy->num_moments;
     if (fedge_accumulator_forecast(self->options.accumulator, &config, places, sizeof(places),
                                    &err) != FEDGE_OK)
         return fail(&err, FEDGE_EXIT_CONFIG);

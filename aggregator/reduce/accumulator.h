@@ -48,11 +48,11 @@ typedef struct fedge_lost_gpus {
 static inline void fedge_lost_gpus_forget(fedge_lost_gpus *lost, const uint32_t *gpus,
                                           uint32_t num_gpus)
 {
-    uint64_t kept = num_gpus > 0 ? UINT64_MAX : 0;
+    uint64_t others = num_gpus > 0 ? UINT64_MAX : 0;
     for (uint32_t i = 0; i < num_gpus; i++)
-        kept &= gpus[i] < 64 ? ~(UINT64_C(1) << gpus[i]) : UINT64_MAX;
+        others &= gpus[i] < 64 ? ~(UINT64_C(1) << gpus[i]) : UINT64_MAX;
     if (lost)
-        (void)atomic_fetch_and(&lost->numbers, kept);
+        (void)atomic_fetch_and(&lost->numbers, others);
 }
 
 /* ---- scatters -------------------------------------------------------------------------------- */
@@ -131,7 +131,8 @@ typedef struct fedge_step_part {
     bool unchanged; /* they, and what is kept, are as this accumulator's last step left them */
     const fedge_optimizer_step *optimizer; /* NULL: values[i] += (float)(rate · mean). For kinds
                                               that [optimizes] */
-    float *kept[2]; /* (count) each, on the host; optimizer->num_kept of them, moved in place */
+    float
+        *moments[2]; /* (count) each, on the host; optimizer->num_moments of them, moved in place */
 } fedge_step_part;
 
 /* How several GPUs share the work: each sums some clients' updates, or some coordinates of all. */
@@ -158,7 +159,7 @@ typedef struct fedge_accumulator_config {
                     * will do
                     */
     bool joined;   /* with the sums of other ranks, whose hosts take the steps */
-    unsigned num_kept; /* vectors of an optimizer that step takes, 0 to 2: room is made for them
+    unsigned num_moments; /* vectors of an optimizer that step takes, 0 to 2: room is made for them
                           where the sums are */
     uint64_t robust_memory; /* bytes for strategies that go through a round's updates one by one;
                                not the accumulator's */

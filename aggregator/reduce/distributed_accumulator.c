@@ -9,7 +9,7 @@
 
 #define AUTO "auto"
 #define MPI "mpi"
-#define MAX_KEPT 2
+#define MAX_MOMENTS 2
 #define MAX_PARTS 64u /* of a step, in one word of rank 0 */
 
 /* What rank 0 wants of all. */
@@ -36,9 +36,9 @@ typedef struct distributed {
     act wanted;                   /* rank 0 */
     const fedge_step_part *parts; /* (num_parts): of ACT_STEP */
     uint32_t num_parts;
-    float *values, *kept[MAX_KEPT]; /* other ranks: (shard.count) each, as the last step left them;
-                                       NULL: there was none */
-    bool all_have_values;           /* rank 0: the others have theirs of the last step */
+    float *values, *moments[MAX_MOMENTS]; /* other ranks: (shard.count) each, as the last step left
+                                       them; NULL: there was none */
+    bool all_have_values;                 /* rank 0: the others have theirs of the last step */
 } distributed;
 
 static void close_scatter(distributed *self)
@@ -55,8 +55,8 @@ static void close_distributed(void *state)
         close_scatter(self);
         free(self->sums);
         free(self->values);
-        for (unsigned k = 0; k < MAX_KEPT; k++)
-            free(self->kept[k]);
+        for (unsigned k = 0; k < MAX_MOMENTS; k++)
+            free(self->moments[k]);
         free(self);
     }
 }
@@ -94,14 +94,15 @@ static fedge_status read_sums(void *state, size_t first, size_t count, int64_t *
     return FEDGE_OK;
 }
 
-/* The step of the part's values from [from] on, by as many sums; [values] and [kept] have them. */
+/* The step of the part's values from [from] on, by as many sums; [values] and [moments] have them.
+ */
 static void move(const fedge_step_part *part, const int64_t *sums, size_t count,
-                 uint64_t total_weight, float *values, float *const kept[MAX_KEPT])
+                 uint64_t total_weight, float *values, float *const moments[MAX_MOMENTS])
 {
     const fedge_optimizer_sums by = {
         .sums = sums, .count = count, .total_weight = total_weight, .bound_log2 = part->bound_log2};
     if (part->optimizer)
-        fedge_optimizer_move(part->optimizer, part->rate, &by, values, kept);
+        fedge_optimizer_move(part->optimizer, part->rate, &by, values, moments);
     else
         fedge_fixed_step(values, sums, count, total_weight, part->bound_log2, part->rate);
 }
@@ -119,7 +120,7 @@ static fedge_status step(void *state, const fedge_step_part *parts, uint32_t num
     }
     for (uint32_t i = 0; i < num_parts && !self->on_shard; i++) {
         move(&parts[i], self->sums + parts[i].first, parts[i].count, self->totals.total_weight,
-             parts[i].values, parts[i].kept);
+             parts[i].values, parts[i].moments);
     }
     for (uint32_t at = 0; at < num_parts && self->on_shard && status == FEDGE_OK; at += MAX_PARTS) {
         self->parts = parts + at;
@@ -341,12 +342,12 @@ typedef struct part_word {
 /* The vectors that move: the values, and what the optimizer keeps. */
 static unsigned num_moved(const fedge_step_part *part)
 {
-    return 1 + (part->optimizer ? part->optimizer->num_kept : 0);
+    return 1 + (part->optimizer ? part->optimizer->num_moments : 0);
 }
 
 static float *moved(const fedge_step_part *part, unsigned which)
 {
-    return which == 0 ? part->values : part->kept[which - 1];
+    return which == 0 ? part->values : part->moments[which - 1];
 }
 
 /* What of a part is in a shard: from where of it, and how much. */
@@ -408,12 +409,12 @@ static fedge_status lead_step(distributed *self, fedge_error *err)
     for (uint32_t i = 0; i < self->num_parts; i++) {
         const fedge_step_part *part = &self->parts[i];
         const fedge_collective_shard local = overlap(part, &self->shard);
-        float *kept[MAX_KEPT] = {0};
+        float *moments[MAX_MOMENTS] = {0};
         for (unsigned k = 1; k < num_moved(part); k++)
-            kept[k - 1] = part->kept[k - 1] + local.first;
+            moments[k - 1] = part->moments[k - 1] + local.first;
         if (local.count > 0) {
             move(part, self->sums + part->first + local.first, local.count,
-                 self->totals.total_weight, part->values + local.first, kept);
+                 self->totals.total_weight, part->values + local.first, moments);
         }
     }
     for (uint32_t rank = 1; rank < num_ranks; rank++)
@@ -442,8 +443,8 @@ fedge_status fedge_distributed_lead(fedge_accumulator *accumulator, fedge_error 
 
 static fedge_status allocate_vectors(distributed *self, unsigned num_vectors, fedge_error *err)
 {
-    float **all[1 + MAX_KEPT] = {&self->values, &self->kept[0], &self->kept[1]};
-    assert(num_vectors <= 1 + MAX_KEPT);
+    float **all[1 + MAX_MOMENTS] = {&self->values, &self->moments[0], &self->moments[1]};
+    assert(num_vectors <= 1 + MAX_MOMENTS);
     for (unsigned k = 0; k < num_vectors; k++) {
         if (!*all[k])
             *all[k] = calloc(self->shard.count + 1, sizeof(float));
@@ -466,7 +467,7 @@ static fedge_status locate_vectors(distributed *self, part_word *of,
     FEDGE_TRY(allocate_vectors(self, num_moved(part), err));
     part->values = self->values + at;
     for (unsigned k = 1; k < num_moved(part); k++)
-        part->kept[k - 1] = self->kept[k - 1] + at;
+        part->moments[k - 1] = self->moments[k - 1] + at;
     return FEDGE_OK;
 }
 
@@ -495,7 +496,7 @@ static fedge_status follow_step(distributed *self, const word *said, fedge_statu
         const fedge_collective_shard its = overlap(part, &self->shard);
         if (its.count > 0) {
             move(part, self->sums + part->first + its.first, its.count, said->total_weight,
-                 part->values, part->kept);
+                 part->values, part->moments);
         }
         for (unsigned k = 0; its.count > 0 && k < num_moved(part); k++)
             fedge_collective_send(self->collective, moved(part, k), its.count * sizeof(float), 0);

@@ -55,7 +55,7 @@ INLINE void move(fedge_step_rule rule, const fedge_optimizer_step *step, double 
 }
 
 INLINE void move_all(fedge_step_rule rule, const fedge_optimizer_step *step, double rate,
-                     const fedge_optimizer_sums *by, float *values, float *const kept[2])
+                     const fedge_optimizer_sums *by, float *values, float *const moments[2])
 {
     const double unit = ldexp(1.0, by->bound_log2 - FEDGE_FIXED_VALUE_BITS);
     const double total = (double)by->total_weight;
@@ -67,29 +67,29 @@ INLINE void move_all(fedge_step_rule rule, const fedge_optimizer_step *step, dou
         for (size_t i = 0; i < count; i++)
             mean[i] = mean[i] / total * unit;
         move(rule, step, rate, mean, count,
-             (moved){values + at, kept[0] + at, step->num_kept > 1 ? kept[1] + at : NULL});
+             (moved){values + at, moments[0] + at, step->num_moments > 1 ? moments[1] + at : NULL});
     }
 }
 
 /* The rule is a constant in each loop. */
 INLINE void move_by_rule(const fedge_optimizer_step *step, double rate,
-                         const fedge_optimizer_sums *by, float *values, float *const kept[2])
+                         const fedge_optimizer_sums *by, float *values, float *const moments[2])
 {
     switch (step->rule) {
     case FEDGE_STEP_RULE_MOMENTUM:
-        move_all(FEDGE_STEP_RULE_MOMENTUM, step, rate, by, values, kept);
+        move_all(FEDGE_STEP_RULE_MOMENTUM, step, rate, by, values, moments);
         break;
     case FEDGE_STEP_RULE_ADAGRAD:
-        move_all(FEDGE_STEP_RULE_ADAGRAD, step, rate, by, values, kept);
+        move_all(FEDGE_STEP_RULE_ADAGRAD, step, rate, by, values, moments);
         break;
     case FEDGE_STEP_RULE_ADAM:
-        move_all(FEDGE_STEP_RULE_ADAM, step, rate, by, values, kept);
+        move_all(FEDGE_STEP_RULE_ADAM, step, rate, by, values, moments);
         break;
     case FEDGE_STEP_RULE_YOGI:
-        move_all(FEDGE_STEP_RULE_YOGI, step, rate, by, values, kept);
+        move_all(FEDGE_STEP_RULE_YOGI, step, rate, by, values, moments);
         break;
     case FEDGE_STEP_RULE_DYN:
-        move_all(FEDGE_STEP_RULE_DYN, step, rate, by, values, kept);
+        move_all(FEDGE_STEP_RULE_DYN, step, rate, by, values, moments);
         break;
     }
 }
@@ -97,31 +97,32 @@ INLINE void move_by_rule(const fedge_optimizer_step *step, double rate,
 #if defined(__x86_64__)
 __attribute__((target("avx2"))) static void move_avx2(const fedge_optimizer_step *step, double rate,
                                                       const fedge_optimizer_sums *by, float *values,
-                                                      float *const kept[2])
+                                                      float *const moments[2])
 {
-    move_by_rule(step, rate, by, values, kept);
+    move_by_rule(step, rate, by, values, moments);
 }
 
 AVX512 static void move_avx512(const fedge_optimizer_step *step, double rate,
-                               const fedge_optimizer_sums *by, float *values, float *const kept[2])
+                               const fedge_optimizer_sums *by, float *values,
+                               float *const moments[2])
 {
-    move_by_rule(step, rate, by, values, kept);
+    move_by_rule(step, rate, by, values, moments);
 }
 #endif
 
 void fedge_optimizer_move(const fedge_optimizer_step *step, double rate,
-                          const fedge_optimizer_sums *by, float *values, float *const kept[2])
+                          const fedge_optimizer_sums *by, float *values, float *const moments[2])
 {
 #if defined(__x86_64__)
     const unsigned features = fedge_os_cpu_features();
     if (features & FEDGE_CPU_AVX512) {
-        move_avx512(step, rate, by, values, kept);
+        move_avx512(step, rate, by, values, moments);
         return;
     }
     if (features & FEDGE_CPU_AVX2) {
-        move_avx2(step, rate, by, values, kept);
+        move_avx2(step, rate, by, values, moments);
         return;
     }
 #endif
-    move_by_rule(step, rate, by, values, kept);
+    move_by_rule(step, rate, by, values, moments);
 }

@@ -26,7 +26,7 @@ typedef enum fedge_step_rule {
 
 typedef struct fedge_optimizer_step {
     fedge_step_rule rule;
-    unsigned num_kept; /* vectors: 1 or 2 */
+    unsigned num_moments; /* vectors: 1 or 2 */
     double beta1, beta2, tau;
 } fedge_optimizer_step;
 
@@ -38,9 +38,9 @@ typedef struct fedge_optimizer_sums {
     int bound_log2;
 } fedge_optimizer_sums;
 
-/* On the host: values (by->count) and kept[k] likewise, step->num_kept of them, move in place; η is
- * [rate]. The bits are the same however a vector is cut into calls. */
+/* On the host: values (by->count) and kept[k] likewise, step->num_moments of them, move in place; η
+ * is [rate]. The bits are the same however a vector is cut into calls. */
 void fedge_optimizer_move(const fedge_optimizer_step *step, double rate,
-                          const fedge_optimizer_sums *by, float *values, float *const kept[2]);
+                          const fedge_optimizer_sums *by, float *values, float *const moments[2]);
 
 #endif

@@ -22,7 +22,7 @@ uint32_t fedge_report_weight(const fedge_job *job, uint64_t num_examples)
 double fedge_update_ratio(const fedge_global_model *model, uint32_t round, uint32_t client)
 {
     const fedge_sampler_spec *spec = &model->job->rounds.sampler;
-    return spec->inverse_probability && fedge_sampler_looks_back(spec)
+    return spec->inverse_probability && fedge_sampler_uses_history(spec)
                ? fedge_draw_ratio(&model->draw, spec, &model->clients, round, client)
                : 0.0;
 }
@@ -33,7 +33,7 @@ uint32_t fedge_update_weight(const fedge_global_model *model, const fedge_update
     const uint32_t most = model->job->rounds.max_weight;
     const uint32_t weight =
         own ? model->strategy->weight(model->strategy_state, model->job, facts)
-        : facts->ratio == 0.0 && fedge_sampler_of(model->job->rounds.sampler.type)->weighs
+        : facts->ratio == 0.0 && fedge_sampler_of(model->job->rounds.sampler.type)->weighs_examples
             ? 1
             : fedge_report_weight(model->job, facts->num_examples);
     if (facts->ratio == 0.0)
@@ -67,7 +67,7 @@ fedge_status fedge_global_model_reopen(fedge_global_model *model, const char *ac
     const fedge_layout layout = fedge_plan_layout(model->plan);
     fedge_accumulator_config with_layout = *config;
     with_layout.layout = &layout;
-    with_layout.num_kept = config->joined ? 0 : model->strategy->num_kept;
+    with_layout.num_moments = config->joined ? 0 : model->strategy->num_moments;
     /* First: the old one may have the memory that the new one wants. */
     fedge_accumulator_close(&model->accumulator);
     model->unchanged = false;
@@ -137,8 +137,8 @@ static fedge_status begin(fedge_global_model *model, const fedge_job *job,
                                   .robust_memory = config->robust_memory > 0 ? config->robust_memory
                                                                              : FEDGE_ROBUST_MEMORY,
                                   .num_threads = config->num_lanes};
-    fedge_kept_updates_init(&model->kept, &job->plan.sent.sections[0].schema,
-                            model->robust_memory / 2);
+    fedge_stored_updates_init(&model->stored, &job->plan.sent.sections[0].schema,
+                              model->robust_memory / 2);
     fedge_strategy_config strategy = {
         .schema = &job->plan.sent.sections[0].schema,
         .job = job,
@@ -175,7 +175,7 @@ void fedge_global_model_fini(fedge_global_model *model)
     fedge_accumulator_close(&model->accumulator);
     if (model->strategy)
         model->strategy->free(model->strategy_state);
-    fedge_kept_updates_fini(&model->kept);
+    fedge_stored_updates_fini(&model->stored);
     free(model->values);
     free(model->trained);
     fedge_downlink_fini(&model->downlink);
@@ -229,7 +229,7 @@ fedge_status fedge_global_model_load(fedge_global_model *model, const uint8_t *f
                           state_size, residual_size);
     }
     size_t strategy_size = state_size - residual_size;
-    if (fedge_sampler_looks_back(&model->job->rounds.sampler))
+    if (fedge_sampler_uses_history(&model->job->rounds.sampler))
         FEDGE_TRY(fedge_client_history_load(&model->clients, state, &strategy_size, err));
     FEDGE_TRY(model->strategy->load(model->strategy_state, state, strategy_size, err));
     if (residual_size > 0)
@@ -241,7 +241,7 @@ fedge_status fedge_global_model_save(const fedge_global_model *model, fedge_buff
                                      fedge_error *err)
 {
     FEDGE_TRY(model->strategy->save(model->strategy_state, state, err));
-    if (fedge_sampler_looks_back(&model->job->rounds.sampler))
+    if (fedge_sampler_uses_history(&model->job->rounds.sampler))
         FEDGE_TRY(fedge_client_history_save(&model->clients, state, err));
     return fedge_downlink_save(&model->downlink, state, err);
 }
@@ -328,7 +328,7 @@ static fedge_status step_trained(fedge_global_model *model, const fedge_strategy
 
 fedge_status fedge_global_model_miss(fedge_global_model *model, uint32_t client, fedge_error *err)
 {
-    return fedge_sampler_looks_back(&model->job->rounds.sampler)
+    return fedge_sampler_uses_history(&model->job->rounds.sampler)
                ? fedge_client_history_miss(&model->clients, client, err)
                : FEDGE_OK;
 }
@@ -338,7 +338,7 @@ static fedge_status note_clients(fedge_global_model *model, uint32_t round, uint
                                  const fedge_update_facts *facts, fedge_error *err)
 {
     fedge_status status = FEDGE_OK;
-    const bool wanted = fedge_sampler_looks_back(&model->job->rounds.sampler);
+    const bool wanted = fedge_sampler_uses_history(&model->job->rounds.sampler);
     for (uint32_t i = 0; wanted && i < num && status == FEDGE_OK; i++) {
         status = fedge_client_history_report(&model->clients, facts[i].client, round,
                                              facts[i].num_examples, facts[i].loss, err);
@@ -414,6 +414,6 @@ fedge_status fedge_global_model_step(fedge_global_model *model, uint32_t round,
 
 fedge_status fedge_global_model_reset(fedge_global_model *model, fedge_error *err)
 {
-    fedge_kept_updates_clear(&model->kept);
+    fedge_stored_updates_clear(&model->stored);
     return fedge_accumulator_reset(&model->accumulator, err);
 }

@@ -1,18 +1,18 @@
-/* Metrics of your own, in a shared object: what it has to offer.
+/* The interface of metrics in a shared object.
  *
  * fedge-aggregator and fedge-simulate load it with --strategy-plugin FILE and look for one
  * function,
  *
  *     const fedge_metric_plugin *fedge_metric_plugin_get(void);
  *
- * beside that of a strategy (fedge/strategy.h): a shared object has one of them or both. Whenever
- * the global model is evaluated on the server's test set, its outputs go through the metrics too,
- * example after example in the order of the test set, on one thread; rounds.jsonl has the values:
+ * A shared object has this function, that of a strategy (fedge/strategy.h), or both. Whenever the
+ * global model is evaluated on the server's test set, the metrics see its outputs in the order of
+ * the test set, on one thread. Their values go to rounds.jsonl:
  *
  *     "metrics": {"top5_accuracy": 0.971}
  *
- * Tables and structs grow at their end alone, and each begins with its size: a table of an older
- * release works with a newer program. FEDGE_METRIC_PLUGIN_VERSION changes when that is not so.
+ * Tables and structs grow only at their end, and each begins with its size, so a table of an older
+ * release works with a newer program. Incompatible changes raise FEDGE_METRIC_PLUGIN_VERSION.
  */
 #ifndef FEDGE_METRIC_PLUGIN_API_H
 #define FEDGE_METRIC_PLUGIN_API_H
@@ -26,7 +26,7 @@
 #define FEDGE_METRIC_PLUGIN_MAX_STATE ((size_t)1 << 30)
 #define FEDGE_METRIC_PLUGIN_GET "fedge_metric_plugin_get"
 
-/* Some examples of the test set, and what the model makes of them. */
+/* A batch of the test set, and the model's outputs. */
 typedef struct fedge_metric_batch {
     size_t struct_size;
     uint32_t count;        /* examples, ≥ 1 */
@@ -40,10 +40,10 @@ typedef struct fedge_metric_plugin {
     uint32_t version;   /* FEDGE_METRIC_PLUGIN_VERSION */
     uint32_t num_metrics;
     const char *const *names; /* (num_metrics): of lower case, digits and "_", no two alike */
-    size_t state_size;        /* bytes that it counts in; 0 before each evaluation */
+    size_t state_size;        /* bytes of state, cleared before each evaluation */
     void (*add)(void *state, const fedge_metric_batch *batch);
-    /* Writes values, (num_metrics); one that is infinite or no number becomes null. 0, or any other
-     * number to end the run: [message] (of 256 bytes, with its NUL) says why then. */
+    /* Writes values (num_metrics); infinite or NaN becomes null. Returns 0. Any other number ends
+     * the run with [message] (256 bytes with its NUL). */
     int (*finish)(const void *state, double *values, char *message);
 } fedge_metric_plugin;
 

@@ -1,4 +1,4 @@
-/* What a person sees of a run on standard output: a line per round, and a bar on a terminal. */
+/* Progress of a run on standard output: a line per round, and a bar on a terminal. */
 #ifndef FEDGE_AGGREGATOR_ROUNDS_PROGRESS_H
 #define FEDGE_AGGREGATOR_ROUNDS_PROGRESS_H
 
@@ -8,22 +8,22 @@
 
 #include "aggregator/rounds/round_summary.h"
 
-/* Plain data; starts as zeros but for the first three. */
+/* Plain data; the caller sets the first three, the others start at 0. */
 typedef struct fedge_progress {
     FILE *out;           /* not owned */
     bool terminal;       /* draw the bar */
     uint32_t num_rounds; /* of the run */
     bool headed;         /* the column heads were printed */
     bool barred;         /* the last line on the terminal is the bar */
-    char bar[160];       /* as last drawn */
+    char bar[160];       /* last drawn */
 } fedge_progress;
 
-/* Whether a bar can be drawn there. Not in ranks of mpirun: Open MPI gives them a terminal and
- * copies what they write there to wherever its own output goes. */
+/* Whether [out] can show a bar. Ranks of mpirun cannot: Open MPI gives them a terminal but copies
+ * their output to its own. */
 bool fedge_progress_on_terminal(FILE *out);
 
-/* A line for a phase that has ended, with loss and accuracy on the test set, or without one on the
- * examples for validation. */
+/* Prints a line for a phase that has ended, with loss and accuracy on the test set, or else on the
+ * validation examples. */
 void fedge_progress_round(fedge_progress *progress, const fedge_round_summary *summary);
 
 /* Redraws the bar, with [state] beside it, when something has changed. */

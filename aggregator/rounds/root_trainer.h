@@ -1,8 +1,8 @@
-/* Training on the server: what a client with the server's own examples would send.
+/* Training on the server: the update that a client with the server's examples would send.
  *
- * The same plan, trainer and kernels as a client's, on one thread of the CPU; the order of examples
- * is that of a client whose index no device has. So the same model and round give the same bits, in
- * deployment and in a simulation.
+ * It uses a client's plan, trainer and kernels on one CPU thread, with the example order of a
+ * client index that no device has. The same model and round give the same bits in deployment and in
+ * a simulation.
  */
 #ifndef FEDGE_AGGREGATOR_ROUNDS_ROOT_TRAINER_H
 #define FEDGE_AGGREGATOR_ROUNDS_ROOT_TRAINER_H
@@ -18,25 +18,25 @@
 
 typedef struct fedge_root_trainer fedge_root_trainer;
 
-/* As a reader's check (edge/plan/plan.h): all of a built-in model has to be trained. */
+/* As a reader's check (edge/plan/plan.h): requires a built-in model with all parameters trained. */
 FEDGE_MUST_USE fedge_status fedge_root_trainer_check(const fedge_json *json, const fedge_job *job,
                                                      fedge_error *err);
 
-/* Loads [files] as the data of a job that was checked and takes the memory to train on them. Fails
- * as the files do, and with FEDGE_NO_MEMORY. The job outlives it. */
+/* Loads [files] as data of a checked job and allocates the memory to train. Fails like
+ * fedge_dataset_load, and with FEDGE_NO_MEMORY. The job outlives it. */
 FEDGE_MUST_USE fedge_status fedge_root_trainer_new(const fedge_job *job,
                                                    const fedge_test_set *files,
                                                    fedge_root_trainer **trainer, fedge_error *err);
 void fedge_root_trainer_free(fedge_root_trainer *trainer); /* NULL is fine */
 
-/* Trains [model] (plan->num_parameters, not changed) as in [round]; *v is the change in fixed
- * point, clamped to [bounds_log2] of each tensor as a client does: (num_parameters), the trainer's
- * own, valid until the next call. FEDGE_NOT_FINITE: training diverged. */
+/* Trains on a copy of [model] (plan->num_parameters) as in [round]. *v (num_parameters) is the
+ * change in fixed point, clamped to [bounds_log2] of each tensor as a client does; the trainer owns
+ * it, valid until the next call. FEDGE_NOT_FINITE: training diverged. */
 FEDGE_MUST_USE fedge_status fedge_root_trainer_run(fedge_root_trainer *trainer, uint32_t round,
                                                    const float *model, const int8_t *bounds_log2,
                                                    const int32_t **v, fedge_error *err);
 
-/* A round's updates with the server's own as the last; points to what others own. */
+/* A round's updates, then the server's as the last. Owns nothing. */
 typedef struct fedge_root_updates {
     const fedge_updates *clients;
     const fedge_schema *schema; /* of the delta */

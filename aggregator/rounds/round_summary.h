@@ -1,4 +1,4 @@
-/* A phase that has ended, in numbers. */
+/* The numbers of a phase that has ended. */
 #ifndef FEDGE_AGGREGATOR_ROUNDS_ROUND_SUMMARY_H
 #define FEDGE_AGGREGATOR_ROUNDS_ROUND_SUMMARY_H
 
@@ -13,16 +13,16 @@
 
 /* ---- metrics of a plugin --------------------------------------------------------------------- */
 
-/* Metrics that a plugin counts (metric_plugin_api.h), and the values of an evaluation. */
+/* Values of a plugin's metrics (metric_plugin_api.h) in one evaluation. */
 
-/* Plain data; all 0: there are none. */
+/* Plain data; all 0: no metrics. */
 typedef struct fedge_metric_values {
     uint32_t num;
     const char *const *names; /* the plugin's */
     double values[FEDGE_METRIC_PLUGIN_MAX_METRICS];
 } fedge_metric_values;
 
-/* What is wrong with a plugin's table, as the end of a sentence; NULL: nothing is. */
+/* Describes an error in a plugin's table as the end of a sentence; NULL: the table is valid. */
 const char *fedge_metrics_wrong(const fedge_metric_plugin *table);
 
 /* Appends ,"metrics":{…} to a line of JSON; nothing when there are none. */
@@ -35,17 +35,17 @@ FEDGE_MUST_USE fedge_status fedge_metrics_write(const fedge_metric_values *metri
 
 #define FEDGE_ACCURACY_QUANTILES 7
 
-/* At 0, 0.1, 0.25, 0.5, 0.75, 0.9 and 1, linear between two clients, as numpy.quantile. Plain data;
- * all 0: nothing is known. */
+/* Quantiles 0, 0.1, 0.25, 0.5, 0.75, 0.9 and 1, interpolated linearly like numpy.quantile. Plain
+ * data; all 0: unknown. */
 typedef struct fedge_accuracy_quantiles {
     bool present;
     double values[FEDGE_ACCURACY_QUANTILES];
 } fedge_accuracy_quantiles;
 
-/* "0", "0.1", …: how files name them; index below FEDGE_ACCURACY_QUANTILES. */
+/* The name in files: "0", "0.1", …; index below FEDGE_ACCURACY_QUANTILES. */
 const char *fedge_accuracy_quantile_key(unsigned index);
 
-/* accuracies: (count), which are sorted; none: nothing is known. */
+/* accuracies: (count), sorted in place. With count 0 the quantiles are unknown. */
 void fedge_accuracy_quantiles_measure(fedge_accuracy_quantiles *to, double *accuracies,
                                       uint32_t count);
 
@@ -66,14 +66,14 @@ typedef struct fedge_virtual_phase {
     uint32_t asked[FEDGE_SPEED_QUANTILES], reported[FEDGE_SPEED_QUANTILES];
 } fedge_virtual_phase;
 
-/* The global model on examples of the training data that nobody trained with. */
+/* The global model's results on examples of the training data that no client trained on. */
 typedef struct fedge_validation {
     bool present;          /* false: the run has no such examples */
     double loss, accuracy; /* NaN: not evaluated in this round */
 } fedge_validation;
 
-/* A phase that has ended, as rounds.jsonl, /metrics and the progress line tell it. Plain data; what
- * is not known is NaN. */
+/* A phase that has ended, as rounds.jsonl, /metrics and the progress line show it. Plain data;
+ * unknown values are NaN. */
 typedef struct fedge_round_summary {
     uint32_t round, attempt;
     fedge_task_kind kind;
@@ -92,16 +92,16 @@ typedef struct fedge_round_summary {
     fedge_virtual_phase virtual_phase;
     fedge_validation validation;     /* TRAIN, of a simulation */
     fedge_metric_values metrics;     /* TRAIN: a plugin's, on the test set */
-    fedge_buffered_update *buffered; /* (num_told), with a buffer: what is in it, in the order in
-                                which it is summed; only while the line is written */
+    fedge_buffered_update *buffered; /* (num_buffered), with a buffer: its updates in the order of
+                                        the sum; valid only while the line is written */
     uint32_t num_buffered;
-    const fedge_gpu_stats *gpus; /* (num_gpus), what each GPU has done in this phase; only while the
-                                    line is written */
+    const fedge_gpu_stats *gpus; /* (num_gpus), of this phase; valid only while the line is written
+                                  */
     uint32_t num_gpus;
 } fedge_round_summary;
 
-/* Appends it as rounds.jsonl has it, the inside of a JSON object behind "round" and "phase": what
- * is not known is null. */
+/* Appends the members of a line of rounds.jsonl after "round" and "phase". Unknown values are null.
+ */
 FEDGE_MUST_USE fedge_status fedge_round_summary_write(const fedge_round_summary *summary,
                                                       fedge_buffer *line, fedge_error *err);
 

@@ -8,7 +8,7 @@
 #include "aggregator/rounds/rounds_internal.h"
 #include "aggregator/rounds/sampler.h"
 
-/* Last number of a sampling stream's name: which phase of the round, or a restored phase. */
+/* The last number of a sampling stream's key: the phase of the round, or a restored phase. */
 enum { STREAM_TRAIN = 0, STREAM_EVALUATE = 1, STREAM_RESTORED = 2 };
 
 /* The largest cohort that [connected] clients can give. */
@@ -27,7 +27,7 @@ static uint32_t min_u32(uint32_t a, uint32_t b)
 static void push(fedge_rounds *rounds, fedge_rounds_action_type type, uint32_t slot, bool fresh)
 {
     size_t at = rounds->first_action + rounds->num_actions;
-    /* Full only when the caller goes on without taking the actions. */
+    /* Full only when the caller continues without taking the actions. */
     assert(at < rounds->actions_capacity);
     fedge_rounds_action action = {
         .type = type, .kind = rounds->kind, .round = rounds->round, .attempt = rounds->attempt};
@@ -75,7 +75,7 @@ static fedge_rounds_task new_task(fedge_rounds *rounds, uint32_t client_index)
                                .state = FEDGE_TASK_OPEN};
 }
 
-/* How many clients get a new task as the phase opens, of [listed] that have none. */
+/* The number of clients that get a new task as the phase opens, of [listed] that have none. */
 static uint32_t num_to_ask(fedge_rounds *rounds, const fedge_cohort_size *size, uint32_t listed)
 {
     if (!fedge_rounds_has_buffer(rounds))
@@ -86,16 +86,17 @@ static uint32_t num_to_ask(fedge_rounds *rounds, const fedge_cohort_size *size, 
     return min_u32(min_u32(more, listed), FEDGE_ROUNDS_MAX_SLOTS - rounds->num_tasks);
 }
 
-/* With a buffer there are tasks of clients that are away, for which no event makes room. */
-static bool has_room(fedge_rounds *rounds, const fedge_cohort_size *size)
+/* Reserves slots. With a buffer disconnected clients have tasks, too, which no other event
+ * reserves memory for. False without memory. */
+static bool reserve_slots(fedge_rounds *rounds, const fedge_cohort_size *size)
 {
     return !fedge_rounds_has_buffer(rounds) ||
            fedge_rounds_reserve(rounds, rounds->num_connected,
                                 rounds->num_tasks + size->asked + size->wanted, NULL) == FEDGE_OK;
 }
 
-/* For clients that are asked again while the buffer fills: all reports but the last make room for
- * one. */
+/* Adds slots for clients that are asked again while the buffer fills. Each report but the last lets
+ * one client work again. */
 static void add_empty_slots(fedge_rounds *rounds, const fedge_cohort_size *size)
 {
     for (uint32_t i = 1; i < size->wanted && rounds->num_tasks < FEDGE_ROUNDS_MAX_SLOTS; i++) {
@@ -104,7 +105,7 @@ static void add_empty_slots(fedge_rounds *rounds, const fedge_cohort_size *size)
     }
 }
 
-/* WAITING → OPENING when enough clients are there. */
+/* WAITING → OPENING when enough clients are connected. */
 static void try_open(fedge_rounds *rounds, uint64_t now_ms)
 {
     if (rounds->state != FEDGE_ROUNDS_WAITING || now_ms < rounds->open_at_ms)
@@ -114,18 +115,18 @@ static void try_open(fedge_rounds *rounds, uint64_t now_ms)
         fedge_rounds_keep_carried(rounds, false);
     }
     const uint32_t ready = fedge_rounds_num_available(rounds);
-    /* They are waited for; each join and each tick tries again. */
+    /* Each join and each tick tries again. */
     if (ready < fedge_cohort_needed(&rounds->spec, rounds->kind))
         return;
     const uint32_t listed = fedge_rounds_list_available(rounds);
     const fedge_cohort_size size = fedge_cohort_size_of(&rounds->spec, rounds->kind, ready);
     const uint32_t asked = num_to_ask(rounds, &size, listed);
-    if (!has_room(rounds, &size))
-        return; /* tried again with the next tick */
-    const uint32_t available = fedge_rounds_spare_resting(rounds, listed, asked, now_ms);
+    if (!reserve_slots(rounds, &size))
+        return; /* the next tick tries again */
+    const uint32_t available = fedge_rounds_omit_deferred(rounds, listed, asked, now_ms);
     uint16_t stream = rounds->kind == FEDGE_TASK_TRAIN ? STREAM_TRAIN : STREAM_EVALUATE;
-    /* A stream of its own for each attempt: the next attempt asks other clients, and what an
-     * earlier one drew changes nothing. */
+    /* Each attempt has a separate stream, so it asks other clients and does not depend on what
+     * earlier attempts drew. */
     rounds->rng = fedge_rng_stream(rounds->seed, FEDGE_PURPOSE_SAMPLE, rounds->round,
                                    rounds->attempt, stream);
     rounds->draw = (fedge_draw){0};
@@ -135,8 +136,8 @@ static void try_open(fedge_rounds *rounds, uint64_t now_ms)
     } else {
         fedge_sample(&rounds->rng, rounds->sampled, available, asked);
     }
-    /* By index, so that a slot's client does not depend on the order of the draw: the journal, the
-     * log and what is computed in slot order are the same for the same cohort. */
+    /* Slots are sorted by client index. The same cohort then gives the same journal, log and sums,
+     * whatever the order of the draw. */
     qsort(rounds->sampled, asked, sizeof(uint32_t), compare_u32);
 
     const uint32_t carried = fedge_rounds_has_buffer(rounds) ? rounds->num_tasks : 0;
@@ -146,7 +147,7 @@ static void try_open(fedge_rounds *rounds, uint64_t now_ms)
         rounds->tasks[carried + i] = new_task(rounds, rounds->sampled[i]);
         fedge_rounds_add_participant(rounds, rounds->sampled[i], carried + i);
     }
-    rounds->num_tasks = rounds->num_open = carried + asked; /* what is carried over is open */
+    rounds->num_tasks = rounds->num_open = carried + asked; /* carried tasks are open */
     rounds->num_reported = 0;
     if (fedge_rounds_has_buffer(rounds))
         add_empty_slots(rounds, &size);
@@ -170,23 +171,24 @@ static void cancel_open(fedge_rounds *rounds)
     }
 }
 
-/* RUNNING → CLOSING. Tasks stay OPEN until fedge_rounds_closed: a result that is on its way to the
- * disk at this moment will count there, so it must count here. */
+/* RUNNING → CLOSING. Tasks stay OPEN until fedge_rounds_closed: the journal will hold a result that
+ * is being written at this moment, so the machine must count it as well. */
 static void end_phase(fedge_rounds *rounds)
 {
     rounds->failing = !has_min_reports(rounds);
     rounds->state = FEDGE_ROUNDS_CLOSING;
     rounds->deadline_ms = 0;
-    /* With a buffer they go on into the next round. */
+    /* With a buffer open tasks carry over into the next round. */
     if (!fedge_rounds_has_buffer(rounds))
         cancel_open(rounds);
     push(rounds, rounds->failing ? FEDGE_ROUNDS_FAIL : FEDGE_ROUNDS_CLOSE, 0, false);
 }
 
-/* Ends the phase when enough have reported, or all have that can; before the deadline too when
- * somebody has given up, nobody is at work, and those who are away could not make up for it. Tasks
- * that are lost without a word (a simulation's) are waited for, as are clients that are away and
- * would be enough. An evaluation is not repeated, so it has nothing to wait for. */
+/* Ends the phase when enough clients, or all that can, have reported. It also ends before the
+ * deadline when clients have given up, none is at work, and the disconnected ones would not be
+ * enough. It waits for disconnected clients that would be enough, and for replacements of tasks
+ * that were lost without a message, as in simulations. An evaluation is not repeated, so it waits
+ * for neither. */
 static void end_if_over(fedge_rounds *rounds)
 {
     if (rounds->state != FEDGE_ROUNDS_RUNNING)
@@ -203,8 +205,8 @@ static void end_if_over(fedge_rounds *rounds)
     }
 }
 
-/* Draining, and nobody has been at work for a while: whoever is away may be so for long. With too
- * few reports the phase stays as it is, open for them. */
+/* Ends a draining phase that no client has worked on for a while: disconnected clients may stay
+ * away for long. With too few reports the phase stays open for a restart. */
 static void end_if_deserted(fedge_rounds *rounds, uint64_t now_ms)
 {
     const bool deserted = rounds->draining && rounds->state == FEDGE_ROUNDS_RUNNING &&
@@ -220,7 +222,7 @@ static void end_if_deserted(fedge_rounds *rounds, uint64_t now_ms)
     }
 }
 
-/* Of what begins now; 0 is "never", as in the job. */
+/* The deadline of a phase that begins now; 0 is "never", as in the job. */
 static uint64_t deadline_from(const fedge_rounds *rounds, uint64_t now_ms)
 {
     const uint64_t length = rounds->spec.round_deadline_ms;
@@ -233,7 +235,7 @@ static void start_deadline(fedge_rounds *rounds, uint64_t now_ms)
     rounds->deadline_ms = deadline_from(rounds, now_ms);
 }
 
-/* A new task for [client_index] in a LOST slot. */
+/* Gives [client_index] a new task in a LOST slot. */
 static void assign(fedge_rounds *rounds, uint32_t slot, uint32_t client_index)
 {
     rounds->tasks[slot] = new_task(rounds, client_index);
@@ -242,7 +244,7 @@ static void assign(fedge_rounds *rounds, uint32_t slot, uint32_t client_index)
     push(rounds, FEDGE_ROUNDS_SEND, slot, true);
 }
 
-/* Empty slots go to clients that are free: with a buffer until enough are at work. */
+/* With a buffer: gives empty slots to free clients until enough are at work. */
 static void fill(fedge_rounds *rounds)
 {
     uint32_t slot = 0, client_index = 0;
@@ -270,7 +272,7 @@ static fedge_status check_spec(const fedge_rounds_spec *spec, fedge_error *err)
     else if (!(spec->over_selection >= 1.0 && spec->over_selection <= (double)UINT32_MAX))
         wrong = "the over-selection factor must be at least 1";
     else if (!(spec->min_report_fraction > 0.0 && spec->min_report_fraction <= 1.0))
-        wrong = "the minimum share of reports must be in (0, 1]";
+        wrong = "the minimum fraction of reports must be in (0, 1]";
     else if (spec->max_cohort == 0)
         wrong = "the largest cohort must be at least 1";
     else if (spec->max_cohort < spec->min_train_nodes)
@@ -305,7 +307,7 @@ fedge_status fedge_rounds_new(const fedge_rounds_spec *spec, uint64_t seed, fedg
 
 void fedge_rounds_draw_by(fedge_rounds *rounds, const fedge_client_history *history)
 {
-    rounds->history = fedge_sampler_looks_back(&rounds->spec.sampler) ? history : NULL;
+    rounds->history = fedge_sampler_uses_history(&rounds->spec.sampler) ? history : NULL;
 }
 
 void fedge_rounds_restore_draw(fedge_rounds *rounds, const fedge_draw *draw)
@@ -321,16 +323,16 @@ void fedge_rounds_free(fedge_rounds *rounds)
     free(rounds->participants);
     free(rounds->connected);
     free(rounds->sampled);
-    free(rounds->resting);
+    free(rounds->deferrals);
     free(rounds->actions);
     free(rounds);
 }
 
-/* Takes over the tasks of an open phase; room for them is there. */
+/* Restores the tasks of an open phase; the caller has reserved memory for them. */
 static fedge_status restore_tasks(fedge_rounds *rounds, const fedge_rounds_task *tasks,
                                   uint32_t num_tasks, fedge_error *err)
 {
-    /* What is restored comes from a disk, so it is checked as input and not asserted. */
+    /* The tasks come from disk, so they are checked as input and not asserted. */
     for (uint32_t slot = 0; slot < num_tasks; slot++) {
         const fedge_rounds_task *task = &tasks[slot];
         if (task->task_id >= rounds->next_task_id) {
@@ -393,12 +395,11 @@ fedge_status fedge_rounds_restore(fedge_rounds *rounds, const fedge_rounds_progr
     FEDGE_TRY(fedge_rounds_reserve(rounds, 1, num_tasks, err));
     FEDGE_TRY(restore_tasks(rounds, progress->tasks, num_tasks, err));
     rounds->wanted = progress->wanted;
-    /* What the phase had drawn before is not known here: a stream of its own repeats none of it. */
+    /* What the phase drew before the restart is unknown; a separate stream does not repeat it. */
     rounds->rng = fedge_rng_stream(rounds->seed, FEDGE_PURPOSE_SAMPLE, rounds->round,
                                    progress->attempt, STREAM_RESTORED);
     rounds->state = FEDGE_ROUNDS_RUNNING;
-    /* After a restart everybody is away at first: clients may be as late as their longest backoff.
-     */
+    /* After a restart all clients are disconnected. They return within their longest backoff. */
     rounds->grace_ms = FEDGE_ROUNDS_RESTORED_GRACE_MS;
     start_deadline(rounds, now_ms);
     /* All clients may have reported before the restart. */
@@ -418,7 +419,7 @@ void fedge_rounds_restore_evaluation(fedge_rounds *rounds, uint32_t last_closed,
 
 /* --- events ----------------------------------------------------------------------------------- */
 
-/* The client has an open task: sends it (again). It has had none and a slot is empty: takes it. */
+/* Sends the client's open task again. A client that has had no task gets an empty slot. */
 static void give_work(fedge_rounds *rounds, uint32_t client_index)
 {
     const participant *found = fedge_rounds_find_participant(rounds, client_index);
@@ -437,26 +438,26 @@ static void give_work(fedge_rounds *rounds, uint32_t client_index)
 fedge_status fedge_rounds_join(fedge_rounds *rounds, uint32_t client_index, uint64_t now_ms,
                                fedge_error *err)
 {
-    uint32_t place = fedge_rounds_connected_place(rounds, client_index);
-    bool known = place < rounds->num_connected && rounds->connected[place] == client_index;
+    uint32_t position = fedge_rounds_connected_position(rounds, client_index);
+    bool known = position < rounds->num_connected && rounds->connected[position] == client_index;
     if (!known && rounds->num_connected >= FEDGE_ROUNDS_MAX_CLIENTS) {
         return fedge_fail(err, FEDGE_TOO_BIG, "client %" PRIu32 " is one more than the limit of %u",
                           client_index, FEDGE_ROUNDS_MAX_CLIENTS);
     }
-    /* Before anything changes: a join that fails leaves the machine as it was. */
+    /* Reserve before anything changes: a join that fails leaves the machine as it was. */
     uint32_t connected = rounds->num_connected + !known;
     FEDGE_TRY(fedge_rounds_reserve(rounds, connected, cohort_limit(rounds, connected), err));
     if (!known) {
-        uint32_t *at = rounds->connected + place;
-        memmove(at + 1, at, (rounds->num_connected - place) * sizeof(*at));
+        uint32_t *at = rounds->connected + position;
+        memmove(at + 1, at, (rounds->num_connected - position) * sizeof(*at));
         *at = client_index;
         rounds->num_connected++;
         fedge_rounds_note_connected(rounds, client_index, true);
     }
-    /* It has given up and comes anew: what was wrong may have been mended. A time that it gave,
-     * such as that of its site's hours, holds on another connection too. */
-    if (fedge_rounds_rests_until(rounds, client_index) == UINT64_MAX)
-        fedge_rounds_wake(rounds, client_index);
+    /* A client that gave up and joins again may have been repaired. A time that it gave, such as
+     * its site's hours, also holds on its next connection. */
+    if (fedge_rounds_not_before(rounds, client_index) == UINT64_MAX)
+        fedge_rounds_undefer(rounds, client_index);
     participant *found = fedge_rounds_find_participant(rounds, client_index);
     if (found)
         found->declined = false;
@@ -489,7 +490,7 @@ void fedge_rounds_leave(fedge_rounds *rounds, uint32_t client_index)
 {
     if (!fedge_rounds_is_connected(rounds, client_index))
         return;
-    uint32_t *at = rounds->connected + fedge_rounds_connected_place(rounds, client_index);
+    uint32_t *at = rounds->connected + fedge_rounds_connected_position(rounds, client_index);
     rounds->num_connected--;
     memmove(at, at + 1, (size_t)(rounds->connected + rounds->num_connected - at) * sizeof(*at));
     fedge_rounds_note_connected(rounds, client_index, false);
@@ -498,14 +499,13 @@ void fedge_rounds_leave(fedge_rounds *rounds, uint32_t client_index)
 
 static fedge_rounds_task *find_task(const fedge_rounds *rounds, uint64_t task_id)
 {
-    /* Ids count up with the slots, except where a slot has changed hands. */
+    /* Task ids count up with the slots, except where a slot was given to another client. */
     if (rounds->num_tasks > 0 && task_id >= rounds->tasks[0].task_id) {
         uint64_t slot = task_id - rounds->tasks[0].task_id;
         if (slot < rounds->num_tasks && rounds->tasks[slot].task_id == task_id)
             return &rounds->tasks[slot];
     }
     for (uint32_t slot = 0; slot < rounds->num_tasks; slot++) {
-        /* What this attempt had to say is in a failed journal. */
         if (rounds->tasks[slot].task_id == task_id)
             return &rounds->tasks[slot];
     }
@@ -535,8 +535,8 @@ fedge_status fedge_rounds_report(fedge_rounds *rounds, uint64_t task_id, fedge_e
     if (!task || task->state == FEDGE_TASK_LOST)
         return fail_stale(rounds, task_id, err);
     if (rounds->state == FEDGE_ROUNDS_CLOSING && rounds->failing) {
-        /* Its result goes with the phase. With a buffer a task that stayed open would go on into
-         * the next one, where nobody works on it. */
+        /* Its result is discarded with the phase. With a buffer a task that stayed open would carry
+         * over into the next phase, where no client works on it. */
         if (task->state == FEDGE_TASK_OPEN) {
             task->state = FEDGE_TASK_LOST;
             rounds->num_open--;
@@ -560,7 +560,7 @@ fedge_status fedge_rounds_report(fedge_rounds *rounds, uint64_t task_id, fedge_e
     return FEDGE_OK;
 }
 
-/* The task will bring nothing: its slot goes to another client, if one is free. */
+/* Drops a task that will bring no result. Its slot goes to another client if one is free. */
 static fedge_status drop_task(fedge_rounds *rounds, uint64_t task_id, bool gives_up,
                               fedge_error *err)
 {
@@ -572,7 +572,7 @@ static fedge_status drop_task(fedge_rounds *rounds, uint64_t task_id, bool gives
         fedge_rounds_drop_carried(rounds, slot);
         return FEDGE_OK;
     }
-    /* For one more task and its action, before the old one is lost. */
+    /* Reserve one more task and its action before the old task is lost. */
     FEDGE_TRY(fedge_rounds_reserve(rounds, rounds->num_connected,
                                    cohort_limit(rounds, rounds->num_connected), err));
     rounds->tasks[slot].state = FEDGE_TASK_LOST;
@@ -605,7 +605,7 @@ void fedge_rounds_decline(fedge_rounds *rounds, uint32_t client_index, uint64_t 
 {
     participant *found = fedge_rounds_find_participant(rounds, client_index);
     if (!found) {
-        /* Without memory for it nobody hears of it. */
+        /* Without memory the client counts as one that left. */
         const uint32_t most = cohort_limit(rounds, rounds->num_connected);
         if (fedge_rounds_reserve(rounds, rounds->num_connected, most, NULL) != FEDGE_OK)
             return;
@@ -614,13 +614,13 @@ void fedge_rounds_decline(fedge_rounds *rounds, uint32_t client_index, uint64_t 
         found->aside = true;
     }
     found->declined = true;
-    /* When others have given up as well they are asked again before long. */
+    /* A pending again_at_ms asks clients again sooner than the deadline. */
     if (rounds->state == FEDGE_ROUNDS_WAITING && rounds->fail_at_ms == 0 &&
         rounds->again_at_ms == 0)
         rounds->fail_at_ms = deadline_from(rounds, now_ms);
 }
 
-/* WAITING → CLOSING: those who have declined are not waited for beyond the deadline. */
+/* WAITING → CLOSING at the deadline when clients have declined: waiting longer is pointless. */
 static void end_if_declined(fedge_rounds *rounds, uint64_t now_ms)
 {
     if (rounds->state != FEDGE_ROUNDS_WAITING || rounds->fail_at_ms == 0 ||
@@ -631,7 +631,7 @@ static void end_if_declined(fedge_rounds *rounds, uint64_t now_ms)
     for (uint32_t p = 0; p < rounds->num_participants; p++)
         any = any || rounds->participants[p].declined;
     if (!any)
-        return; /* they have come anew, and others are missing */
+        return; /* those that declined have joined again; other clients are missing */
     rounds->failing = true;
     rounds->num_reported = 0;
     rounds->state = FEDGE_ROUNDS_CLOSING;
@@ -657,13 +657,13 @@ void fedge_rounds_opened(fedge_rounds *rounds, uint64_t now_ms)
     for (uint32_t slot = 0; slot < rounds->num_tasks; slot++) {
         uint32_t client_index = rounds->tasks[slot].client_index;
         if (rounds->tasks[slot].state != FEDGE_TASK_LOST) {
-            /* Who is away gets it when it joins. */
+            /* A disconnected client gets its task when it joins. */
             if (fedge_rounds_is_connected(rounds, client_index))
                 push(rounds, FEDGE_ROUNDS_SEND, slot, false);
         } else if (!fedge_rounds_has_buffer(rounds) &&
                    rounds->num_participants < rounds->participants_capacity &&
                    fedge_rounds_pick_free(rounds, &client_index)) {
-            assign(rounds, slot, client_index); /* was lost while the phase was opened */
+            assign(rounds, slot, client_index); /* the task was lost while OPENING */
         }
     }
     if (fedge_rounds_has_buffer(rounds))
@@ -671,16 +671,16 @@ void fedge_rounds_opened(fedge_rounds *rounds, uint64_t now_ms)
     end_if_over(rounds);
 }
 
-/* [base] · 2^n milliseconds, or [most]. */
+/* min([base] · 2^n, [most]) milliseconds. */
 static uint64_t backoff(uint64_t base, uint32_t n, uint64_t most)
 {
-    /* Within 64 bits. */
+    /* base << n fits 64 bits. */
     return n < 32 && (base << n) < most ? base << n : most;
 }
 
-/* The next attempt at a round that came to nothing because clients gave up: at once with those that
- * are left or come anew, the third and later ones after a pause. */
-static void hold_off(fedge_rounds *rounds, uint64_t now_ms)
+/* Schedules the next attempt at a round that failed because clients gave up: the second attempt at
+ * once with the remaining clients, later ones after a pause. */
+static void schedule_attempt(fedge_rounds *rounds, uint64_t now_ms)
 {
     const uint32_t n = rounds->num_hopeless++;
     rounds->open_at_ms =
@@ -694,7 +694,7 @@ static void cancel_stale(fedge_rounds *rounds, uint32_t slot)
     push(rounds, FEDGE_ROUNDS_CANCEL, slot, false);
 }
 
-/* What is left of the phase: nothing, or tasks that go on into that of [round]. */
+/* Ends the phase's open tasks, or with a buffer carries them over into [round]. */
 static void end_tasks(fedge_rounds *rounds, uint32_t round, bool goes_on)
 {
     if (fedge_rounds_has_buffer(rounds) && goes_on) {
@@ -721,14 +721,14 @@ void fedge_rounds_closed(fedge_rounds *rounds, uint64_t now_ms)
     const bool hopeless = repeat && rounds->hopeless;
     end_tasks(rounds, next, !rounds->draining && !last);
     if (hopeless) {
-        hold_off(rounds, now_ms);
+        schedule_attempt(rounds, now_ms);
     } else {
         rounds->num_hopeless = 0;
         rounds->open_at_ms = rounds->again_at_ms = 0;
     }
     rounds->failing = rounds->hopeless = false;
     rounds->complete = last;
-    /* Rounds that are over do not open again, whoever joins. */
+    /* A finished run does not open again when clients join. */
     if (rounds->draining || last) {
         fedge_rounds_keep_aside(rounds, hopeless);
         finish(rounds);
@@ -756,7 +756,7 @@ void fedge_rounds_reopen(fedge_rounds *rounds, const uint32_t *slots, uint32_t n
     }
     rounds->num_open += num_slots;
     rounds->num_reported -= num_slots;
-    /* Those that were open when the phase was to close have been cancelled. */
+    /* Closing cancelled the tasks that were open, so they are sent again, too. */
     for (uint32_t slot = 0; slot < rounds->num_tasks; slot++) {
         const fedge_rounds_task *task = &rounds->tasks[slot];
         if (task->state == FEDGE_TASK_OPEN && fedge_rounds_is_connected(rounds, task->client_index))

@@ -1,10 +1,10 @@
-/* Who is there, who has had a task, and the room for what the machine remembers. */
+/* Connected clients, participants, deferrals and buffers of the round machine, and their memory. */
 #include "aggregator/rounds/rounds_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* --- memory: fallible events make room for what the others need ------------------------------- */
+/* --- memory: events that may fail reserve what the others need -------------------------------- */
 
 static fedge_status grow(void **items, size_t item_size, size_t count, fedge_error *err)
 {
@@ -54,7 +54,7 @@ fedge_status fedge_rounds_reserve(fedge_rounds *rounds, uint32_t connected, uint
     uint32_t capacity = rounds->connected_capacity;
     fedge_status status = grow_u32(&items, sizeof(uint32_t), connected, &capacity, err);
     rounds->connected = items;
-    /* A sample may have all who are connected. */
+    /* A sample may have all connected clients. */
     if (status == FEDGE_OK && capacity != rounds->connected_capacity) {
         items = rounds->sampled;
         status = grow(&items, sizeof(uint32_t), capacity, err);
@@ -70,7 +70,7 @@ fedge_status fedge_rounds_reserve(fedge_rounds *rounds, uint32_t connected, uint
     if (status != FEDGE_OK)
         return status;
 
-    /* Who is set aside stays while another attempt asks its cohort. */
+    /* Clients set aside stay while another attempt asks its cohort. */
     items = rounds->participants;
     status = grow_u32(&items, sizeof(rounds->participants[0]), rounds->num_participants + tasks + 1,
                       &rounds->participants_capacity, err);
@@ -80,52 +80,56 @@ fedge_status fedge_rounds_reserve(fedge_rounds *rounds, uint32_t connected, uint
 
 /* --- clients ---------------------------------------------------------------------------------- */
 
-uint32_t fedge_rounds_connected_place(const fedge_rounds *rounds, uint32_t client_index)
+/* Binary search: the first of [num] items, ascending by the client index that they begin with,
+ * that is not below [client_index]. */
+static uint32_t lower_bound(const void *items, size_t item_size, uint32_t num,
+                            uint32_t client_index)
 {
-    uint32_t low = 0, high = rounds->num_connected;
+    uint32_t low = 0, high = num;
     while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (rounds->connected[middle] < client_index)
-            low = middle + 1;
+        const uint32_t mid = low + (high - low) / 2;
+        uint32_t index;
+        memcpy(&index, (const uint8_t *)items + mid * item_size, sizeof(index));
+        if (index < client_index)
+            low = mid + 1;
         else
-            high = middle;
+            high = mid;
     }
     return low;
+}
+
+uint32_t fedge_rounds_connected_position(const fedge_rounds *rounds, uint32_t client_index)
+{
+    return lower_bound(rounds->connected, sizeof(*rounds->connected), rounds->num_connected,
+                       client_index);
 }
 
 bool fedge_rounds_is_connected(const fedge_rounds *rounds, uint32_t client_index)
 {
-    uint32_t place = fedge_rounds_connected_place(rounds, client_index);
-    return place < rounds->num_connected && rounds->connected[place] == client_index;
+    uint32_t position = fedge_rounds_connected_position(rounds, client_index);
+    return position < rounds->num_connected && rounds->connected[position] == client_index;
 }
 
-static uint32_t participant_place(const fedge_rounds *rounds, uint32_t client_index)
+static uint32_t participant_position(const fedge_rounds *rounds, uint32_t client_index)
 {
-    uint32_t low = 0, high = rounds->num_participants;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (rounds->participants[middle].client_index < client_index)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return lower_bound(rounds->participants, sizeof(*rounds->participants),
+                       rounds->num_participants, client_index);
 }
 
 participant *fedge_rounds_find_participant(const fedge_rounds *rounds, uint32_t client_index)
 {
-    uint32_t place = participant_place(rounds, client_index);
-    if (place == rounds->num_participants ||
-        rounds->participants[place].client_index != client_index)
+    uint32_t position = participant_position(rounds, client_index);
+    if (position == rounds->num_participants ||
+        rounds->participants[position].client_index != client_index)
         return NULL;
-    return &rounds->participants[place];
+    return &rounds->participants[position];
 }
 
 void fedge_rounds_add_participant(fedge_rounds *rounds, uint32_t client_index, uint32_t slot)
 {
-    uint32_t place = participant_place(rounds, client_index);
-    participant *at = rounds->participants + place;
-    memmove(at + 1, at, (rounds->num_participants - place) * sizeof(*at));
+    uint32_t position = participant_position(rounds, client_index);
+    participant *at = rounds->participants + position;
+    memmove(at + 1, at, (rounds->num_participants - position) * sizeof(*at));
     *at = (participant){client_index, slot, fedge_rounds_is_connected(rounds, client_index), false,
                         false};
     rounds->num_participants++;
@@ -144,7 +148,7 @@ static uint32_t score_of(const fedge_rounds *rounds, uint32_t client)
                             client);
 }
 
-/* Of those that have been listed, each as likely as its score says. */
+/* Picks one of the listed clients, each with the probability of its score. */
 static bool pick_by_score(fedge_rounds *rounds, uint32_t listed, uint32_t *client_index)
 {
     uint64_t total = 0, reached = 0;
@@ -162,7 +166,7 @@ static bool pick_by_score(fedge_rounds *rounds, uint32_t listed, uint32_t *clien
     return true;
 }
 
-/* Of those that have been listed, each equally likely. */
+/* Picks one of the listed clients, each equally likely. */
 static bool pick_any(fedge_rounds *rounds, uint32_t listed, uint32_t *client_index)
 {
     if (listed > 0)
@@ -173,10 +177,10 @@ static bool pick_any(fedge_rounds *rounds, uint32_t listed, uint32_t *client_ind
 bool fedge_rounds_pick_free(fedge_rounds *rounds, uint32_t *client_index)
 {
     const bool by_score = rounds->draw.available > 0;
-    if (by_score || rounds->num_resting > 0) {
-        /* Whose time has come meanwhile counts as resting until the next round opens. */
+    if (by_score || rounds->num_deferrals > 0) {
+        /* Time 0: a deferral that has ended meanwhile counts until the next round opens. */
         const uint32_t listed =
-            fedge_rounds_spare_resting(rounds, fedge_rounds_list_available(rounds), 1, 0);
+            fedge_rounds_omit_deferred(rounds, fedge_rounds_list_available(rounds), 1, 0);
         return (by_score ? pick_by_score : pick_any)(rounds, listed, client_index);
     }
     uint32_t num_free = rounds->num_connected;
@@ -184,14 +188,14 @@ bool fedge_rounds_pick_free(fedge_rounds *rounds, uint32_t *client_index)
         num_free -= rounds->participants[p].connected;
     if (num_free == 0)
         return false;
-    /* The place of the free client of this rank: the rank, and one more for each below it that is
-     * not free. */
-    uint32_t place = fedge_rng_below(&rounds->rng, num_free);
+    /* The position of a free client is its rank among the free ones, plus one for each client
+     * below it that is not free. */
+    uint32_t position = fedge_rng_below(&rounds->rng, num_free);
     for (uint32_t p = 0; p < rounds->num_participants &&
-                         rounds->participants[p].client_index <= rounds->connected[place];
+                         rounds->participants[p].client_index <= rounds->connected[position];
          p++)
-        place += rounds->participants[p].connected;
-    *client_index = rounds->connected[place];
+        position += rounds->participants[p].connected;
+    *client_index = rounds->connected[position];
     return true;
 }
 
@@ -205,11 +209,11 @@ void fedge_rounds_keep_aside(fedge_rounds *rounds, bool aside)
 {
     uint32_t kept = 0;
     for (uint32_t p = 0; p < rounds->num_participants; p++) {
-        participant kept_one = rounds->participants[p];
-        if (kept_one.declined || (aside && kept_one.aside)) {
-            kept_one.slot = FEDGE_ROUNDS_NO_SLOT;
-            kept_one.aside = true;
-            rounds->participants[kept++] = kept_one;
+        participant one = rounds->participants[p];
+        if (one.declined || (aside && one.aside)) {
+            one.slot = FEDGE_ROUNDS_NO_SLOT;
+            one.aside = true;
+            rounds->participants[kept++] = one;
         }
     }
     rounds->num_participants = kept;
@@ -236,82 +240,75 @@ uint32_t fedge_rounds_list_available(fedge_rounds *rounds)
     return listed;
 }
 
-/* --- rest ------------------------------------------------------------------------------------- */
+/* --- deferrals -------------------------------------------------------------------------------- */
 
-static uint32_t rest_place(const fedge_rounds *rounds, uint32_t client_index)
+static uint32_t deferral_position(const fedge_rounds *rounds, uint32_t client_index)
 {
-    uint32_t place = 0, end = rounds->num_resting;
-    while (place < end) {
-        const uint32_t middle = place + (end - place) / 2;
-        if (rounds->resting[middle].client_index < client_index)
-            place = middle + 1;
-        else
-            end = middle;
-    }
-    return place;
+    return lower_bound(rounds->deferrals, sizeof(*rounds->deferrals), rounds->num_deferrals,
+                       client_index);
 }
 
-uint64_t fedge_rounds_rests_until(const fedge_rounds *rounds, uint32_t client_index)
+uint64_t fedge_rounds_not_before(const fedge_rounds *rounds, uint32_t client_index)
 {
-    const uint32_t place = rest_place(rounds, client_index);
-    const bool rests =
-        place < rounds->num_resting && rounds->resting[place].client_index == client_index;
-    return rests ? rounds->resting[place].until_ms : 0;
+    const uint32_t position = deferral_position(rounds, client_index);
+    const bool deferred = position < rounds->num_deferrals &&
+                          rounds->deferrals[position].client_index == client_index;
+    return deferred ? rounds->deferrals[position].not_before_ms : 0;
 }
 
-void fedge_rounds_wake(fedge_rounds *rounds, uint32_t client_index)
+void fedge_rounds_undefer(fedge_rounds *rounds, uint32_t client_index)
 {
-    const uint32_t place = rest_place(rounds, client_index);
-    rest *at = rounds->resting + place;
-    if (place == rounds->num_resting || at->client_index != client_index)
+    const uint32_t position = deferral_position(rounds, client_index);
+    deferral *at = rounds->deferrals + position;
+    if (position == rounds->num_deferrals || at->client_index != client_index)
         return;
-    rounds->num_resting--;
-    memmove(at, at + 1, (rounds->num_resting - place) * sizeof(*at));
+    rounds->num_deferrals--;
+    memmove(at, at + 1, (rounds->num_deferrals - position) * sizeof(*at));
 }
 
-void fedge_rounds_rest(fedge_rounds *rounds, uint32_t client_index, uint64_t until_ms)
+void fedge_rounds_defer(fedge_rounds *rounds, uint32_t client_index, uint64_t not_before_ms)
 {
-    fedge_rounds_wake(rounds, client_index);
-    void *items = rounds->resting;
-    const fedge_status status =
-        grow_u32(&items, sizeof(rest), rounds->num_resting + 1, &rounds->resting_capacity, NULL);
-    rounds->resting = items;
-    /* It is asked sooner than it said, and says so again. */
+    fedge_rounds_undefer(rounds, client_index);
+    void *items = rounds->deferrals;
+    const fedge_status status = grow_u32(&items, sizeof(deferral), rounds->num_deferrals + 1,
+                                         &rounds->deferrals_capacity, NULL);
+    rounds->deferrals = items;
+    /* Without memory the client is asked too soon and then repeats its request. */
     if (status != FEDGE_OK)
         return;
-    rest *at = rounds->resting + rest_place(rounds, client_index);
-    memmove(at + 1, at, (size_t)(rounds->resting + rounds->num_resting - at) * sizeof(*at));
-    *at = (rest){client_index, until_ms};
-    rounds->num_resting++;
+    deferral *at = rounds->deferrals + deferral_position(rounds, client_index);
+    memmove(at + 1, at, (size_t)(rounds->deferrals + rounds->num_deferrals - at) * sizeof(*at));
+    *at = (deferral){client_index, not_before_ms};
+    rounds->num_deferrals++;
 }
 
-uint32_t fedge_rounds_spare_resting(fedge_rounds *rounds, uint32_t listed, uint32_t enough,
+uint32_t fedge_rounds_omit_deferred(fedge_rounds *rounds, uint32_t listed, uint32_t enough,
                                     uint64_t now_ms)
 {
-    uint32_t awake = 0, kept = 0;
-    for (uint32_t r = 0; r < rounds->num_resting; r++) {
-        if (rounds->resting[r].until_ms > now_ms)
-            rounds->resting[kept++] = rounds->resting[r];
+    uint32_t num_awake = 0, kept = 0;
+    for (uint32_t r = 0; r < rounds->num_deferrals; r++) {
+        if (rounds->deferrals[r].not_before_ms > now_ms)
+            rounds->deferrals[kept++] = rounds->deferrals[r];
     }
-    rounds->num_resting = kept;
-    for (int pass = 0; pass < 2; pass++) { /* count, then take out */
+    rounds->num_deferrals = kept;
+    for (int pass = 0; pass < 2; pass++) { /* count, then remove */
         uint32_t r = 0;
-        awake = 0;
+        num_awake = 0;
         for (uint32_t i = 0; i < listed; i++) {
             const uint32_t client = rounds->sampled[i];
-            while (r < kept && rounds->resting[r].client_index < client)
+            while (r < kept && rounds->deferrals[r].client_index < client)
                 r++;
-            if (r < kept && rounds->resting[r].client_index == client)
+            if (r < kept && rounds->deferrals[r].client_index == client)
                 continue;
             if (pass == 1)
-                rounds->sampled[awake] = client;
-            awake++;
+                rounds->sampled[num_awake] = client;
+            num_awake++;
         }
-        /* Who rests is asked before a round is too small. */
-        if (awake < enough)
+        /* A round that would be too small asks deferred clients, too. */
+        if (num_awake < enough)
             return listed;
     }
-    return awake;
+    return num_awake;
 }
 
 /* ---------------------------------------------------------------------------------------------- */
@@ -331,7 +328,7 @@ bool fedge_rounds_has_buffer(const fedge_rounds *rounds)
     return rounds->spec.buffer_size > 0;
 }
 
-/* It has no task any more; one that has declined the job stays set aside. */
+/* Ends the participant's task. A client that has declined the job stays set aside. */
 static void free_participant(fedge_rounds *rounds, participant *of)
 {
     of->slot = FEDGE_ROUNDS_NO_SLOT;
@@ -347,7 +344,7 @@ void fedge_rounds_keep_carried(fedge_rounds *rounds, bool aside)
         const uint32_t client_index = rounds->tasks[slot].client_index;
         participant *of = fedge_rounds_find_participant(rounds, client_index);
         if (of) {
-            /* It declined the job while its result was on the way to the disk. */
+            /* The client declined the job while its result was being written. */
             of->slot = slot;
             of->aside = false;
         } else {
@@ -364,7 +361,7 @@ void fedge_rounds_carry_over(fedge_rounds *rounds, uint32_t round,
         const fedge_rounds_task *task = &rounds->tasks[slot];
         if (task->state != FEDGE_TASK_OPEN)
             continue;
-        /* The strategy has no model of that age: its update could not be weighed. */
+        /* The strategy stores no model that old, so the update could not be weighted. */
         if (round - 1 - task->base > rounds->spec.max_staleness)
             drop(rounds, slot);
         else
@@ -384,8 +381,8 @@ void fedge_rounds_drop_carried(fedge_rounds *rounds, uint32_t slot)
     memmove(rounds->tasks + slot, rounds->tasks + slot + 1,
             (rounds->num_tasks - slot) * sizeof(rounds->tasks[0]));
     for (uint32_t p = 0; p < rounds->num_participants; p++) {
-        uint32_t *own = &rounds->participants[p].slot;
-        *own -= *own != FEDGE_ROUNDS_NO_SLOT && *own > slot;
+        uint32_t *later = &rounds->participants[p].slot;
+        *later -= *later != FEDGE_ROUNDS_NO_SLOT && *later > slot;
     }
 }
 
@@ -394,7 +391,7 @@ uint32_t fedge_rounds_num_at_work(const fedge_rounds *rounds)
     uint32_t count = 0;
     for (uint32_t p = 0; p < rounds->num_participants; p++) {
         const participant *one = &rounds->participants[p];
-        /* Who is away may be so for long, and others are asked in its place. */
+        /* A disconnected client may stay away for long, so others are asked in its place. */
         count += one->connected && fedge_rounds_open_task(rounds, one);
     }
     return count;
@@ -407,7 +404,7 @@ uint32_t fedge_rounds_empty_slot(const fedge_rounds *rounds, uint32_t from)
     return from;
 }
 
-/* The same model would bring the same update. */
+/* Whether the task trained the newest model: training it again would give the same update. */
 static bool has_newest(const fedge_rounds *rounds, uint32_t slot)
 {
     return rounds->tasks[slot].base + 1 == rounds->round;

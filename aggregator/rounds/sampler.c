@@ -78,7 +78,7 @@ const fedge_sampler_ops *fedge_sampler_of(fedge_sampler_kind kind)
     return samplers[kind];
 }
 
-bool fedge_sampler_looks_back(const fedge_sampler_spec *spec)
+bool fedge_sampler_uses_history(const fedge_sampler_spec *spec)
 {
     return fedge_sampler_of(spec->type)->score != NULL;
 }
@@ -114,7 +114,7 @@ static fedge_draw begin(const fedge_sampler_spec *spec, const fedge_client_histo
         greatest = score > greatest ? score : greatest;
     }
     const uint32_t mean = known > 0 && sum >= known ? (uint32_t)(sum / known) : 1;
-    const uint32_t unknown = fedge_sampler_of(spec->type)->hopes ? greatest : mean;
+    const uint32_t unknown = fedge_sampler_of(spec->type)->optimistic ? greatest : mean;
     const uint64_t all = sum + (uint64_t)(n - known) * unknown;
     const uint64_t mean_of_all = all / n;
     const double least = spec->minimum_share * (double)mean_of_all;

@@ -19,8 +19,8 @@ const fedge_strategy_reader *const fedge_strategy_readers[] = {FEDGE_STRATEGY_MA
 #define NUM_STRATEGIES (sizeof(strategies) / sizeof(strategies[0]))
 
 static fedge_status move(const fedge_strategy_sum *sum, const fedge_strategy_section *section,
-                         double rate, const fedge_optimizer_step *optimizer, float *const kept[2],
-                         float *values, fedge_error *err)
+                         double rate, const fedge_optimizer_step *optimizer,
+                         float *const moments[2], float *values, fedge_error *err)
 {
     const fedge_schema *schema = section->schema;
     fedge_step_part parts[PARTS];
@@ -37,8 +37,8 @@ static fedge_status move(const fedge_strategy_sum *sum, const fedge_strategy_sec
                                   .values = values + at,
                                   .unchanged = sum->unchanged,
                                   .optimizer = optimizer};
-        for (unsigned k = 0; optimizer && k < optimizer->num_kept; k++)
-            part->kept[k] = kept[k] + at;
+        for (unsigned k = 0; optimizer && k < optimizer->num_moments; k++)
+            part->moments[k] = moments[k] + at;
         if (num_parts == PARTS || i + 1 == schema->num_tensors) {
             status = fedge_accumulator_step(sum->accumulator, parts, num_parts, err);
             num_parts = 0;
@@ -95,7 +95,7 @@ typedef struct host_step {
     const fedge_strategy_section *section;
     double rate;
     const fedge_optimizer_step *optimizer;
-    float *const *kept;
+    float *const *moments;
     float *values;
 } host_step;
 
@@ -106,20 +106,20 @@ static void optimize_piece(void *user, const sums_piece *piece)
                                      .count = piece->count,
                                      .total_weight = step->sum->total_weight,
                                      .bound_log2 = step->section->bounds_log2[piece->tensor]};
-    float *moved[2] = {step->kept[0] + piece->place,
-                       step->optimizer->num_kept > 1 ? step->kept[1] + piece->place : NULL};
+    float *moved[2] = {step->moments[0] + piece->place,
+                       step->optimizer->num_moments > 1 ? step->moments[1] + piece->place : NULL};
     fedge_optimizer_move(step->optimizer, step->rate, &by, step->values + piece->place, moved);
 }
 
 fedge_status fedge_strategy_optimize(const fedge_strategy_sum *sum,
                                      const fedge_strategy_section *section, double rate,
-                                     const fedge_optimizer_step *optimizer, float *const kept[2],
+                                     const fedge_optimizer_step *optimizer, float *const moments[2],
                                      float *values, fedge_error *err)
 {
-    host_step step = {sum, section, rate, optimizer, kept, values};
+    host_step step = {sum, section, rate, optimizer, moments, values};
     fedge_status status = FEDGE_UNSUPPORTED;
     if (fedge_accumulator_optimizes(sum->accumulator))
-        status = move(sum, section, rate, optimizer, kept, values, err);
+        status = move(sum, section, rate, optimizer, moments, values, err);
     return status == FEDGE_UNSUPPORTED /* of the first part, if of any */
                ? each_piece(sum, section, optimize_piece, &step, err)
                : status;
@@ -192,20 +192,21 @@ static fedge_status check_sampler(const fedge_job *job, const char *name, fedge_
     const fedge_strategy_ops *ops = NULL;
     const fedge_sampler_spec *sampler = &job->rounds.sampler;
     FEDGE_TRY(fedge_strategy_of(job, &ops, err));
-    if (ops->uses_examples && fedge_sampler_of(sampler->type)->weighs) {
+    if (ops->uses_examples && fedge_sampler_of(sampler->type)->weighs_examples) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "%s: rounds.sampler.type: %s draws clients by their examples, and %s "
                           "weighs updates by them once more: take uniform, or FedAvg",
                           name, fedge_sampler_name(sampler->type), job->strategy);
     }
-    const bool fits = !ops->collects && (!ops->weight || ops->weight == fedge_strategy_weigh_alike);
+    const bool fits =
+        !ops->collects && (!ops->weight || ops->weight == fedge_strategy_weigh_equally);
     if (sampler->inverse_probability && !fits) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "%s: rounds.sampler.inverse-probability: %s weighs updates in its own "
                           "way: leave it out, or use FedAvg",
                           name, job->strategy);
     }
-    if (sampler->inverse_probability && !fedge_sampler_looks_back(sampler)) {
+    if (sampler->inverse_probability && !fedge_sampler_uses_history(sampler)) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "%s: rounds.sampler.inverse-probability: uniform draws all clients "
                           "with one probability: leave it out, or use another type",
@@ -237,8 +238,8 @@ fedge_status fedge_strategy_job_parse_with(const fedge_strategy_reader *const *r
 
 /* ---- for strategies -------------------------------------------------------------------------- */
 
-uint32_t fedge_strategy_weigh_alike(const void *state, const fedge_job *job,
-                                    const fedge_update_facts *facts)
+uint32_t fedge_strategy_weigh_equally(const void *state, const fedge_job *job,
+                                      const fedge_update_facts *facts)
 {
     (void)state;
     (void)job;

@@ -225,10 +225,10 @@ static const void *call(void *library, const char *name)
     return get ? get() : NULL;
 }
 
-void fedge_plugin_copy_table(void *to, size_t own_size, const void *from, size_t size)
+void fedge_plugin_copy_table(void *to, size_t to_size, const void *from, size_t size)
 {
-    memset(to, 0, own_size);
-    memcpy(to, from, size < own_size ? size : own_size);
+    memset(to, 0, to_size);
+    memcpy(to, from, size < to_size ? size : to_size);
 }
 
 static fedge_status check_version(const char *path, const char *header, uint32_t version,

@@ -1,4 +1,4 @@
-/* A strategy of your own, in a shared object: what it has to offer.
+/* The interface of a strategy in a shared object.
  *
  * fedge-aggregator and fedge-simulate load it with --strategy-plugin FILE and look for one
  * function,
@@ -9,13 +9,13 @@
  *
  *     "strategy": {"type": "MyRule", "server-learning-rate": 0.5, "my-argument": 3}
  *
- * What a step returns has to follow from what it is given, and from nothing else (no clock, no
- * random numbers of its own): then a run that is killed goes on with the same bits, and
- * fedge-simulate gives the deployed run's model. A step runs on one thread. A plugin is code in the
- * server's process and can do what the server can: load none that you do not trust.
+ * The result of a step must depend only on its arguments, not on clocks or random numbers. A run
+ * that is killed then continues with the same bits, and fedge-simulate gives the deployed run's
+ * model. A step runs on one thread. A plugin runs in the server's process with the server's rights:
+ * load only plugins that you trust.
  *
- * Tables and structs grow at their end alone, and each begins with its size: a table of an older
- * release works with a newer program. FEDGE_STRATEGY_PLUGIN_VERSION changes when that is not so.
+ * Tables and structs grow only at their end, and each begins with its size, so a table of an older
+ * release works with a newer program. Incompatible changes raise FEDGE_STRATEGY_PLUGIN_VERSION.
  */
 #ifndef FEDGE_STRATEGY_PLUGIN_API_H
 #define FEDGE_STRATEGY_PLUGIN_API_H
@@ -28,14 +28,14 @@
 #define FEDGE_STRATEGY_PLUGIN_MAX_VECTORS 16u
 #define FEDGE_STRATEGY_PLUGIN_GET "fedge_strategy_plugin_get"
 
-/* A number that a job may give. */
+/* A numeric argument in a job. */
 typedef struct fedge_plugin_argument {
-    const char *name;  /* lower case, words joined by "-"; unlike those of every strategy */
-    double min, max;   /* a job with another value is refused; min < max */
-    double by_default; /* when the job does not say; NaN: it has to */
+    const char *name;  /* lower case, words joined by "-"; not a common argument of strategies */
+    double min, max;   /* other values are refused; min < max */
+    double by_default; /* NaN: the job must give a value */
 } fedge_plugin_argument;
 
-/* What a client says of its update. */
+/* Metadata of an update. */
 typedef struct fedge_plugin_update {
     size_t struct_size;
     uint32_t round;        /* from 1 */
@@ -54,8 +54,8 @@ typedef struct fedge_plugin_round {
     const double *arguments;     /* in the table's order */
     size_t num_values;           /* of the model's trained parameters, tensor after tensor */
     const double *mean;          /* (num_values): Σ w_i Δ_i / Σ w_i */
-    float *vectors;              /* (num_vectors, num_values): kept in checkpoints; 0 at first */
-    float *model;                /* (num_values): x, to be moved */
+    float *vectors;              /* (num_vectors, num_values): saved in checkpoints; 0 at first */
+    float *model;                /* (num_values): x; the step changes it */
 } fedge_plugin_round;
 
 typedef struct fedge_strategy_plugin {
@@ -64,12 +64,11 @@ typedef struct fedge_strategy_plugin {
     uint32_t num_arguments;
     const char *name; /* as in a job: at most 31 bytes, unlike any strategy that fedge has */
     const fedge_plugin_argument *arguments; /* (num_arguments); NULL when there are none */
-    uint32_t num_vectors;                   /* that it keeps, of the size of the model */
-    /* w_i, at least 1 and at most update->max_weight, else it is cut to that. NULL: the examples.
-     */
+    uint32_t num_vectors;                   /* vectors of state, each of the model's size */
+    /* w_i, clamped to 1 … update->max_weight. NULL: the number of examples. */
     uint32_t (*weight)(const double *arguments, const fedge_plugin_update *update);
-    /* Moves round->model in place. 0, or any other number to end the run: [message] (of 256 bytes,
-     * with its NUL) says why then. */
+    /* Changes round->model in place. Returns 0. Any other number ends the run with [message] (256
+     * bytes with its NUL). */
     int (*step)(const fedge_plugin_round *round, char *message);
 } fedge_strategy_plugin;
 

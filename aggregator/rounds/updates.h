@@ -1,6 +1,6 @@
 /* The updates of a round, one by one, for strategies that need more than their sum
  * (aggregator/rounds/robust). A server reads them from its journal
- * (aggregator/run/ingest/accepted_updates.h); fedge_kept_updates holds them in memory and in a
+ * (aggregator/run/ingest/accepted_updates.h); fedge_stored_updates holds them in memory and in a
  * file.
  */
 #ifndef FEDGE_AGGREGATOR_ROUNDS_UPDATES_H
@@ -15,14 +15,14 @@
 #include "edge/core/status.h"
 #include "edge/core/tensor.h"
 
-/* Values of a chunk: one read returns at most these. Chunks begin anew with each tensor. */
+/* Values of a chunk, the most that one read returns. Each tensor begins a new chunk. */
 #define FEDGE_UPDATES_CHUNK (16 * FEDGE_CODEC_BLOCK)
 
 typedef struct fedge_updates {
     uint32_t num; /* in the order of the cohort's slots */
-    /* v (count): the values [at, at + count) of a tensor of the delta in update [index], as they
-     * were decoded, in units of 2^−F; at is a multiple of FEDGE_CODEC_BLOCK, count at most
-     * FEDGE_UPDATES_CHUNK. Any number of threads at once. */
+    /* Reads v (count): the decoded values [at, at + count) of a tensor of the delta in update
+     * [index], in units of 2^−F. at is a multiple of FEDGE_CODEC_BLOCK, count at most
+     * FEDGE_UPDATES_CHUNK. Safe for any number of threads. */
     fedge_status (*read)(void *user, uint32_t index, uint32_t tensor, size_t at, size_t count,
                          int32_t *v, fedge_error *err);
     void *user;
@@ -30,8 +30,8 @@ typedef struct fedge_updates {
 
 /* ---- chunks ---------------------------------------------------------------------------------- */
 
-/* A chunk of a stored sequence, and the part of it that a reader wants. A store that keeps one
- * checksum a chunk reads whole chunks, checks them, and copies the part. */
+/* A chunk of a stored sequence, and the part of it that a reader wants. A store with one checksum
+ * per chunk reads whole chunks, checks them, and copies the part. */
 typedef struct fedge_chunk {
     size_t number;       /* of the chunk in its store */
     size_t first, count; /* its items, in a sequence that may be one of several */
@@ -70,45 +70,46 @@ fedge_chunk fedge_update_chunks_at(const fedge_update_chunks *chunks, uint32_t t
 
 /* ---- updates kept until their round closes --------------------------------------------------- */
 
-/* Decoded updates: in memory up to a limit, the others in a file without a name, in the folder that
- * TMPDIR says or /var/tmp.
+/* Decoded updates, in memory up to a limit and then in an unlinked file in TMPDIR or /var/tmp.
  *
  *     _init → { _reserve → _put of each, by any thread → _list → read → _clear } … → _fini
  *
  * Plain data that owns all but the schema; all 0 is empty. */
-typedef struct fedge_kept_updates {
+typedef struct fedge_stored_updates {
     const fedge_schema *schema; /* of the delta */
     uint64_t limit;             /* bytes in memory */
-    uint32_t num, capacity;     /* updates reserved now, and at most so far */
+    uint32_t num, capacity;     /* updates reserved now, and the most so far */
     int32_t **values;           /* (capacity) of schema->num_elements; NULL: in the file */
     uint32_t **sums;            /* (capacity) the CRC-32 of each chunk; NULL: in memory */
-    fedge_os_file file;         /* holds those that are not in memory */
+    fedge_os_file file;         /* the updates that are not in memory */
     fedge_update_chunks chunks; /* set with the file */
     bool has_file;
     uint32_t *order; /* the argument of the last _list */
-} fedge_kept_updates;
+} fedge_stored_updates;
 
 /* [schema] must outlive it; its first tensor lies at offset 0. limit: bytes. */
-void fedge_kept_updates_init(fedge_kept_updates *kept, const fedge_schema *schema, uint64_t limit);
-void fedge_kept_updates_fini(fedge_kept_updates *kept);
+void fedge_stored_updates_init(fedge_stored_updates *stored, const fedge_schema *schema,
+                               uint64_t limit);
+void fedge_stored_updates_fini(fedge_stored_updates *stored);
 
 /* Reserves [count] more updates; *first is the index of the first of them. FEDGE_NO_MEMORY,
  * FEDGE_IO, FEDGE_NO_SPACE. */
-FEDGE_MUST_USE fedge_status fedge_kept_updates_reserve(fedge_kept_updates *kept, uint32_t count,
-                                                       uint32_t *first, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_stored_updates_reserve(fedge_stored_updates *stored,
+                                                         uint32_t count, uint32_t *first,
+                                                         fedge_error *err);
 /* v: schema->num_elements fixed-point integers. Threads may put to different indices at once. */
-FEDGE_MUST_USE fedge_status fedge_kept_updates_put(fedge_kept_updates *kept, uint32_t index,
-                                                   const int32_t *v, fedge_error *err);
-/* As fedge_updates.read. FEDGE_CORRUPT: the file has other bytes than were put there. */
-FEDGE_MUST_USE fedge_status fedge_kept_updates_read(fedge_kept_updates *kept, uint32_t index,
-                                                    uint32_t tensor, size_t at, size_t count,
-                                                    int32_t *v, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_stored_updates_put(fedge_stored_updates *stored, uint32_t index,
+                                                     const int32_t *v, fedge_error *err);
+/* As fedge_updates.read. FEDGE_CORRUPT: the file's bytes are not those that were written. */
+FEDGE_MUST_USE fedge_status fedge_stored_updates_read(fedge_stored_updates *stored, uint32_t index,
+                                                      uint32_t tensor, size_t at, size_t count,
+                                                      int32_t *v, fedge_error *err);
 /* The updates at indices[0, num), in that order, as a round's updates. Valid until the next call of
  * anything but read; [indices] is copied. */
-FEDGE_MUST_USE fedge_status fedge_kept_updates_list(fedge_kept_updates *kept,
-                                                    const uint32_t *indices, uint32_t num,
-                                                    fedge_updates *updates, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_stored_updates_list(fedge_stored_updates *stored,
+                                                      const uint32_t *indices, uint32_t num,
+                                                      fedge_updates *updates, fedge_error *err);
 /* Drops all reservations; the memory and the file stay for the next round. */
-void fedge_kept_updates_clear(fedge_kept_updates *kept);
+void fedge_stored_updates_clear(fedge_stored_updates *stored);
 
 #endif

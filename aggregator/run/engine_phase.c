@@ -650,7 +650,7 @@ static uint64_t not_before(const fedge_engine *engine, uint64_t now_ms)
 static uint64_t not_before_of(const fedge_engine *engine, uint32_t index, uint64_t now_ms)
 {
     const uint64_t absence = not_before(engine, now_ms);
-    const uint64_t until = fedge_rounds_rests_until(engine->rounds, index);
+    const uint64_t until = fedge_rounds_not_before(engine->rounds, index);
     const bool away = until != UINT64_MAX && until >= now_ms + FEDGE_ENGINE_MIN_NOT_BEFORE_MS;
     return away && until - now_ms > absence ? until - now_ms : absence;
 }

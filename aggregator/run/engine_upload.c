@@ -43,7 +43,7 @@ static void refuse_task(fedge_engine *engine, uint64_t conn_id, uint32_t client_
      * next result would be as wrong: it is asked last until it connects anew. */
     if (strcmp(fedge_reason_class(reason), "never") == 0) {
         note_why(engine, client_index, reason, text);
-        fedge_rounds_rest(engine->rounds, client_index, UINT64_MAX);
+        fedge_rounds_defer(engine->rounds, client_index, UINT64_MAX);
     }
     fedge_notice notice = {.has_task = true, .task_id = task_id, .reason = reason};
     snprintf(notice.text, sizeof(notice.text), "%s", text);
@@ -424,7 +424,7 @@ static void refuse_result(fedge_engine *engine, const fedge_engine_result *resul
     if (damaged && ++slot->bad_uploads < FEDGE_ENGINE_MAX_BAD_UPLOADS)
         return;
     if (damaged)
-        fedge_rounds_rest(engine->rounds, client_index, UINT64_MAX);
+        fedge_rounds_defer(engine->rounds, client_index, UINT64_MAX);
     lose(engine, result->task_id, now_ms);
 }
 
@@ -520,7 +520,7 @@ void fedge_engine_decline(fedge_engine *engine, const fedge_request *from, uint6
     if (task && task->client_index == client_index && !is_with_workers(engine, index)) {
         note_why(engine, client_index, notice->reason, notice->text);
         if (rest_until(notice, now_ms) > now_ms)
-            fedge_rounds_rest(engine->rounds, client_index, rest_until(notice, now_ms));
+            fedge_rounds_defer(engine->rounds, client_index, rest_until(notice, now_ms));
         lose(engine, task->task_id, now_ms);
     }
 }

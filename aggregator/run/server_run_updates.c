@@ -166,7 +166,7 @@ fedge_status fedge_server_run_gather(fedge_server_run *server, fedge_journal *jo
     summary->examples = 0;
     if (server->model.strategy->collects) {
         FEDGE_TRY(fedge_accepted_updates_init(&gathered->updates, server->plan, journal,
-                                              &server->model.kept, summary->asked, err));
+                                              &server->model.stored, summary->asked, err));
     }
     FEDGE_TRY(each_accepted(server, journal, gather, lose_damaged, &all, err));
     summary->train_loss = mean_get(&all.loss);

@@ -44,12 +44,12 @@ static fedge_job *make_job(const char *strategy, uint32_t updates, size_t parame
     return job;
 }
 
-static void fill(fedge_kept_updates *kept, uint32_t count, size_t size, fedge_updates *updates)
+static void fill(fedge_stored_updates *kept, uint32_t count, size_t size, fedge_updates *updates)
 {
     int32_t *v = malloc(size * sizeof(*v));
     uint32_t *order = malloc(count * sizeof(*order)), first = 0;
     fedge_error err = {.message = "no memory"};
-    if (!v || !order || fedge_kept_updates_reserve(kept, count, &first, &err) != FEDGE_OK)
+    if (!v || !order || fedge_stored_updates_reserve(kept, count, &first, &err) != FEDGE_OK)
         end(&err);
     for (uint32_t i = 0; i < count; i++) {
         fedge_rng rng = fedge_rng_stream(1, FEDGE_PURPOSE_TURN, i, 0, 0);
@@ -57,10 +57,10 @@ static void fill(fedge_kept_updates *kept, uint32_t count, size_t size, fedge_up
             v[k] = (int32_t)(fedge_rng_u32(&rng) >> 9) - (1 << 22);
         }
         order[i] = i;
-        if (fedge_kept_updates_put(kept, i, v, &err) != FEDGE_OK)
+        if (fedge_stored_updates_put(kept, i, v, &err) != FEDGE_OK)
             end(&err);
     }
-    if (fedge_kept_updates_list(kept, order, count, updates, &err) != FEDGE_OK)
+    if (fedge_stored_updates_list(kept, order, count, updates, &err) != FEDGE_OK)
         end(&err);
     free(v);
     free(order);
@@ -119,7 +119,7 @@ int main(int argc, char **argv)
     const size_t size = strtoul(argv[2], NULL, 10);
     fedge_tensor_spec tensor = {.name = "all", .offset = 0, .count = size};
     const fedge_schema schema = {.num_tensors = 1, .tensors = &tensor, .num_elements = size};
-    fedge_kept_updates kept;
+    fedge_stored_updates kept;
     fedge_updates updates;
     float *model = calloc(size + 3, sizeof(*model));
     if (!model)
@@ -128,7 +128,7 @@ int main(int argc, char **argv)
         model[i] = 0.01f;
     const long before = most_kib();
     long most = before;
-    fedge_kept_updates_init(&kept, &schema, FEDGE_ROBUST_MEMORY / 2);
+    fedge_stored_updates_init(&kept, &schema, FEDGE_ROBUST_MEMORY / 2);
     fill(&kept, count, size, &updates);
     for (int i = 5; i < argc; i++) {
         (void)printf("%.4f\n", seconds_of(argv[i], &schema, &updates, strtol(argv[3], NULL, 10),
@@ -137,7 +137,7 @@ int main(int argc, char **argv)
         most = strstr(argv[i], "root-set") ? most : most_kib();
     }
     (void)printf("%ld\n", (most - before) * 1024);
-    fedge_kept_updates_fini(&kept);
+    fedge_stored_updates_fini(&kept);
     free(model);
     return 0;
 }

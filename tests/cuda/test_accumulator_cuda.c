@@ -583,10 +583,10 @@ static void test_tables_are_no_sums(void **state)
 }
 
 /* The forecast takes nothing, and says what an open takes. */
-static void check_forecast(uint32_t gpus, fedge_shard shard, size_t memory, unsigned num_kept)
+static void check_forecast(uint32_t gpus, fedge_shard shard, size_t memory, unsigned num_moments)
 {
     const fedge_accumulator_config config = {
-        .layout = &layout, .shard = shard, .num_kept = num_kept};
+        .layout = &layout, .shard = shard, .num_moments = num_moments};
     const emulator_config machine = {.num_gpus = gpus, .memory_bytes = memory};
     char forecast[2048], text[2048];
     fedge_gpu_stats stats[8];
@@ -601,25 +601,25 @@ static void check_forecast(uint32_t gpus, fedge_shard shard, size_t memory, unsi
     assert_int_equal(ops->stats(opened, stats, 8), gpus);
     const char *line = text;
     for (uint32_t g = 0; g < gpus; g++) {
-        size_t left = 0, total = 0, said = 0, sums_part = 0, moved_part = 0, kept = 0, held = 0;
+        size_t left = 0, total = 0, said = 0, sums_part = 0, moved_part = 0, moments = 0, held = 0;
         size_t slot = 0, others = 0;
         const char *optimizer = strstr(line, " that the optimizer keeps");
         unsigned slots = 0;
         assert_int_equal(cudaSetDevice((int)g), cudaSuccess);
         assert_int_equal(cudaMemGetInfo(&left, &total), cudaSuccess);
         assert_int_equal(sscanf(strchr(line, ':'), ": %zu bytes, %zu of sums, %zu of values, %zu",
-                                &said, &sums_part, &moved_part, &kept),
+                                &said, &sums_part, &moved_part, &moments),
                          4);
-        assert_true((optimizer != NULL) == (num_kept > 0));
-        kept = optimizer ? kept : 0;
-        assert_int_equal(kept, num_kept * moved_part);
+        assert_true((optimizer != NULL) == (num_moments > 0));
+        moments = optimizer ? moments : 0;
+        assert_int_equal(moments, num_moments * moved_part);
         assert_int_equal(sscanf(strstr(optimizer ? optimizer : line, optimizer ? "," : "values,"),
                                 "%*[^0-9]%zu of %u updates of %zu, %zu of buffers", &held, &slots,
                                 &slot, &others),
                          4);
         assert_int_equal(said, total - left);
         assert_int_equal(said, stats[g].memory_bytes);
-        assert_int_equal(said, sums_part + moved_part + kept + held + others);
+        assert_int_equal(said, sums_part + moved_part + moments + held + others);
         assert_int_equal(held, slots * slot);
         line = strchr(line, '\n') ? strchr(line, '\n') + 1 : line;
     }

@@ -93,15 +93,15 @@ static void keep_updates(fedge_global_model *model, uint64_t seed, fedge_updates
     uint32_t order[UPDATES], first = 0;
     fedge_rng rng = fedge_rng_stream(seed, FEDGE_PURPOSE_TEST, 23, 0, 0);
     assert_non_null(v);
-    assert_int_equal(fedge_kept_updates_reserve(&model->kept, UPDATES, &first, &err), FEDGE_OK);
+    assert_int_equal(fedge_stored_updates_reserve(&model->stored, UPDATES, &first, &err), FEDGE_OK);
     for (uint32_t i = 0; i < UPDATES; i++) {
         for (size_t k = 0; k < count; k++)
             v[k] = (int32_t)fedge_rng_below(&rng, 1u << 28) - (1 << 27) + (i == 4 ? 1 << 29 : 0);
-        assert_int_equal(fedge_kept_updates_put(&model->kept, first + i, v, &err), FEDGE_OK);
+        assert_int_equal(fedge_stored_updates_put(&model->stored, first + i, v, &err), FEDGE_OK);
         assert_int_equal(fedge_accumulator_begin(&model->accumulator, 1, &err), FEDGE_OK);
         order[i] = first + i;
     }
-    assert_int_equal(fedge_kept_updates_list(&model->kept, order, UPDATES, updates, &err),
+    assert_int_equal(fedge_stored_updates_list(&model->stored, order, UPDATES, updates, &err),
                      FEDGE_OK);
     free(v);
 }

@@ -537,8 +537,8 @@ static fedge_status cuda_step(void *state, const fedge_step_part *parts, uint32_
     /* Where the open has not taken its memory, the first step that wants it does. */
     for (uint32_t i = 0; num_parts > 0 && parts[0].optimizer && i < self->team.num_gpus; i++) {
         if (status == FEDGE_OK && fits) {
-            status = fedge_cuda_gpu_take_kept(&self->team.gpus[i], parts[0].optimizer->num_kept,
-                                              &fits, &why);
+            status = fedge_cuda_gpu_take_moments(&self->team.gpus[i],
+                                                 parts[0].optimizer->num_moments, &fits, &why);
         }
     }
     /* Nothing is lost by that: the host takes the step instead. */
@@ -579,7 +579,7 @@ static fedge_cuda_place place_of(const cuda_accumulator *self, const fedge_cuda_
         .num_slots = gpu->num_slots,
         .bytes = fedge_cuda_gpu_bytes(&self->geometry, gpu->first_block, gpu->num_blocks,
                                       self->team.joins ? self->team.num_gpus : 1, 0)};
-    place.bytes.kept = atomic_load(&gpu->kept_bytes); /* what it has, whatever was planned */
+    place.bytes.moments = atomic_load(&gpu->moment_bytes); /* what it has, whatever was planned */
     return place;
 }
 

@@ -46,7 +46,7 @@ static size_t values_bytes(uint32_t num_blocks, uint32_t sharers)
 }
 
 fedge_cuda_bytes fedge_cuda_gpu_bytes(const fedge_cuda_geometry *geometry, uint32_t first_block,
-                                      uint32_t num_blocks, uint32_t sharers, unsigned num_kept)
+                                      uint32_t num_blocks, uint32_t sharers, unsigned num_moments)
 {
     const bool joins = sharers > 1;
     fedge_cuda_segment segments[FEDGE_ACCUMULATOR_MAX_SECTIONS];
@@ -57,7 +57,7 @@ fedge_cuda_bytes fedge_cuda_gpu_bytes(const fedge_cuda_geometry *geometry, uint3
         2 * FEDGE_CUDA_CHUNK_BYTES + (joins ? 2 * FEDGE_CUDA_CHUNK_BYTES : 0);
     return (fedge_cuda_bytes){.sums = sums_bytes(num_blocks, joins),
                               .values = values_bytes(num_blocks, sharers),
-                              .kept = num_kept * values_bytes(num_blocks, sharers),
+                              .moments = num_moments * values_bytes(num_blocks, sharers),
                               .slot = planes + num_blocks * sizeof(uint16_t),
                               .others = buffers + num_blocks * sizeof(fedge_cuda_block) +
                                         fedge_cuda_chosen_bytes(geometry, segments, count)};
@@ -226,8 +226,8 @@ void fedge_cuda_gpu_close(fedge_cuda_gpu *gpu)
     (void)cudaFree(gpu->joined[1]);
     (void)cudaFree(gpu->sums);
     (void)cudaFree(gpu->values);
-    (void)cudaFree(gpu->kept[0]);
-    (void)cudaFree(gpu->kept[1]);
+    (void)cudaFree(gpu->moments[0]);
+    (void)cudaFree(gpu->moments[1]);
     (void)cudaFree(gpu->blocks);
     fedge_cuda_gpu_close_chosen(gpu);
     fedge_gpu_watch_end(gpu->watch, &call);

@@ -116,22 +116,22 @@ typedef struct fedge_cuda_gpu {
     int64_t *joined[2];        /* (FEDGE_CUDA_STEP_BLOCKS, 256): all GPUs' sums; NULL: one GPU */
     float *values;             /* of the coordinates that it steps, chunk by chunk */
     size_t values_bytes;
-    float *kept[2];              /* likewise, of an optimizer; NULL until they are taken */
-    _Atomic uint64_t kept_bytes; /* of these */
-    _Atomic uint64_t tile_bytes; /* of robust rules' tiles (tile_cuda.c) */
+    float *moments[2];             /* likewise, of an optimizer; NULL until they are taken */
+    _Atomic uint64_t moment_bytes; /* of these */
+    _Atomic uint64_t tile_bytes;   /* of robust rules' tiles (tile_cuda.c) */
 } fedge_cuda_gpu;
 
 /* What a GPU needs of its memory, in bytes. [sharers]: GPUs that join their sums of these blocks
  * and share the step; 1: it has them alone. */
 typedef struct fedge_cuda_bytes {
     size_t sums;
-    size_t values; /* that it steps */
-    size_t kept;   /* of an optimizer */
-    size_t slot;   /* of each update */
-    size_t others; /* buffers of lanes and of the step, and the tables */
+    size_t values;  /* that it steps */
+    size_t moments; /* of an optimizer */
+    size_t slot;    /* of each update */
+    size_t others;  /* buffers of lanes and of the step, and the tables */
 } fedge_cuda_bytes;
 fedge_cuda_bytes fedge_cuda_gpu_bytes(const fedge_cuda_geometry *geometry, uint32_t first_block,
-                                      uint32_t num_blocks, uint32_t sharers, unsigned num_kept);
+                                      uint32_t num_blocks, uint32_t sharers, unsigned num_moments);
 
 typedef struct fedge_cuda_gpu_config {
     const fedge_cuda_geometry *geometry; /* borrowed */
@@ -175,9 +175,9 @@ FEDGE_MUST_USE fedge_status fedge_cuda_gpu_read(fedge_cuda_gpu *gpu, uint64_t pa
                                                 int64_t *sums, fedge_error *err);
 FEDGE_MUST_USE fedge_status fedge_cuda_gpu_reset(fedge_cuda_gpu *gpu, fedge_error *err);
 
-/* Room for [num_kept] vectors of an optimizer beside the values; *fits: there is. */
-FEDGE_MUST_USE fedge_status fedge_cuda_gpu_take_kept(fedge_cuda_gpu *gpu, unsigned num_kept,
-                                                     bool *fits, fedge_error *err);
+/* Room for [num_moments] vectors of an optimizer beside the values; *fits: there is. */
+FEDGE_MUST_USE fedge_status fedge_cuda_gpu_take_moments(fedge_cuda_gpu *gpu, unsigned num_moments,
+                                                        bool *fits, fedge_error *err);
 
 /* Adds what the GPU has summed to its times, as far as it is done. */
 FEDGE_MUST_USE fedge_status fedge_cuda_gpu_count_times(fedge_cuda_gpu *gpu, fedge_error *err);

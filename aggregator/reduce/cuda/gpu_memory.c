@@ -126,16 +126,16 @@ fedge_status fedge_cuda_gpu_copy(fedge_cuda_gpu *gpu, void *to, const void *from
                               : status;
 }
 
-fedge_status fedge_cuda_gpu_take_kept(fedge_cuda_gpu *gpu, unsigned num_kept, bool *fits,
-                                      fedge_error *err)
+fedge_status fedge_cuda_gpu_take_moments(fedge_cuda_gpu *gpu, unsigned num_moments, bool *fits,
+                                         fedge_error *err)
 {
     fedge_status status = fedge_cuda_gpu_use(gpu, err);
-    for (unsigned k = 0; k < num_kept && status == FEDGE_OK; k++) {
-        if (gpu->kept[k])
+    for (unsigned k = 0; k < num_moments && status == FEDGE_OK; k++) {
+        if (gpu->moments[k])
             continue;
-        status = fedge_cuda_gpu_take(gpu, &gpu->kept[k], gpu->values_bytes, false, err);
+        status = fedge_cuda_gpu_take(gpu, &gpu->moments[k], gpu->values_bytes, false, err);
         if (status == FEDGE_OK)
-            (void)atomic_fetch_add(&gpu->kept_bytes, gpu->values_bytes);
+            (void)atomic_fetch_add(&gpu->moment_bytes, gpu->values_bytes);
     }
     *fits = status == FEDGE_OK;
     return status == FEDGE_NO_MEMORY ? FEDGE_OK : status;

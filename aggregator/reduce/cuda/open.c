@@ -14,7 +14,7 @@ typedef struct selection {
     size_t free_bytes[FEDGE_ACCUMULATOR_MAX_GPUS];
     uint32_t num_gpus;
     uint32_t most_slots;
-    unsigned num_kept;                  /* vectors of an optimizer */
+    unsigned num_moments;               /* vectors of an optimizer */
     char why[FEDGE_ERROR_MESSAGE_SIZE]; /* they share the work so, for the log */
 } selection;
 
@@ -99,15 +99,15 @@ static fedge_status ask_one(int ordinal, fedge_gpu_watch *watch, size_t *free_by
 static fedge_status ask_memory(selection *self, fedge_gpu_watch *watch,
                                const fedge_accumulator_config *config, fedge_error *err)
 {
-    uint32_t kept = 0;
+    uint32_t usable = 0;
     fedge_error first = {.message = "each was lost before, or is not there"};
     for (uint32_t i = 0; i < self->num_gpus; i++) {
         const int ordinal = self->ordinals[i];
         fedge_error why;
         /* It also makes the GPU's context: one that cannot be used fails here. */
-        fedge_status status = ask_one(ordinal, watch, &self->free_bytes[kept], &why);
+        fedge_status status = ask_one(ordinal, watch, &self->free_bytes[usable], &why);
         if (status == FEDGE_OK) {
-            self->ordinals[kept++] = ordinal;
+            self->ordinals[usable++] = ordinal;
             continue;
         }
         if (!config->skip_missing && config->num_gpus > 0)
@@ -116,13 +116,14 @@ static fedge_status ask_memory(selection *self, fedge_gpu_watch *watch,
         if (first.status == FEDGE_OK)
             first = why;
     }
-    self->num_gpus = kept;
+    self->num_gpus = usable;
     const fedge_status none = first.status == FEDGE_NO_MEMORY ? FEDGE_NO_MEMORY : FEDGE_NOT_FOUND;
-    return kept > 0 ? FEDGE_OK
-                    : fedge_fail(err, none,
-                                 "none of the GPUs can be used (%s); see what nvidia-smi says, or "
-                                 "sum on the CPU",
-                                 first.message);
+    return usable > 0
+               ? FEDGE_OK
+               : fedge_fail(err, none,
+                            "none of the GPUs can be used (%s); see what nvidia-smi says, or "
+                            "sum on the CPU",
+                            first.message);
 }
 
 /* Blocks of GPU [index]: all by clients, else an equal part. */
@@ -147,7 +148,7 @@ static fedge_status count_slots(const selection *self, fedge_shard shard, uint32
         uint32_t first = 0;
         const uint32_t blocks = blocks_of(self, shard, i, &first);
         const fedge_cuda_bytes bytes = fedge_cuda_gpu_bytes(
-            self->geometry, first, blocks, joins ? self->num_gpus : 1, self->num_kept);
+            self->geometry, first, blocks, joins ? self->num_gpus : 1, self->num_moments);
         const size_t needed = fedge_cuda_place_bytes(
             &(fedge_cuda_place){.num_slots = FEDGE_CUDA_MIN_SLOTS, .bytes = bytes});
         /* A tenth is left for what the driver and NCCL take. */
@@ -159,7 +160,7 @@ static fedge_status count_slots(const selection *self, fedge_shard shard, uint32
                 "GPU %d has %zu MiB free and needs %zu MiB for sums, values%s and updates%s; "
                 "take more GPUs with --shard coordinates, or sum on the CPU (--accumulator cpu)",
                 self->ordinals[i], self->free_bytes[i] >> 20, needed >> 20,
-                self->num_kept ? ", what the optimizer keeps" : "",
+                self->num_moments ? ", what the optimizer keeps" : "",
                 joins ? ", and a tenth for NCCL" : "");
         }
         const size_t fit = room > needed ? FEDGE_CUDA_MIN_SLOTS + (room - needed) / bytes.slot : 0;
@@ -250,14 +251,14 @@ static fedge_status choose(selection *self, fedge_cuda_team *team,
     fedge_gpu_watch *watch = &team->watch;
     FEDGE_TRY(start_watch(watch, config, err));
     FEDGE_TRY(choose_gpus(self, watch, config, err));
-    self->num_kept = config->num_kept;
+    self->num_moments = config->num_moments;
     self->most_slots = config->in_place ? FEDGE_CUDA_MIN_SLOTS : FEDGE_CUDA_MAX_SLOTS;
     FEDGE_TRY(ask_memory(self, watch, config, err));
     fedge_status status = choose_shard(self, team, config->shard, choice, err);
     /* Without memory for the optimizer's state the GPU still sums. The first step tries to take
      * that memory again, and the host steps if this fails, too. */
-    if (status == FEDGE_NO_MEMORY && self->num_kept > 0) {
-        self->num_kept = 0;
+    if (status == FEDGE_NO_MEMORY && self->num_moments > 0) {
+        self->num_moments = 0;
         status = choose_shard(self, team, config->shard, choice, err);
     }
     team->joins = choice->shard == FEDGE_SHARD_CLIENTS && self->num_gpus > 1;
@@ -267,21 +268,21 @@ static fedge_status choose(selection *self, fedge_cuda_team *team,
 size_t fedge_cuda_place_bytes(const fedge_cuda_place *place)
 {
     const fedge_cuda_bytes *bytes = &place->bytes;
-    return bytes->sums + bytes->values + bytes->kept + place->num_slots * bytes->slot +
+    return bytes->sums + bytes->values + bytes->moments + place->num_slots * bytes->slot +
            bytes->others;
 }
 
 size_t fedge_cuda_describe_place(const fedge_cuda_place *place, char *text, size_t size)
 {
     const fedge_cuda_bytes *bytes = &place->bytes;
-    char kept[64] = "";
-    if (bytes->kept > 0)
-        (void)snprintf(kept, sizeof(kept), ", %zu that the optimizer keeps", bytes->kept);
+    char moments[64] = "";
+    if (bytes->moments > 0)
+        (void)snprintf(moments, sizeof(moments), ", %zu that the optimizer keeps", bytes->moments);
     const int length = snprintf(text, size,
                                 "GPU %d, by %s: %zu bytes, %zu of sums, %zu of values%s, %zu of %u "
                                 "updates of %zu, %zu of buffers and tables",
                                 place->ordinal, place->by_clients ? "clients" : "coordinates",
-                                fedge_cuda_place_bytes(place), bytes->sums, bytes->values, kept,
+                                fedge_cuda_place_bytes(place), bytes->sums, bytes->values, moments,
                                 place->num_slots * bytes->slot, (unsigned)place->num_slots,
                                 bytes->slot, bytes->others);
     return length < 0 ? 0 : (size_t)length < size ? (size_t)length : size - 1;
@@ -304,7 +305,7 @@ fedge_status fedge_cuda_forecast_team(const fedge_cuda_geometry *geometry,
             .by_clients = choice.shard == FEDGE_SHARD_CLIENTS,
             .num_slots = choice.num_slots,
             .bytes = fedge_cuda_gpu_bytes(geometry, first, blocks, team.joins ? self.num_gpus : 1,
-                                          self.num_kept)};
+                                          self.num_moments)};
         if (i > 0)
             text[used++] = '\n';
         used += fedge_cuda_describe_place(&place, text + used, size - used);
@@ -343,7 +344,7 @@ static fedge_status open_gpus(const selection *self, fedge_cuda_team *team,
         FEDGE_TRY(fedge_cuda_gpu_open(gpu, &config, err));
         /* Others may have taken the memory by now: then the host steps, and says so. */
         if (fits)
-            FEDGE_TRY(fedge_cuda_gpu_take_kept(gpu, self->num_kept, &fits, err));
+            FEDGE_TRY(fedge_cuda_gpu_take_moments(gpu, self->num_moments, &fits, err));
     }
     if (!team->joins)
         return FEDGE_OK;

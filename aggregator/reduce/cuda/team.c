@@ -205,8 +205,9 @@ static gpu_part part_of_gpu(const fedge_cuda_team *team, uint32_t index, uint32_
     const size_t from = (size_t)chunk * FEDGE_CUDA_STEP_BLOCKS * FEDGE_CUDA_BLOCK;
     /* Two chunks are under way, each with joined sums of its own. */
     gpu_part mine = {.sums = gpu->joined[chunk % 2],
-                     .vectors = {gpu->kept[0] ? gpu->kept[0] + from : NULL,
-                                 gpu->kept[1] ? gpu->kept[1] + from : NULL, gpu->values + from}};
+                     .vectors = {gpu->moments[0] ? gpu->moments[0] + from : NULL,
+                                 gpu->moments[1] ? gpu->moments[1] + from : NULL,
+                                 gpu->values + from}};
     uint32_t count = FEDGE_CUDA_STEP_BLOCKS;
     if (team->joins) {
         count = scattered(team, chunk, &mine.first_block);
@@ -307,7 +308,7 @@ static size_t range_of_parts(const step *self, const gpu_part *mine, size_t *fir
 /* The part's floats on the host that this pass is about. */
 static float *host_vector(const step *self, const fedge_step_part *part)
 {
-    return self->vector == VALUES ? part->values : part->kept[self->vector];
+    return self->vector == VALUES ? part->values : part->moments[self->vector];
 }
 
 /* Has a GPU work on a chunk? By clients all have or none has, for joining takes all of them. */
@@ -473,16 +474,16 @@ static void note_held(fedge_cuda_team *team, const step *self)
 
 /* Moves an optimizer's vectors in, takes the step on the values and moves the vectors out, each
  * through the buffers of the values. */
-static fedge_status run_all(step *self, int num_kept, fedge_error *err)
+static fedge_status run_all(step *self, int num_moments, fedge_error *err)
 {
     FEDGE_TRY(fedge_cuda_team_wait(self->team, err));
-    for (self->vector = 0; self->vector < num_kept; self->vector++)
+    for (self->vector = 0; self->vector < num_moments; self->vector++)
         FEDGE_TRY(run(self, err));
     self->vector = VALUES;
     self->moves = self->takes = true;
     FEDGE_TRY(run(self, err));
     self->brings = self->moves = false;
-    for (self->vector = 0; self->vector < num_kept; self->vector++)
+    for (self->vector = 0; self->vector < num_moments; self->vector++)
         FEDGE_TRY(run(self, err));
     for (uint32_t i = 0; i < self->team->num_gpus; i++)
         FEDGE_TRY(fedge_cuda_gpu_count_times(&self->team->gpus[i], err));
@@ -497,10 +498,10 @@ fedge_status fedge_cuda_team_step(fedge_cuda_team *team, const fedge_step_part *
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a step of %u parts", num_parts);
     for (uint32_t p = 0; p < num_parts; p++)
         runs[p] = fedge_cuda_run_at(team->gpus[0].geometry, parts[p].first, parts[p].count);
-    const int num_kept =
-        num_parts > 0 && parts[0].optimizer ? (int)parts[0].optimizer->num_kept : 0;
+    const int num_moments =
+        num_parts > 0 && parts[0].optimizer ? (int)parts[0].optimizer->num_moments : 0;
     step self = {team, parts, runs, num_parts, total_weight, count_chunks(team), 0, true, 0, 0};
-    const fedge_status status = run_all(&self, num_kept, err);
+    const fedge_status status = run_all(&self, num_moments, err);
     if (status == FEDGE_OK)
         note_held(team, &self);
     else

@@ -20,9 +20,9 @@
 
 /* ---- before any round ------------------------------------------------------------------------ */
 
-static uint32_t least_updates(const fedge_robust_rule *rule, const fedge_robust_settings *settings)
+static uint32_t min_updates_of(const fedge_robust_rule *rule, const fedge_robust_settings *settings)
 {
-    const uint32_t by_rule = rule->least ? rule->least(settings) : 1;
+    const uint32_t by_rule = rule->min_updates ? rule->min_updates(settings) : 1;
     /* Mixing averages all but the num_malicious farthest; an honest majority must be left. */
     const uint32_t by_mixing = settings->mixing ? 2 * settings->num_malicious + 1 : 1;
     return by_rule > by_mixing ? by_rule : by_mixing;
@@ -41,7 +41,7 @@ fedge_status fedge_robust_derive(const fedge_robust_rule *rule, const fedge_json
                                  fedge_error *err)
 {
     const uint32_t min_updates = fedge_robust_min_updates(job);
-    const uint32_t least = least_updates(rule, settings);
+    const uint32_t least = min_updates_of(rule, settings);
     if (settings->mixing && settings->num_malicious == 0) {
         return fedge_json_fail_at(json, "strategy.mixing", err,
                                   "leaves out the num-malicious-nodes updates that are farthest, "
@@ -284,7 +284,7 @@ static fedge_status mix(const fedge_robust_rule *rule, const fedge_robust_settin
     fedge_status status = FEDGE_OK;
     FEDGE_TRY_OR(fedge_gram_init(&gram, tiles, FEDGE_GRAM_SQUARES, err), done);
     status =
-        fedge_tiles_mix(tiles, gram.squares, num - rule->num_own, settings->num_malicious, err);
+        fedge_tiles_mix(tiles, gram.squares, num - rule->num_root, settings->num_malicious, err);
 
 done:
     fedge_gram_fini(&gram);
@@ -297,9 +297,9 @@ static fedge_status choose(const fedge_robust_rule *rule, const fedge_robust_set
     fedge_gram gram = {0};
     if (settings->mixing)
         FEDGE_TRY(mix(rule, settings, tiles, choice->num, err));
-    fedge_status status = fedge_gram_init(&gram, tiles, rule->looks_at, err);
-    if (status == FEDGE_OK && rule->choose)
-        status = rule->choose(settings, &gram, choice, err);
+    fedge_status status = fedge_gram_init(&gram, tiles, rule->extent, err);
+    if (status == FEDGE_OK && rule->select)
+        status = rule->select(settings, &gram, choice, err);
     fedge_gram_fini(&gram);
     double sum = 0.0;
     for (uint32_t i = 0; i < choice->num; i++)
@@ -312,8 +312,8 @@ static fedge_status check(const fedge_robust_rule *rule, const fedge_robust_sett
                           const fedge_strategy_sum *sum, fedge_error *err)
 {
     FEDGE_TRY(fedge_strategy_check_updates(sum, rule->name, err));
-    const uint32_t least = least_updates(rule, settings);
-    const uint32_t num_updates = sum->num_updates - rule->num_own;
+    const uint32_t least = min_updates_of(rule, settings);
+    const uint32_t num_updates = sum->num_updates - rule->num_root;
     return num_updates >= least
                ? FEDGE_OK
                : fedge_fail(err, FEDGE_INVALID_ARGUMENT,

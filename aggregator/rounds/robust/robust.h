@@ -1,14 +1,12 @@
-/* Robust rules: strategies that a minority of clients which send anything they like cannot steer.
+/* Robust rules: strategies that a minority of malicious clients cannot steer.
  *
- * A rule chooses among the updates, or weighs them, by their Gram matrix (fedge_gram), and then
- * makes one value of those of each coordinate:
+ * A rule selects or weights updates by their Gram matrix (fedge_gram), then reduces the values of
+ * each coordinate to one:
  *
- *     x ← x + η_s r,   r = Σ a_i Δ_i / divisor, or a median or trimmed mean of the chosen Δ_i
+ *     x ← x + η_s r,   r = Σ a_i Δ_i / divisor, or a median or trimmed mean of the selected Δ_i
  *
- * coordinate by coordinate.
- *
- * Every update counts alike, whatever examples it claims. All comes from integers and from doubles
- * in one order, so that the model does not depend on the machine.
+ * Updates count equally, whatever examples they claim. All arithmetic is on integers, or on doubles
+ * in a fixed order, so the model does not depend on the machine.
  */
 #ifndef FEDGE_AGGREGATOR_ROUNDS_ROBUST_ROBUST_H
 #define FEDGE_AGGREGATOR_ROUNDS_ROBUST_ROBUST_H
@@ -22,46 +20,46 @@
 
 /* ---- Gram matrices --------------------------------------------------------------------------- */
 
-/* Gram matrices of a round's updates, from integers: what a rule chooses by is the same on every
- * machine, whatever the order, the threads or the instructions.
+/* Gram matrices of a round's updates. Integer sums make them equal on every machine, with any
+ * order, threads or instructions.
  *
  *     dots_ij = Σ_k u_ik u_jk,    squares_ij = ‖u_i − u_j‖² = dots_ii + dots_jj − 2 dots_ij
  *
- * u is an update rounded to 2^−24 of its bound; both sums are exact, then rounded to doubles, and
- * in units of 2^(2b − 48), b being the largest of the delta's.
+ * u is an update rounded to 2^−24 of its bound. Both sums are exact, then rounded to doubles, in
+ * units of 2^(2b − 48), where b is the delta's largest.
  */
 
 typedef struct fedge_gram {
     uint32_t num;
-    double unit;     /* what a length of 1 is worth: 2^(b − 24) */
-    double *dots;    /* (num, num); NULL where squares are asked for */
-    double *squares; /* (num, num); NULL where dots are */
+    double unit;     /* a length of 1 in the matrix's units: 2^(b − 24) */
+    double *dots;    /* (num, num); NULL with FEDGE_GRAM_SQUARES */
+    double *squares; /* (num, num); NULL with the others */
 } fedge_gram;
 
+/* The part of the matrix that a rule reads. */
 typedef enum fedge_gram_extent {
     FEDGE_GRAM_NOTHING,
     FEDGE_GRAM_NORMS,  /* the diagonal of dots */
-    FEDGE_GRAM_LAST,   /* the same, and those of the last update with all */
-    FEDGE_GRAM_DOTS,   /* all of them */
-    FEDGE_GRAM_SQUARES /* all of these: one of the two matrices is all that a rule needs */
+    FEDGE_GRAM_LAST,   /* the diagonal, and the products of the last update with all others */
+    FEDGE_GRAM_DOTS,   /* all dots */
+    FEDGE_GRAM_SQUARES /* all squares */
 } fedge_gram_extent;
 
-/* One pass over the tiles, mixed if they are; none for NOTHING. What of dots is beyond [extent] is
- * 0. */
+/* Computes the matrix in one pass over the tiles; none for NOTHING. Dots beyond [extent] are 0. */
 FEDGE_MUST_USE fedge_status fedge_gram_init(fedge_gram *gram, fedge_tiles *tiles,
                                             fedge_gram_extent extent, fedge_error *err);
-void fedge_gram_fini(fedge_gram *gram); /* one that is all 0 is fine */
+void fedge_gram_fini(fedge_gram *gram); /* all 0 is fine */
 
-/* Of all rules; each reads those that it has. */
+/* The settings of all rules; each reads those of its arguments. */
 typedef struct fedge_robust_settings {
     fedge_strategy_common common;
     uint32_t num_malicious; /* f */
     bool mixing;
-    uint32_t num_kept;   /* MultiKrum; 0: all but f */
-    double beta;         /* FedTrimmedAvg */
-    double norm;         /* NormClipping; 0: the median of the norms */
-    double smoothing;    /* RFA */
-    uint32_t iterations; /* RFA */
+    uint32_t num_selected; /* MultiKrum; 0: all but f */
+    double beta;           /* FedTrimmedAvg */
+    double norm;           /* NormClipping; 0: the median of the norms */
+    double smoothing;      /* RFA */
+    uint32_t iterations;   /* RFA */
 } fedge_robust_settings;
 
 #define FEDGE_ROBUST_MALICIOUS(flags_)                                                             \
@@ -75,30 +73,30 @@ typedef struct fedge_robust_settings {
         "mixing", NULL, FEDGE_JSON_BOOL, FEDGE_JSON_AT(fedge_robust_settings, mixing)              \
     }
 
-/* Of one round. */
+/* A rule's selection of one round's updates. */
 typedef struct fedge_robust_choice {
     uint32_t num;      /* updates */
     uint32_t *weights; /* (num): a_i; 0: left out; all 1 at first */
-    double divisor;    /* of MEAN; Σ a_i when it is 0 */
-    uint32_t cut;
+    double divisor;    /* of MEAN; 0: Σ a_i */
+    uint32_t cut;      /* of a trimmed mean: values left out at each end */
 } fedge_robust_choice;
 
 typedef struct fedge_robust_rule {
     const char *name;
     fedge_row_reduction reduction; /* of a coordinate's values: MEAN divides Σ a_i v_i by the
                                       divisor, the others by the number of values summed */
-    /* The least number of updates. */
-    uint32_t (*least)(const fedge_robust_settings *settings);
-    /* Sets what it wants of [choice]. FEDGE_NO_MEMORY. NULL: all count. */
-    fedge_status (*choose)(const fedge_robust_settings *settings, const fedge_gram *gram,
+    /* The minimum number of updates. */
+    uint32_t (*min_updates)(const fedge_robust_settings *settings);
+    /* Sets the fields of [choice] that the rule needs. FEDGE_NO_MEMORY. NULL: all updates count. */
+    fedge_status (*select)(const fedge_robust_settings *settings, const fedge_gram *gram,
                            fedge_robust_choice *choice, fedge_error *err);
-    fedge_gram_extent looks_at; /* what choose does; the rest of [gram] is not set */
-    uint32_t num_own;           /* the last updates, which are the server's and are not mixed */
+    fedge_gram_extent extent; /* of the matrix that select reads */
+    uint32_t num_root;        /* updates of the server at the end, which are not mixed */
 } fedge_robust_rule;
 
 /* The fewest updates that a round of the job may close with. */
 uint32_t fedge_robust_min_updates(const fedge_job *job);
-/* As a strategy's derive: may rounds of the job close with too few updates for the rule? */
+/* As a strategy's derive: fails when rounds of the job may close with too few updates. */
 FEDGE_MUST_USE fedge_status fedge_robust_derive(const fedge_robust_rule *rule,
                                                 const fedge_json *json, const fedge_job *job,
                                                 const fedge_robust_settings *settings,
@@ -109,15 +107,15 @@ FEDGE_MUST_USE fedge_status fedge_robust_check(const fedge_json *json, const fed
 FEDGE_MUST_USE fedge_status fedge_robust_step(const fedge_robust_rule *rule, void *state,
                                               const fedge_strategy_sum *sum, float *model,
                                               fedge_error *err);
-/* a_i ← c_i to as many bits as the sums have room for: c_i ≥ 0, the largest has them all.
- * choice->divisor becomes Σ a_i; the return value is a_i of a c_i of 1. */
+/* Sets the weights a_i to the coefficients c_i ≥ 0, scaled to as many bits as the sums can hold,
+ * and choice->divisor to Σ a_i. Returns the scale: the a_i of c_i = 1. */
 double fedge_robust_weigh(fedge_robust_choice *choice, const double *coefficients);
-/* Krum's score of update [i] among those with alive[j]: the sum of the squares of its distances to
- * the [count] nearest others. [scratch]: (num). */
+/* Krum's score of update [i] among those with alive[j]: the sum of its squared distances to the
+ * [count] nearest others. [scratch]: (num). */
 double fedge_robust_score(const fedge_gram *gram, const bool *alive, uint32_t i, uint32_t count,
                           double *scratch);
 
-/* The table of a rule, fedge_strategy_NAME, of the file's RULE and ARGUMENTS. */
+/* Defines fedge_strategy_NAME from the file's RULE and ARGUMENTS. */
 #define FEDGE_ROBUST_STRATEGY(strategy, text)                                                      \
     static fedge_status derive(const fedge_json *json, fedge_job *job, void *settings,             \
                                fedge_error *err)                                                   \
@@ -126,7 +124,7 @@ double fedge_robust_score(const fedge_gram *gram, const bool *alive, uint32_t i,
     }                                                                                              \
     FEDGE_ROBUST_STRATEGY_WITH(strategy, text, derive)
 
-/* The same of a rule whose derive checks more. */
+/* The same for a rule with another derive. */
 #define FEDGE_ROBUST_STRATEGY_WITH(strategy, text, derive_)                                        \
     static fedge_status step(void *state, const fedge_strategy_sum *sum, float *model,             \
                              fedge_error *err)                                                     \
@@ -139,7 +137,7 @@ double fedge_robust_score(const fedge_gram *gram, const bool *alive, uint32_t i,
                    .settings_size = sizeof(fedge_robust_settings),                                 \
                    .derive = (derive_),                                                            \
                    .check = fedge_robust_check},                                                   \
-        .weight = fedge_strategy_weigh_alike,                                                      \
+        .weight = fedge_strategy_weigh_equally,                                                    \
         .init = fedge_strategy_init_settings,                                                      \
         .step = step,                                                                              \
         .save = fedge_strategy_save_nothing,                                                       \

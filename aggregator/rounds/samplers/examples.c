@@ -11,4 +11,4 @@ static uint32_t score(const fedge_client_record *record, uint32_t round)
                                                       : FEDGE_SAMPLER_MAX_SCORE;
 }
 
-const fedge_sampler_ops fedge_sampler_examples = {.score = score, .weighs = true};
+const fedge_sampler_ops fedge_sampler_examples = {.score = score, .weighs_examples = true};

@@ -29,4 +29,4 @@ static uint32_t score(const fedge_client_record *record, uint32_t round)
                                                    : FEDGE_SAMPLER_MAX_SCORE;
 }
 
-const fedge_sampler_ops fedge_sampler_utility = {.score = score, .hopes = true};
+const fedge_sampler_ops fedge_sampler_utility = {.score = score, .optimistic = true};

@@ -1,16 +1,15 @@
-/* What asynchronous strategies share: weights by staleness, and the models that clients may still
- * be at work on.
+/* Shared by asynchronous strategies: weights by staleness, and old models that clients still train.
  *
- * A client trains on the model that was newest when it began; when its update comes, s rounds have
- * closed since: its staleness. Its weight is
+ * A client trains the model that was newest when it began. Its staleness s is the number of rounds
+ * that closed before its update arrived. Its weight is
  *
  *     constant     w(s) = 1
  *     polynomial   w(s) = (1 + s)^−a
  *     hinge        w(s) = 1 for s ≤ b, else 1 / (a (s − b) + 1)      (Xie et al. 2019)
  *
- * In the sums it is an integer, round(2^k · w), at least 1, where 2^k is max-weight cut to a power
- * of two. A model is kept until an update on it would be staler than max-staleness, and such an
- * update does not count.
+ * In the sums it is the integer round(2^k · w), at least 1, where 2^k is max-weight rounded down to
+ * a power of two. A model is stored until an update on it would be staler than max-staleness; such
+ * an update does not count.
  */
 #ifndef FEDGE_AGGREGATOR_ROUNDS_STRATEGIES_ASYNCHRONOUS_H
 #define FEDGE_AGGREGATOR_ROUNDS_STRATEGIES_ASYNCHRONOUS_H
@@ -31,14 +30,14 @@ typedef enum fedge_staleness_weight {
 
 const char *fedge_staleness_weight_name(unsigned weight); /* NULL for others */
 
-/* The beginning of the settings of each; those that a strategy does not have are 0. */
+/* The first fields of each strategy's settings; those that it does not have are 0. */
 typedef struct fedge_asynchronous {
     fedge_strategy_common common;
     fedge_staleness_weight weight;
     double exponent, slope; /* a, of polynomial and of hinge */
     uint32_t delay;         /* b */
     uint32_t max_staleness;
-    uint32_t buffer_size; /* K: the updates that a round closes with */
+    uint32_t buffer_size; /* K: updates per round */
     double alpha;         /* FedAsync */
 } fedge_asynchronous;
 
@@ -66,10 +65,11 @@ typedef struct fedge_asynchronous {
                                                               .fallback = 20                       \
     }
 
-/* As a strategy's derive: tells the rounds, and refuses what goes with rounds of one model only. */
+/* As a strategy's derive: configures the rounds, and refuses settings that need synchronous rounds.
+ */
 FEDGE_MUST_USE fedge_status fedge_asynchronous_derive(const fedge_json *json, fedge_job *job,
                                                       void *settings, fedge_error *err);
-/* As a reader's check: a model that clients' changes do not make anew is refused. */
+/* As a reader's check: refuses models with state that updates do not carry. */
 FEDGE_MUST_USE fedge_status fedge_asynchronous_check_job(const fedge_json *json,
                                                          const fedge_job *job, fedge_error *err);
 /* As a strategy's init, weight, num_vectors, and base. The state is a fedge_strategy_vectors. */
@@ -80,7 +80,7 @@ uint32_t fedge_asynchronous_weight(const void *state, const fedge_job *job,
 uint32_t fedge_asynchronous_num_vectors(const void *settings);
 const float *fedge_asynchronous_base(const void *state, uint32_t version);
 
-/* The ops of a strategy that differs from the others in name, arguments, derive and step alone. */
+/* The ops of a strategy with this name, arguments, derive and step. */
 #define FEDGE_ASYNCHRONOUS_OPS(title, fields, deriving, stepping)                                  \
     {                                                                                              \
         .reader = {.name = (title),                                                                \
@@ -94,14 +94,14 @@ const float *fedge_asynchronous_base(const void *state, uint32_t version);
         .base = fedge_asynchronous_base,                                                           \
     }
 
-/* What w = 1 is in the sums. */
+/* The integer of w = 1 in the sums. */
 double fedge_asynchronous_unit(const fedge_job *job);
-/* Checks a step's sum; a staleness that was not kept is FEDGE_INTERNAL. */
+/* Checks a step's sum. FEDGE_INTERNAL: an update is staler than the stored models. */
 FEDGE_MUST_USE fedge_status fedge_asynchronous_check(const fedge_strategy_vectors *state,
                                                      const fedge_strategy_sum *sum,
                                                      fedge_error *err);
-/* Keeps [model], which the step of sum->round moves, for clients that are at work on it. After all
- * older ones of the round have been read. */
+/* Stores [model], which the step of sum->round moves, for clients that still train it. Call it
+ * after all older models of the round have been read. */
 void fedge_asynchronous_keep(fedge_strategy_vectors *state, const fedge_strategy_sum *sum,
                              const float *model);
 

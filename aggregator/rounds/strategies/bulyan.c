@@ -17,7 +17,7 @@ static const fedge_json_field ARGUMENTS[] = {
     FEDGE_JSON_END,
 };
 
-static uint32_t least(const fedge_robust_settings *settings)
+static uint32_t min_updates(const fedge_robust_settings *settings)
 {
     return 4 * settings->num_malicious + 3;
 }
@@ -37,8 +37,8 @@ static uint32_t krum(const fedge_gram *gram, const bool *alive, uint32_t near, d
     return best;
 }
 
-static fedge_status choose(const fedge_robust_settings *settings, const fedge_gram *gram,
-                           fedge_robust_choice *choice, fedge_error *err)
+static fedge_status select_updates(const fedge_robust_settings *settings, const fedge_gram *gram,
+                                   fedge_robust_choice *choice, fedge_error *err)
 {
     const uint32_t num = gram->num, f = settings->num_malicious;
     double *room = malloc(num * sizeof(*room));
@@ -63,8 +63,8 @@ static fedge_status choose(const fedge_robust_settings *settings, const fedge_gr
 
 static const fedge_robust_rule RULE = {.name = "Bulyan",
                                        .reduction = FEDGE_ROW_NEAREST,
-                                       .least = least,
-                                       .choose = choose,
-                                       .looks_at = FEDGE_GRAM_SQUARES};
+                                       .min_updates = min_updates,
+                                       .select = select_updates,
+                                       .extent = FEDGE_GRAM_SQUARES};
 
 FEDGE_ROBUST_STRATEGY(bulyan, "Bulyan");

@@ -61,13 +61,13 @@ fedge_status fedge_adaptive_step(void *state, const fedge_strategy_sum *sum, flo
     fedge_strategy_vectors *self = state;
     const fedge_adaptive_settings *settings = self->settings;
     const fedge_optimizer_step optimizer = {.rule = rule,
-                                            .num_kept = 2,
+                                            .num_moments = 2,
                                             .beta1 = settings->beta1,
                                             .beta2 = settings->beta2,
                                             .tau = settings->tau};
-    float *const kept[2] = {self->values, self->values + self->num_values};
+    float *const moments[2] = {self->values, self->values + self->num_values};
     FEDGE_TRY(fedge_strategy_check_sum(sum, self->name, err));
     return fedge_strategy_optimize(sum, &sum->delta,
                                    fedge_strategy_rate(&settings->common, sum->round), &optimizer,
-                                   kept, model, err);
+                                   moments, model, err);
 }

@@ -1,4 +1,4 @@
-/* What several strategies have in common: arguments, steps and scores. */
+/* Arguments, steps and scores that several strategies share. */
 #ifndef FEDGE_AGGREGATOR_ROUNDS_STRATEGIES_COMMON_H
 #define FEDGE_AGGREGATOR_ROUNDS_STRATEGIES_COMMON_H
 
@@ -11,10 +11,10 @@
 
 /* ---- the argument num-clients ---------------------------------------------------------------- */
 
-/* N, of strategies that weigh a round's clients against all there are. */
+/* N, for strategies that relate a round's clients to the whole federation. */
 typedef struct fedge_num_clients {
     uint32_t count; /* N; 0 until it is derived */
-    bool given;     /* the job says it */
+    bool given;     /* by the job */
 } fedge_num_clients;
 
 /* A field of the struct [type], whose member [member] is a fedge_num_clients. */
@@ -24,13 +24,14 @@ typedef struct fedge_num_clients {
             .min = 1, .max = UINT32_MAX                                                            \
     }
 
-/* Sets N to min-available-nodes where the job leaves it out, and fails where the job says less. */
+/* Sets N to min-available-nodes when the job leaves it out. Fails when the job gives a lower one.
+ */
 FEDGE_MUST_USE fedge_status fedge_num_clients_derive(const fedge_json *json, const fedge_job *job,
                                                      fedge_num_clients *clients, fedge_error *err);
 /* As fedge_strategy_ops.count_clients. */
 FEDGE_MUST_USE fedge_status fedge_num_clients_count(fedge_num_clients *clients,
                                                     uint32_t num_clients, fedge_error *err);
-/* |S| / N, at most 1 when more clients took part than the job says there are. */
+/* min(|S| / N, 1): more clients may take part than the job says. */
 double fedge_num_clients_fraction(const fedge_num_clients *clients, uint32_t num_updates);
 
 /* ---- FedAdagrad, FedAdam and FedYogi --------------------------------------------------------- */
@@ -38,12 +39,11 @@ double fedge_num_clients_fraction(const fedge_num_clients *clients, uint32_t num
 /* Reddi et al., "Adaptive federated optimization", ICLR 2021, algorithm 2, with Δ = mean(Δ_i):
  *
  *     m ← β1 m + (1 − β1) Δ
- *     v ← each strategy's own rule
+ *     v ← by each strategy's rule
  *     x ← x + η_s m / (√v + τ)
  *
- * m starts at 0 and v at τ². There is no correction of bias, as in the paper: the first steps are
- * small in m and in v. Steps smaller than τ are not scaled up; the default 1e-3 is the least that
- * suits most models. */
+ * m starts at 0 and v at τ². As in the paper there is no bias correction, so m and v are small in
+ * the first steps. Steps smaller than τ are not scaled up; the default is 1e-3. */
 #define FEDGE_ADAPTIVE_RATE 0.01 /* η_s by default */
 
 typedef struct fedge_adaptive_settings {
@@ -81,8 +81,8 @@ FEDGE_MUST_USE fedge_status fedge_fedavg_step(void *state, const fedge_strategy_
 
 /* ---- FedPer and FedRep ----------------------------------------------------------------------- */
 
-/* The server averages the layers that clients have in common; the two differ only in their
- * arguments and in their client hooks. */
+/* The server averages the layers that clients share. FedPer and FedRep differ only in their
+ * arguments and client hooks. */
 typedef struct fedge_personal_settings {
     fedge_strategy_common common;
     fedge_hooks_arguments with;
@@ -102,13 +102,13 @@ typedef struct fedge_personal_settings {
 
 /* ---- Krum, MultiKrum and Bulyan -------------------------------------------------------------- */
 
-/* As fedge_robust_rule.least: 2 f + 3. */
-uint32_t fedge_krum_least(const fedge_robust_settings *settings);
+/* As fedge_robust_rule.min_updates: 2 f + 3. */
+uint32_t fedge_krum_min_updates(const fedge_robust_settings *settings);
 
-/* Gives weight 1 to the [count] updates with the lowest scores, of equal ones those of the first
- * slots, and 0 to the others. FEDGE_NO_MEMORY. */
-FEDGE_MUST_USE fedge_status fedge_krum_keep(const fedge_robust_settings *settings,
-                                            const fedge_gram *gram, uint32_t count,
-                                            fedge_robust_choice *choice, fedge_error *err);
+/* Gives weight 1 to the [count] updates with the lowest scores and 0 to the others. Of equal scores
+ * the first slots win. FEDGE_NO_MEMORY. */
+FEDGE_MUST_USE fedge_status fedge_krum_select(const fedge_robust_settings *settings,
+                                              const fedge_gram *gram, uint32_t count,
+                                              fedge_robust_choice *choice, fedge_error *err);
 
 #endif

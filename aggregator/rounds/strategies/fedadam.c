@@ -33,5 +33,5 @@ const fedge_strategy_ops fedge_strategy_fedadam = {
     .load = fedge_strategy_vectors_load,
     .free = free,
     .state_per_value = 2 * sizeof(float),
-    .num_kept = 2,
+    .num_moments = 2,
 };

@@ -27,7 +27,7 @@ static fedge_status step(void *state, const fedge_strategy_sum *sum, float *mode
     fedge_strategy_vectors *self = state;
     const settings *with = self->settings;
     const fedge_optimizer_step optimizer = {
-        .rule = FEDGE_STEP_RULE_MOMENTUM, .num_kept = 1, .beta1 = with->momentum};
+        .rule = FEDGE_STEP_RULE_MOMENTUM, .num_moments = 1, .beta1 = with->momentum};
     FEDGE_TRY(fedge_strategy_check_sum(sum, "FedAvgM", err));
     return fedge_strategy_optimize(sum, &sum->delta, fedge_strategy_rate(&with->common, sum->round),
                                    &optimizer, (float *const[2]){self->values}, model, err);
@@ -41,5 +41,5 @@ const fedge_strategy_ops fedge_strategy_fedavgm = {
     .load = fedge_strategy_vectors_load,
     .free = free,
     .state_per_value = sizeof(float),
-    .num_kept = 1,
+    .num_moments = 1,
 };

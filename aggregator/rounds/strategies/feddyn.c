@@ -53,7 +53,7 @@ static fedge_status step(void *state, const fedge_strategy_sum *sum, float *mode
     const settings *with = self->settings;
     const fedge_optimizer_step optimizer = {
         .rule = FEDGE_STEP_RULE_DYN,
-        .num_kept = 1,
+        .num_moments = 1,
         .beta1 = (double)with->alpha,
         .beta2 = fedge_num_clients_fraction(&with->clients, sum->num_updates)};
     FEDGE_TRY(fedge_strategy_check_sum(sum, "FedDyn", err));
@@ -66,7 +66,7 @@ const fedge_strategy_ops fedge_strategy_feddyn = {
                .arguments = ARGUMENTS,
                .settings_size = sizeof(settings),
                .derive = derive},
-    .weight = fedge_strategy_weigh_alike,
+    .weight = fedge_strategy_weigh_equally,
     .count_clients = count_clients,
     .init = fedge_strategy_vectors_init_one,
     .step = step,
@@ -74,6 +74,6 @@ const fedge_strategy_ops fedge_strategy_feddyn = {
     .load = fedge_strategy_vectors_load,
     .free = free,
     .state_per_value = sizeof(float),
-    .num_kept = 1,
+    .num_moments = 1,
     .forget = fedge_strategy_vectors_forget, /* clients' gradients are 0 then, and h is their sum */
 };

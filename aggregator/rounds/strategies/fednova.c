@@ -46,15 +46,15 @@ static matrix product(const matrix *a, const matrix *b)
     return c;
 }
 
-/* a_i of this number of steps. */
-static double reach(const fedge_optimizer *optimizer, double learning_rate, uint64_t num_steps)
+/* a_i of [num_steps] steps. */
+static double path_length(const fedge_optimizer *optimizer, double learning_rate,
+                          uint64_t num_steps)
 {
     const double rho = (double)optimizer->momentum;
     const double e = (double)(float)learning_rate * (double)optimizer->proximal_mu;
-    const double more = optimizer->nesterov ? 1.0 : 0.0, kept = optimizer->nesterov ? rho : 1.0;
-    /* v' = ρ v − e u + 1;  u' = u + kept · v' + more · (1 − e u) */
-    matrix step = {
-        {{rho, -e, 1.0}, {kept * rho, 1.0 - kept * e - more * e, kept + more}, {0.0, 0.0, 1.0}}};
+    const double a = optimizer->nesterov ? rho : 1.0, b = optimizer->nesterov ? 1.0 : 0.0;
+    /* v' = ρ v − e u + 1;  u' = u + a v' + b (1 − e u) */
+    matrix step = {{{rho, -e, 1.0}, {a * rho, 1.0 - a * e - b * e, a + b}, {0.0, 0.0, 1.0}}};
     matrix all = {{{1, 0, 0}, {0, 1, 0}, {0, 0, 1}}};
     for (; num_steps > 0; num_steps >>= 1) {
         if (num_steps & 1)
@@ -64,14 +64,14 @@ static double reach(const fedge_optimizer *optimizer, double learning_rate, uint
     return fmax(all.at[1][2], 1.0); /* from v = u = 0 */
 }
 
-static double reach_of(const fedge_job *job, const fedge_update_facts *facts)
+static double client_path_length(const fedge_job *job, const fedge_update_facts *facts)
 {
     const fedge_training_spec *training = &job->plan.training;
     const uint64_t examples = facts->num_examples < UINT32_MAX ? facts->num_examples : UINT32_MAX;
     const uint64_t batches = (examples + training->batch_size - 1) / training->batch_size;
-    return reach(&training->optimizer, fedge_plan_learning_rate(&job->plan, facts->round),
-                 training->local_steps > 0 ? training->local_steps
-                                           : training->local_epochs * batches);
+    return path_length(&training->optimizer, fedge_plan_learning_rate(&job->plan, facts->round),
+                       training->local_steps > 0 ? training->local_steps
+                                                 : training->local_epochs * batches);
 }
 
 /* u, with [most] for the largest weight. */
@@ -82,22 +82,22 @@ static double unit_of(const fedge_job *job, const fedge_update_facts *facts, dou
     if (facts->cohort == 0)
         return most < MOST ? 1.0 : exp2(floor(log2(most / MOST)));
     if (training->local_steps > 0)
-        return reach(&training->optimizer, rate, training->local_steps);
+        return path_length(&training->optimizer, rate, training->local_steps);
     /* More batches reach further by each, unless the proximal term holds them back. */
     const double batch =
-        training->batch_size / reach(&training->optimizer, rate, training->local_epochs);
+        training->batch_size / path_length(&training->optimizer, rate, training->local_epochs);
     return most / (training->optimizer.proximal_mu > 0.0f ? fmax(MOST, HEADROOM * batch) : batch);
 }
 
 static uint32_t weight(const void *state, const fedge_job *job, const fedge_update_facts *facts)
 {
     (void)state;
-    const double room = (double)FEDGE_FIXED_MAX_TOTAL_WEIGHT / fmax(facts->cohort, 1.0);
+    const double largest = (double)FEDGE_FIXED_MAX_TOTAL_WEIGHT / fmax(facts->cohort, 1.0);
     const double most =
-        facts->cohort == 0 ? (double)job->rounds.max_weight : fmin(floor(room), WIDEST);
+        facts->cohort == 0 ? (double)job->rounds.max_weight : fmin(floor(largest), WIDEST);
     const double value =
         rint(unit_of(job, facts, most) * (double)fedge_report_weight(job, facts->num_examples) /
-             reach_of(job, facts));
+             client_path_length(job, facts));
     return value < 1.0 ? 1 : value < most ? (uint32_t)value : (uint32_t)most;
 }
 
@@ -119,17 +119,17 @@ static fedge_status derive(const fedge_json *json, fedge_job *job, void *setting
 static fedge_status step(void *state, const fedge_strategy_sum *sum, float *model, fedge_error *err)
 {
     const fedge_job *job = sum->job;
-    double shares = 0.0, effective = 0.0; /* Σ w a, Σ w a² */
+    double total = 0.0, effective = 0.0; /* Σ w a, Σ w a² */
     FEDGE_TRY(fedge_strategy_check_sum(sum, "FedNova", err));
     for (uint32_t i = 0; i < sum->num_updates; i++) {
-        const double a = reach_of(job, &sum->facts[i]);
-        const double share = (double)weight(state, job, &sum->facts[i]) * a;
-        shares += share;
-        effective += share * a;
+        const double a = client_path_length(job, &sum->facts[i]);
+        const double part = (double)weight(state, job, &sum->facts[i]) * a;
+        total += part;
+        effective += part * a;
     }
     /* The mean is Σ w Δ / W. */
-    const double rate = fedge_strategy_rate(state, sum->round) * (effective / shares) *
-                        ((double)sum->total_weight / shares);
+    const double rate = fedge_strategy_rate(state, sum->round) * (effective / total) *
+                        ((double)sum->total_weight / total);
     return fedge_strategy_move(sum, &sum->delta, rate, model, err);
 }
 

@@ -13,8 +13,8 @@ static const fedge_json_field ARGUMENTS[] = {
     FEDGE_JSON_END,
 };
 
-static fedge_status choose(const fedge_robust_settings *settings, const fedge_gram *gram,
-                           fedge_robust_choice *choice, fedge_error *err)
+static fedge_status select_updates(const fedge_robust_settings *settings, const fedge_gram *gram,
+                                   fedge_robust_choice *choice, fedge_error *err)
 {
     (void)gram;
     (void)err;
@@ -23,6 +23,6 @@ static fedge_status choose(const fedge_robust_settings *settings, const fedge_gr
 }
 
 static const fedge_robust_rule RULE = {
-    .name = "FedTrimmedAvg", .reduction = FEDGE_ROW_TRIMMED, .choose = choose};
+    .name = "FedTrimmedAvg", .reduction = FEDGE_ROW_TRIMMED, .select = select_updates};
 
 FEDGE_ROBUST_STRATEGY(fedtrimmedavg, "FedTrimmedAvg");

@@ -44,8 +44,8 @@ typedef struct trust {
 } trust;
 
 /* The server's update is the last row. */
-static fedge_status choose(const fedge_robust_settings *with, const fedge_gram *gram,
-                           fedge_robust_choice *choice, fedge_error *err)
+static fedge_status select_updates(const fedge_robust_settings *with, const fedge_gram *gram,
+                                   fedge_robust_choice *choice, fedge_error *err)
 {
     (void)with;
     const uint32_t num = gram->num, last = num - 1;
@@ -69,9 +69,9 @@ static fedge_status choose(const fedge_robust_settings *with, const fedge_gram *
 
 static const fedge_robust_rule RULE = {.name = "FLTrust",
                                        .reduction = FEDGE_ROW_MEAN,
-                                       .choose = choose,
-                                       .looks_at = FEDGE_GRAM_LAST,
-                                       .num_own = 1};
+                                       .select = select_updates,
+                                       .extent = FEDGE_GRAM_LAST,
+                                       .num_root = 1};
 
 static fedge_status derive(const fedge_json *json, fedge_job *job, void *of, fedge_error *err)
 {
@@ -136,7 +136,7 @@ const fedge_strategy_ops fedge_strategy_fltrust = {
                .settings_size = sizeof(settings),
                .derive = derive,
                .check = check},
-    .weight = fedge_strategy_weigh_alike,
+    .weight = fedge_strategy_weigh_equally,
     .init = init,
     .step = step,
     .save = fedge_strategy_save_nothing,

@@ -15,7 +15,7 @@ static const fedge_json_field ARGUMENTS[] = {
     FEDGE_JSON_END,
 };
 
-uint32_t fedge_krum_least(const fedge_robust_settings *settings)
+uint32_t fedge_krum_min_updates(const fedge_robust_settings *settings)
 {
     return 2 * settings->num_malicious + 3;
 }
@@ -33,8 +33,8 @@ static int by_score(const void *a, const void *b)
     return (x->index > y->index) - (x->index < y->index);
 }
 
-fedge_status fedge_krum_keep(const fedge_robust_settings *settings, const fedge_gram *gram,
-                             uint32_t count, fedge_robust_choice *choice, fedge_error *err)
+fedge_status fedge_krum_select(const fedge_robust_settings *settings, const fedge_gram *gram,
+                               uint32_t count, fedge_robust_choice *choice, fedge_error *err)
 {
     const uint32_t num = gram->num, near = num - settings->num_malicious - 2;
     candidate *order = malloc(num * sizeof(*order));
@@ -56,16 +56,16 @@ fedge_status fedge_krum_keep(const fedge_robust_settings *settings, const fedge_
                       : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u scores", (unsigned)num);
 }
 
-static fedge_status choose(const fedge_robust_settings *settings, const fedge_gram *gram,
-                           fedge_robust_choice *choice, fedge_error *err)
+static fedge_status select_updates(const fedge_robust_settings *settings, const fedge_gram *gram,
+                                   fedge_robust_choice *choice, fedge_error *err)
 {
-    return fedge_krum_keep(settings, gram, 1, choice, err);
+    return fedge_krum_select(settings, gram, 1, choice, err);
 }
 
 static const fedge_robust_rule RULE = {.name = "Krum",
                                        .reduction = FEDGE_ROW_MEAN,
-                                       .least = fedge_krum_least,
-                                       .choose = choose,
-                                       .looks_at = FEDGE_GRAM_SQUARES};
+                                       .min_updates = fedge_krum_min_updates,
+                                       .select = select_updates,
+                                       .extent = FEDGE_GRAM_SQUARES};
 
 FEDGE_ROBUST_STRATEGY(krum, "Krum");

@@ -8,31 +8,31 @@
 static const fedge_json_field ARGUMENTS[] = {
     FEDGE_ROBUST_MALICIOUS(FEDGE_JSON_REQUIRED),
     {"num-nodes-to-keep", "num_nodes_to_keep", FEDGE_JSON_U32,
-     FEDGE_JSON_AT(fedge_robust_settings, num_kept), .min = 0, .max = 65536},
+     FEDGE_JSON_AT(fedge_robust_settings, num_selected), .min = 0, .max = 65536},
     FEDGE_ROBUST_MIXING,
     FEDGE_JSON_END,
 };
 
-static fedge_status choose(const fedge_robust_settings *settings, const fedge_gram *gram,
-                           fedge_robust_choice *choice, fedge_error *err)
+static fedge_status select_updates(const fedge_robust_settings *settings, const fedge_gram *gram,
+                                   fedge_robust_choice *choice, fedge_error *err)
 {
-    const uint32_t kept = settings->num_kept;
-    return fedge_krum_keep(settings, gram, kept > 0 ? kept : gram->num - settings->num_malicious,
-                           choice, err);
+    const uint32_t selected = settings->num_selected;
+    return fedge_krum_select(
+        settings, gram, selected > 0 ? selected : gram->num - settings->num_malicious, choice, err);
 }
 
 static const fedge_robust_rule RULE = {.name = "MultiKrum",
                                        .reduction = FEDGE_ROW_MEAN,
-                                       .least = fedge_krum_least,
-                                       .choose = choose,
-                                       .looks_at = FEDGE_GRAM_SQUARES};
+                                       .min_updates = fedge_krum_min_updates,
+                                       .select = select_updates,
+                                       .extent = FEDGE_GRAM_SQUARES};
 
 static fedge_status derive(const fedge_json *json, fedge_job *job, void *of, fedge_error *err)
 {
     const fedge_robust_settings *settings = of;
     const fedge_status status = fedge_robust_derive(&RULE, json, job, settings, err);
     const uint32_t min_updates = fedge_robust_min_updates(job);
-    if (status == FEDGE_OK && settings->num_kept + settings->num_malicious > min_updates) {
+    if (status == FEDGE_OK && settings->num_selected + settings->num_malicious > min_updates) {
         return fedge_json_fail_at(json, "strategy.num-nodes-to-keep", err,
                                   "a round may close with %u updates, %u of them malicious: keep "
                                   "at most %u",

@@ -25,8 +25,8 @@ static int by_value(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
-static fedge_status choose(const fedge_robust_settings *settings, const fedge_gram *gram,
-                           fedge_robust_choice *choice, fedge_error *err)
+static fedge_status select_updates(const fedge_robust_settings *settings, const fedge_gram *gram,
+                                   fedge_robust_choice *choice, fedge_error *err)
 {
     const uint32_t num = gram->num;
     double *norms = malloc(2 * (size_t)num * sizeof(*norms));
@@ -47,7 +47,7 @@ static fedge_status choose(const fedge_robust_settings *settings, const fedge_gr
 
 static const fedge_robust_rule RULE = {.name = "NormClipping",
                                        .reduction = FEDGE_ROW_MEAN,
-                                       .choose = choose,
-                                       .looks_at = FEDGE_GRAM_NORMS};
+                                       .select = select_updates,
+                                       .extent = FEDGE_GRAM_NORMS};
 
 FEDGE_ROBUST_STRATEGY(normclipping, "NormClipping");

@@ -42,8 +42,8 @@ static void iterate(const fedge_gram *gram, double smoothing, double *shares, do
         shares[i] /= sum;
 }
 
-static fedge_status choose(const fedge_robust_settings *settings, const fedge_gram *gram,
-                           fedge_robust_choice *choice, fedge_error *err)
+static fedge_status select_updates(const fedge_robust_settings *settings, const fedge_gram *gram,
+                                   fedge_robust_choice *choice, fedge_error *err)
 {
     double *shares = malloc(2 * (size_t)gram->num * sizeof(*shares));
     if (!shares)
@@ -57,7 +57,9 @@ static fedge_status choose(const fedge_robust_settings *settings, const fedge_gr
     return FEDGE_OK;
 }
 
-static const fedge_robust_rule RULE = {
-    .name = "RFA", .reduction = FEDGE_ROW_MEAN, .choose = choose, .looks_at = FEDGE_GRAM_DOTS};
+static const fedge_robust_rule RULE = {.name = "RFA",
+                                       .reduction = FEDGE_ROW_MEAN,
+                                       .select = select_updates,
+                                       .extent = FEDGE_GRAM_DOTS};
 
 FEDGE_ROBUST_STRATEGY(rfa, "RFA");

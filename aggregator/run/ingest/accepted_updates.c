@@ -10,7 +10,7 @@
 #define CHUNK ((size_t)16384) /* bytes read at a time where only their checksum is wanted */
 
 fedge_status fedge_accepted_updates_init(fedge_accepted_updates *updates, const fedge_plan *plan,
-                                         fedge_journal *journal, fedge_kept_updates *kept,
+                                         fedge_journal *journal, fedge_stored_updates *stored,
                                          uint32_t most, fedge_error *err)
 {
     const fedge_section *delta = &plan->sent.sections[0];
@@ -18,7 +18,7 @@ fedge_status fedge_accepted_updates_init(fedge_accepted_updates *updates, const 
         .plan = plan,
         .journal = journal,
         .bounds_log2 = fedge_journal_get_phase(journal)->bounds_log2,
-        .kept = kept,
+        .stored = stored,
         .places = calloc((size_t)most + 1, sizeof(*updates->places)),
         .offsets = calloc(delta->schema.num_tensors, sizeof(*updates->offsets))};
     if (!updates->places || !updates->offsets) {
@@ -92,10 +92,10 @@ static fedge_status keep(fedge_accepted_updates *self, uint32_t slot, const fedg
     if (fedge_crc32(0, self->bytes, (size_t)upload->size) !=
         fedge_journal_get_slot(self->journal, slot).crc32)
         return fail_damaged(self, slot, err);
-    FEDGE_TRY(fedge_kept_updates_reserve(self->kept, 1, place, err));
+    FEDGE_TRY(fedge_stored_updates_reserve(self->stored, 1, place, err));
     FEDGE_TRY(fedge_update_decode(self->plan, self->bounds_log2, upload, self->bytes, self->raw,
                                   fedge_update_max_size(self->plan), self->v, err));
-    return fedge_kept_updates_put(self->kept, *place, self->v, err);
+    return fedge_stored_updates_put(self->stored, *place, self->v, err);
 }
 
 /* Bytes of a whole chunk of the delta, as it is encoded. */
@@ -149,8 +149,8 @@ fedge_status fedge_accepted_updates_add(fedge_accepted_updates *updates, uint32_
                                         const fedge_upload *upload, fedge_error *err)
 {
     struct fedge_accepted_place *added = &updates->places[updates->num];
-    *added = (struct fedge_accepted_place){.slot = slot, .is_kept = !lies_open(updates, upload)};
-    if (added->is_kept) {
+    *added = (struct fedge_accepted_place){.slot = slot, .is_stored = !lies_open(updates, upload)};
+    if (added->is_stored) {
         FEDGE_TRY(keep(updates, slot, upload, &added->place, err));
         updates->num++;
         return FEDGE_OK;
@@ -192,8 +192,9 @@ static fedge_status read_one(void *user, uint32_t index, uint32_t tensor, size_t
 {
     const fedge_accepted_updates *self = user;
     const struct fedge_accepted_place *of = &self->places[index];
-    return of->is_kept ? fedge_kept_updates_read(self->kept, of->place, tensor, at, count, v, err)
-                       : read_open(self, of, tensor, at, count, v, err);
+    return of->is_stored
+               ? fedge_stored_updates_read(self->stored, of->place, tensor, at, count, v, err)
+               : read_open(self, of, tensor, at, count, v, err);
 }
 
 fedge_updates fedge_accepted_updates_get(fedge_accepted_updates *updates)

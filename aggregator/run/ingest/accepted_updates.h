@@ -22,11 +22,11 @@ typedef struct fedge_accepted_updates {
     const fedge_plan *plan;
     fedge_journal *journal;
     const int8_t *bounds_log2;
-    fedge_kept_updates *kept;
+    fedge_stored_updates *stored;
     uint32_t num;
     struct fedge_accepted_place {
         uint32_t slot, place;
-        bool is_kept;           /* at [place] of kept; else: */
+        bool is_stored;         /* at [place] of kept; else: */
         uint32_t *sums;         /* CRC-32s of its chunks, encoded */
     } * places;                 /* (room for the cohort) */
     size_t *offsets;            /* of each tensor of the delta: of its first byte */
@@ -39,7 +39,7 @@ typedef struct fedge_accepted_updates {
 FEDGE_MUST_USE fedge_status fedge_accepted_updates_init(fedge_accepted_updates *updates,
                                                         const fedge_plan *plan,
                                                         fedge_journal *journal,
-                                                        fedge_kept_updates *kept, uint32_t most,
+                                                        fedge_stored_updates *stored, uint32_t most,
                                                         fedge_error *err);
 void fedge_accepted_updates_fini(fedge_accepted_updates *updates); /* one that is all 0 is fine */
 

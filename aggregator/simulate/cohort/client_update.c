@@ -156,8 +156,8 @@ fedge_status fedge_client_update_add(fedge_client_update *update, fedge_sim_back
                                       fedge_update_weight(update->config->global, &task->facts),
                                       update->v, &made, err));
     if (update->config->global->strategy->collects) {
-        FEDGE_TRY(fedge_kept_updates_put(&update->config->global->kept, task->update_index,
-                                         update->v, err));
+        FEDGE_TRY(fedge_stored_updates_put(&update->config->global->stored, task->update_index,
+                                           update->v, err));
     }
     task->bytes_up = made.size;
     task->clamped = made.clamped;

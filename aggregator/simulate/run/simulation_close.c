@@ -64,7 +64,7 @@ static fedge_status list_updates(fedge_simulation *self, fedge_updates *updates,
     }
     const fedge_status status =
         indices
-            ? fedge_kept_updates_list(&self->global.kept, indices, num, updates, err)
+            ? fedge_stored_updates_list(&self->global.stored, indices, num, updates, err)
             : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %" PRIu32 " updates", self->num_sent);
     free(indices);
     return status;

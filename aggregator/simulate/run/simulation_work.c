@@ -84,7 +84,8 @@ static fedge_status reserve(fedge_simulation *self, uint32_t count, fedge_error 
     if (count == 0 || self->wave[0].work != FEDGE_SIM_BACKEND_TRAIN ||
         !self->global.strategy->collects)
         return FEDGE_OK;
-    const fedge_status status = fedge_kept_updates_reserve(&self->global.kept, count, &first, err);
+    const fedge_status status =
+        fedge_stored_updates_reserve(&self->global.stored, count, &first, err);
     for (uint32_t i = 0; i < count; i++)
         self->wave[i].update_index = first + i;
     return status;

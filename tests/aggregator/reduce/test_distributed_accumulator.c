@@ -124,15 +124,15 @@ static void what_one_fails_in_all_fail_in(void **state)
 #define BORDER 700u /* of two tensors, in the midst of a shard */
 
 static const fedge_optimizer_step RULES[] = {
-    {.rule = FEDGE_STEP_RULE_MOMENTUM, .num_kept = 1, .beta1 = 0.9},
-    {.rule = FEDGE_STEP_RULE_ADAGRAD, .num_kept = 2, .beta1 = 0.1, .tau = 1e-3},
-    {.rule = FEDGE_STEP_RULE_ADAM, .num_kept = 2, .beta1 = 0.9, .beta2 = 0.99, .tau = 1e-3},
-    {.rule = FEDGE_STEP_RULE_YOGI, .num_kept = 2, .beta1 = 0.9, .beta2 = 0.99, .tau = 1e-3},
-    {.rule = FEDGE_STEP_RULE_DYN, .num_kept = 1, .beta1 = 0.01, .beta2 = 0.3}};
+    {.rule = FEDGE_STEP_RULE_MOMENTUM, .num_moments = 1, .beta1 = 0.9},
+    {.rule = FEDGE_STEP_RULE_ADAGRAD, .num_moments = 2, .beta1 = 0.1, .tau = 1e-3},
+    {.rule = FEDGE_STEP_RULE_ADAM, .num_moments = 2, .beta1 = 0.9, .beta2 = 0.99, .tau = 1e-3},
+    {.rule = FEDGE_STEP_RULE_YOGI, .num_moments = 2, .beta1 = 0.9, .beta2 = 0.99, .tau = 1e-3},
+    {.rule = FEDGE_STEP_RULE_DYN, .num_moments = 1, .beta1 = 0.01, .beta2 = 0.3}};
 #define NUM_RULES (sizeof(RULES) / sizeof(RULES[0]))
 
 typedef struct model {
-    float values[VALUES], kept[2][VALUES];
+    float values[VALUES], moments[2][VALUES];
     int64_t sums[VALUES]; /* read in the third round */
 } model;
 
@@ -159,8 +159,8 @@ static void move_model(const rounds *self, fedge_accumulator *accumulator, model
         parts[i].rate = 0.5;
         parts[i].values = of->values + parts[i].first;
         parts[i].optimizer = self->rule;
-        parts[i].kept[0] = of->kept[0] + parts[i].first;
-        parts[i].kept[1] = of->kept[1] + parts[i].first;
+        parts[i].moments[0] = of->moments[0] + parts[i].first;
+        parts[i].moments[1] = of->moments[1] + parts[i].first;
         parts[i].unchanged = round > 0 && round + 1 < ROUNDS;
     }
     if (round == 2)
@@ -177,7 +177,7 @@ static void move_model(const rounds *self, fedge_accumulator *accumulator, model
                                          .total_weight =
                                              fedge_accumulator_get_totals(accumulator).total_weight,
                                          .bound_log2 = parts[i].bound_log2};
-        fedge_optimizer_move(self->rule, parts[i].rate, &by, parts[i].values, parts[i].kept);
+        fedge_optimizer_move(self->rule, parts[i].rate, &by, parts[i].values, parts[i].moments);
     }
 }
 

@@ -68,7 +68,7 @@ static void compare(fedge_rng *rng, fedge_step_rule rule)
     const uint64_t total = 1 + fedge_rng_u64(rng) % ((uint64_t)1 << (1 + fedge_rng_below(rng, 32)));
     const fedge_optimizer_step step = {
         .rule = rule,
-        .num_kept = rule == FEDGE_STEP_RULE_MOMENTUM || rule == FEDGE_STEP_RULE_DYN ? 1 : 2,
+        .num_moments = rule == FEDGE_STEP_RULE_MOMENTUM || rule == FEDGE_STEP_RULE_DYN ? 1 : 2,
         .beta1 = rule == FEDGE_STEP_RULE_DYN ? 0.01 : 0.9,
         .beta2 = 0.99,
         .tau = 1e-3};
@@ -82,8 +82,8 @@ static void compare(fedge_rng *rng, fedge_step_rule rule)
     for (size_t at = 0; at < MOST;) {
         const size_t left = MOST - at, cut = 1 + fedge_rng_below(rng, MOST);
         const fedge_optimizer_sums by = {sums + at, cut < left ? cut : left, total, bound_log2};
-        float *const kept[2] = {first[1] + at, step.num_kept > 1 ? second[1] + at : NULL};
-        fedge_optimizer_move(&step, rate, &by, values[1] + at, kept);
+        float *const moments[2] = {first[1] + at, step.num_moments > 1 ? second[1] + at : NULL};
+        fedge_optimizer_move(&step, rate, &by, values[1] + at, moments);
         at += by.count;
     }
     assert_memory_equal(values[0], values[1], sizeof(values[0]));

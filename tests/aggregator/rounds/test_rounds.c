@@ -345,13 +345,13 @@ static void a_restored_phase_goes_on(void **state)
         {.task_id = 8, .client_index = 2, .state = FEDGE_TASK_OPEN},
         {.task_id = 11, .client_index = 0, .state = FEDGE_TASK_OPEN},
     };
-    const fedge_rounds_progress progress = {.last_closed = 3,
-                                            .attempt = 2,
-                                            .next_task_id = 100,
-                                            .wanted = 3,
-                                            .tasks = tasks,
-                                            .num_tasks = 3};
     fedge_rounds *rounds = make(&spec);
+    fedge_rounds_progress progress = {.last_closed = 3,
+                                      .attempt = 2,
+                                      .next_task_id = 100,
+                                      .wanted = 3,
+                                      .tasks = tasks,
+                                      .num_tasks = 3};
     assert_int_equal(fedge_rounds_restore(rounds, &progress, 50, NULL), FEDGE_OK);
     no_action(rounds);
     assert_int_equal(fedge_rounds_round(rounds), 4);
@@ -372,32 +372,23 @@ static void a_restored_phase_goes_on(void **state)
 
     /* As many as wanted had reported: it closes at once. */
     rounds = make(&spec);
-    assert_int_equal(
-        fedge_rounds_restore(
-            rounds,
-            &(fedge_rounds_progress){
-                .last_closed = 3, .next_task_id = 100, .wanted = 1, .tasks = tasks, .num_tasks = 3},
-            0, NULL),
-        FEDGE_OK);
+    progress = (fedge_rounds_progress){
+        .last_closed = 3, .next_task_id = 100, .wanted = 1, .tasks = tasks, .num_tasks = 3};
+    assert_int_equal(fedge_rounds_restore(rounds, &progress, 0, NULL), FEDGE_OK);
     take(rounds, FEDGE_ROUNDS_CANCEL);
     take(rounds, FEDGE_ROUNDS_CANCEL);
     take(rounds, FEDGE_ROUNDS_CLOSE);
     fedge_rounds_free(rounds);
 
     rounds = make(&spec);
-    assert_int_equal(
-        fedge_rounds_restore(
-            rounds, &(fedge_rounds_progress){.last_closed = 5, .next_task_id = 100}, 0, NULL),
-        FEDGE_OK);
+    progress = (fedge_rounds_progress){.last_closed = 5, .next_task_id = 100};
+    assert_int_equal(fedge_rounds_restore(rounds, &progress, 0, NULL), FEDGE_OK);
     take(rounds, FEDGE_ROUNDS_FINISH);
     fedge_rounds_free(rounds);
 
     rounds = make(&spec);
-    assert_int_equal(
-        fedge_rounds_restore(
-            rounds, &(fedge_rounds_progress){.last_closed = 2, .attempt = 1, .next_task_id = 100},
-            0, NULL),
-        FEDGE_OK);
+    progress = (fedge_rounds_progress){.last_closed = 2, .attempt = 1, .next_task_id = 100};
+    assert_int_equal(fedge_rounds_restore(rounds, &progress, 0, NULL), FEDGE_OK);
     join(rounds, 0, 2);
     fedge_rounds_action open = take(rounds, FEDGE_ROUNDS_OPEN);
     assert_int_equal(open.round, 3);

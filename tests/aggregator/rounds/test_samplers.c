@@ -216,11 +216,11 @@ static unsigned cohort_of(uint32_t resting, uint64_t until_ms, uint32_t anew, ui
     fedge_rounds *rounds = make(&spec);
     join(rounds, 0, 4);
     for (uint32_t i = resting; i > 0; i--)
-        fedge_rounds_rest(rounds, i - 1, 2000);
+        fedge_rounds_defer(rounds, i - 1, 2000);
     for (uint32_t i = 0; i < resting; i++)
-        fedge_rounds_rest(rounds, i, until_ms); /* the last word counts */
+        fedge_rounds_defer(rounds, i, until_ms); /* the last word counts */
     for (uint32_t i = 0; i < 6; i++)
-        assert_int_equal(fedge_rounds_rests_until(rounds, i), i < resting ? until_ms : 0);
+        assert_int_equal(fedge_rounds_not_before(rounds, i), i < resting ? until_ms : 0);
     if (anew < 6)
         assert_int_equal(fedge_rounds_join(rounds, anew, 0, NULL), FEDGE_OK);
     assert_int_equal(fedge_rounds_join(rounds, 5, now_ms, NULL), FEDGE_OK);
@@ -265,7 +265,7 @@ static void lost_slots_of(unsigned sampler, uint32_t resting)
     }
     for (uint32_t i = 6, left = resting; i > 0 && left > 0; i--) {
         if (!had[i - 1]) {
-            fedge_rounds_rest(rounds, i - 1, 1000);
+            fedge_rounds_defer(rounds, i - 1, 1000);
             left--;
         }
     }
@@ -273,7 +273,7 @@ static void lost_slots_of(unsigned sampler, uint32_t resting)
         assert_int_equal(fedge_rounds_give_up(rounds, sent.task_id, NULL), FEDGE_OK);
         sent = take(rounds, FEDGE_ROUNDS_SEND);
         assert_int_equal(had[sent.client_index]++, 0);
-        assert_int_equal(fedge_rounds_rests_until(rounds, sent.client_index),
+        assert_int_equal(fedge_rounds_not_before(rounds, sent.client_index),
                          free <= resting ? 1000 : 0);
     }
     fedge_rounds_free(rounds);

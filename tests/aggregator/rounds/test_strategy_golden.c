@@ -106,8 +106,8 @@ static void add(fedge_global_model *model, const cJSON *update, const fedge_upda
         fedge_accumulator_add_values(&model->accumulator, 0, v, 0, count, weight, NULL), FEDGE_OK);
     if (model->strategy->collects) {
         uint32_t place = 0;
-        assert_int_equal(fedge_kept_updates_reserve(&model->kept, 1, &place, NULL), FEDGE_OK);
-        assert_int_equal(fedge_kept_updates_put(&model->kept, place, v, NULL), FEDGE_OK);
+        assert_int_equal(fedge_stored_updates_reserve(&model->stored, 1, &place, NULL), FEDGE_OK);
+        assert_int_equal(fedge_stored_updates_put(&model->stored, place, v, NULL), FEDGE_OK);
     }
 }
 
@@ -120,7 +120,7 @@ static void step(fedge_global_model *model, uint32_t round, const int8_t *bounds
     fedge_error err;
     const bool collects = model->strategy->collects;
     if (collects) {
-        assert_int_equal(fedge_kept_updates_list(&model->kept, IN_ORDER, count, &updates, NULL),
+        assert_int_equal(fedge_stored_updates_list(&model->stored, IN_ORDER, count, &updates, NULL),
                          FEDGE_OK);
     }
     if (fedge_global_model_step(model, round, bounds, facts, collects ? &updates : NULL, &err) !=

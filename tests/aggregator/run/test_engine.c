@@ -288,7 +288,7 @@ static void a_restored_backup_refuses_what_was_before(void **state)
 /* Is it asked only where there are no others, until it connects anew? */
 static bool is_asked_last(const fed_device *device)
 {
-    return fedge_rounds_rests_until(fed.engine->rounds, device->index) == UINT64_MAX;
+    return fedge_rounds_not_before(fed.engine->rounds, device->index) == UINT64_MAX;
 }
 
 static void a_damaged_result_is_asked_for_again_then_given_away(void **state)

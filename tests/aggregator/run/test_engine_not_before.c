@@ -53,7 +53,7 @@ static uint64_t rest_after(fedge_reason reason, uint64_t after_ms)
     const fed_device *device = begin();
     fed_put_off(&fed.devices[device->index], reason, after_ms);
     fed_settle(&fed);
-    const uint64_t until = fedge_rounds_rests_until(fed.engine->rounds, device->index);
+    const uint64_t until = fedge_rounds_not_before(fed.engine->rounds, device->index);
     fed_fini(&fed);
     return until;
 }

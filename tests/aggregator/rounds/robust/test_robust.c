@@ -59,19 +59,19 @@ static fedge_tensor_spec tensors[2] = {
 };
 static const fedge_schema SCHEMA = {.num_tensors = 2, .tensors = tensors, .num_elements = VALUES};
 
-static void fill(fedge_kept_updates *kept, fedge_updates *updates)
+static void fill(fedge_stored_updates *kept, fedge_updates *updates)
 {
     static int32_t v[VALUES];
     uint32_t order[UPDATES], first = 0;
     fedge_rng rng = fedge_rng_stream(3, FEDGE_PURPOSE_TURN, 0, 0, 0);
-    assert_int_equal(fedge_kept_updates_reserve(kept, UPDATES, &first, NULL), FEDGE_OK);
+    assert_int_equal(fedge_stored_updates_reserve(kept, UPDATES, &first, NULL), FEDGE_OK);
     for (uint32_t i = 0; i < UPDATES; i++) {
         for (size_t k = 0; k < VALUES; k++)
             v[k] = (int32_t)fedge_rng_below(&rng, 1u << 28) - (1 << 27) + (i == 4 ? 1 << 29 : 0);
-        assert_int_equal(fedge_kept_updates_put(kept, i, v, NULL), FEDGE_OK);
+        assert_int_equal(fedge_stored_updates_put(kept, i, v, NULL), FEDGE_OK);
         order[i] = UPDATES - 1 - i;
     }
-    assert_int_equal(fedge_kept_updates_list(kept, order, UPDATES, updates, NULL), FEDGE_OK);
+    assert_int_equal(fedge_stored_updates_list(kept, order, UPDATES, updates, NULL), FEDGE_OK);
 }
 
 static void take_step(const char *strategy, uint64_t memory, uint64_t kept_memory,
@@ -79,7 +79,7 @@ static void take_step(const char *strategy, uint64_t memory, uint64_t kept_memor
 {
     fedge_job *job = NULL;
     fedge_error err;
-    fedge_kept_updates kept;
+    fedge_stored_updates kept;
     fedge_updates updates;
     const fedge_strategy_ops *ops = NULL;
     const int8_t bounds[2] = {2, 1};
@@ -87,7 +87,7 @@ static void take_step(const char *strategy, uint64_t memory, uint64_t kept_memor
     assert_int_equal(parse_strategy_of(strategy, "", "\"min-available-nodes\": 11", &job, &err),
                      FEDGE_OK);
     assert_int_equal(fedge_strategy_find(job->strategy, &ops, &err), FEDGE_OK);
-    fedge_kept_updates_init(&kept, &SCHEMA, kept_memory);
+    fedge_stored_updates_init(&kept, &SCHEMA, kept_memory);
     fill(&kept, &updates);
     const fedge_strategy_sum sum = {.job = job,
                                     .round = 1,
@@ -102,7 +102,7 @@ static void take_step(const char *strategy, uint64_t memory, uint64_t kept_memor
         model[k] = 0;
     if (ops->step(job->strategy_settings, &sum, model, &err) != FEDGE_OK)
         fail_msg("%s", err.message);
-    fedge_kept_updates_fini(&kept);
+    fedge_stored_updates_fini(&kept);
     fedge_job_free(job);
 }
 

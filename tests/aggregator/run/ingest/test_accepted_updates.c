@@ -13,7 +13,7 @@ enum { UPDATES = 3, BOUND_LOG2 = 2 };
 typedef struct fixture {
     fedge_job *job;
     fedge_journal *journal;
-    fedge_kept_updates kept;
+    fedge_stored_updates kept;
     fedge_accepted_updates updates;
     fedge_upload uploads[UPDATES];
 } fixture;
@@ -51,7 +51,7 @@ static void begin(fixture *f, const char *more, const char *dir)
     free(changes);
     free(residual);
     OK(fedge_journal_create(dir, &phase, tasks, 0, &f->journal, &err));
-    fedge_kept_updates_init(&f->kept, &plan->sent.sections[0].schema, 1 << 20);
+    fedge_stored_updates_init(&f->kept, &plan->sent.sections[0].schema, 1 << 20);
     OK(fedge_accepted_updates_init(&f->updates, plan, f->journal, &f->kept, UPDATES, &err));
     for (uint32_t i = 0; i < UPDATES; i++) {
         fedge_upload *upload = &f->uploads[i];
@@ -66,7 +66,7 @@ static void begin(fixture *f, const char *more, const char *dir)
 static void end(fixture *f)
 {
     fedge_accepted_updates_fini(&f->updates);
-    fedge_kept_updates_fini(&f->kept);
+    fedge_stored_updates_fini(&f->kept);
     fedge_journal_free(f->journal);
     fedge_job_free(f->job);
 }
