@@ -41,7 +41,7 @@ fedge_status fedge_client_history_report(fedge_client_history *history, uint32_t
     FEDGE_TRY(reserve(history, client + 1, err));
     fedge_client_record *record = &history->of[client];
     record->examples = examples;
-    /* A client may say anything; 0 is "not known" to those who look back. */
+    /* A client may report any loss; samplers treat 0 as unknown. */
     record->loss = isfinite(loss) && loss > 0.0 ? loss : 0.0;
     record->last_round = round;
     record->reported++;
@@ -73,7 +73,7 @@ fedge_status fedge_client_history_save(const fedge_client_history *history, fedg
         fedge_put_u32(at + 24, record->missed);
         fedge_put_u32(at + 28, 0);
     }
-    /* Behind the records: the strategy's state is in front, and a reader comes from the end. */
+    /* The count follows the records, because the reader starts from the end of the state. */
     fedge_put_u32(at, history->num);
     out->size += size;
     return FEDGE_OK;
@@ -82,16 +82,16 @@ fedge_status fedge_client_history_save(const fedge_client_history *history, fedg
 fedge_status fedge_client_history_load(fedge_client_history *history, const uint8_t *bytes,
                                        size_t *size, fedge_error *err)
 {
-    const size_t behind = *size < sizeof(uint32_t) ? 0 : *size - sizeof(uint32_t);
-    const uint32_t num = *size < sizeof(uint32_t) ? UINT32_MAX : fedge_get_u32(bytes + behind);
-    if (num > behind / FEDGE_CLIENT_HISTORY_RECORD) {
+    const size_t records_size = *size < sizeof(uint32_t) ? 0 : *size - sizeof(uint32_t);
+    const uint32_t num = *size < sizeof(uint32_t) ? UINT32_MAX : fedge_get_u32(bytes + records_size);
+    if (num > records_size / FEDGE_CLIENT_HISTORY_RECORD) {
         return fedge_fail(
             err, FEDGE_TRUNCATED,
             "the checkpoint's %zu bytes of state do not hold what was seen of clients", *size);
     }
     fedge_client_history_fini(history);
     FEDGE_TRY(reserve(history, num, err));
-    *size = behind - (size_t)num * FEDGE_CLIENT_HISTORY_RECORD;
+    *size = records_size - (size_t)num * FEDGE_CLIENT_HISTORY_RECORD;
     const uint8_t *at = bytes + *size;
     for (uint32_t i = 0; i < num; i++, at += FEDGE_CLIENT_HISTORY_RECORD) {
         fedge_client_record *record = &history->of[i];

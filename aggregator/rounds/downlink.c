@@ -64,7 +64,8 @@ void fedge_downlink_begin(fedge_downlink *downlink, const float *values)
         memcpy(downlink->before, values, downlink->plan->schema.num_elements * sizeof(*values));
 }
 
-/* Forgets the oldest steps with which a chain would be as large as a whole model: nobody takes it.
+/* Forgets the oldest steps once a chain would be as large as a whole model, which clients then
+ * fetch instead.
  */
 static void trim(fedge_downlink *downlink)
 {
@@ -77,8 +78,7 @@ static void trim(fedge_downlink *downlink)
         free(downlink->steps[i]);
         downlink->steps[i] = NULL;
         downlink->sizes[i] = 0;
-        /* Chains go through all younger steps: what is older than a step that is gone leads
-         * nowhere. */
+        /* A chain needs all younger steps, so steps older than a missing one are useless. */
         size = most;
     }
 }
@@ -119,7 +119,7 @@ fedge_status fedge_downlink_delta(const fedge_downlink *downlink, uint32_t age, 
     uint8_t *to = *bytes = malloc(size);
     if (!to)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a delta of %zu bytes", size);
-    /* The oldest first: a chain leads from its base on. */
+    /* The oldest first: a chain starts at its base. */
     for (uint32_t i = age; i > 0; i--) {
         memcpy(to, downlink->steps[i - 1], downlink->sizes[i - 1]);
         to += downlink->sizes[i - 1];
@@ -149,7 +149,7 @@ void fedge_downlink_load(fedge_downlink *downlink, const uint8_t *state)
 {
     if (downlink->plan) {
         fedge_get_f32s(state, downlink->residual, num_trained(downlink->plan));
-        /* Steps are in no checkpoint: after a restart clients fetch one whole model. */
+        /* Checkpoints have no steps: after a restart clients fetch one whole model. */
         forget(downlink);
     }
 }

@@ -19,7 +19,7 @@ bool fedge_has_accuracy(const fedge_plan *plan)
 
 struct fedge_evaluator {
     bool has_accuracy;
-    fedge_dataset *own; /* NULL: the data set is another's */
+    fedge_dataset *own; /* NULL: the caller owns the data set */
     fedge_view view;
     fedge_model *model;
     uint32_t num_outputs;
@@ -100,7 +100,7 @@ fedge_status fedge_evaluator_set_metrics(fedge_evaluator *evaluator,
 {
     evaluator->metrics = metrics;
     free(evaluator->counted);
-    /* One byte more: a plugin may need no state, and NULL is for memory that is not there. */
+    /* One byte more, since a plugin may need no state and malloc(0) may return NULL. */
     evaluator->counted = metrics ? calloc(1, metrics->state_size + 1) : NULL;
     return !metrics || evaluator->counted
                ? FEDGE_OK
@@ -129,8 +129,8 @@ fedge_status fedge_evaluator_run(fedge_evaluator *evaluator, const float *values
     fedge_status status = fedge_trainer_evaluate(evaluator->model, &examples, FEDGE_EVALUATOR_BATCH,
                                                  evaluator->scratch, evaluator->scratch_size, NULL,
                                                  NULL, &result, err);
-    /* A model that has diverged is a result, which the round log must show, and no failure of the
-     * server's: the run goes on, and early stopping or its user ends it. */
+    /* A model that has diverged is a result for the round log, not an error. The run continues
+     * until early stopping or its user ends it. */
     if (status == FEDGE_NOT_FINITE) {
         *loss = NAN;
         *accuracy = evaluator->has_accuracy ? 0.0 : NAN;
@@ -144,7 +144,7 @@ fedge_status fedge_evaluator_run(fedge_evaluator *evaluator, const float *values
     return status;
 }
 
-/* Batch by batch, since a model keeps its outputs until the next. */
+/* Batch by batch, since a model's outputs are valid until its next batch. */
 static fedge_status count(fedge_evaluator *evaluator, fedge_error *err)
 {
     const fedge_view *all = &evaluator->view;

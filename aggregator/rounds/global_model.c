@@ -11,7 +11,7 @@
 #include "edge/plan/client_hooks.h"
 #include "edge/train/model.h"
 
-#define INFINITE 0x7f800000 /* bits of a float that is */
+#define INFINITE 0x7f800000 /* exponent bits of a float that is infinite or NaN */
 
 uint32_t fedge_report_weight(const fedge_job *job, uint64_t num_examples)
 {
@@ -38,9 +38,9 @@ uint32_t fedge_update_weight(const fedge_global_model *model, const fedge_update
             : fedge_report_weight(model->job, facts->num_examples);
     if (facts->ratio == 0.0)
         return weight;
-    /* Weights are integers, and a ratio that is not whole would be rounded away. It is given in
-     * fractions, coarse where weights are examples already: a finer one would cut more of them at
-     * max-weight. Only weights' relation to each other matters. */
+    /* Weights are integers, so the ratio is multiplied before rounding. The factor is small when
+     * weights are examples, since a larger one would clamp more of them at max-weight. Only ratios
+     * of weights matter. */
     const double more = weight * facts->ratio * (own ? 1024.0 : 16.0) + 0.5;
     return more < 1.0 ? 1 : more < (double)most ? (uint32_t)more : most;
 }
@@ -68,12 +68,12 @@ fedge_status fedge_global_model_reopen(fedge_global_model *model, const char *ac
     fedge_accumulator_config with_layout = *config;
     with_layout.layout = &layout;
     with_layout.num_moments = config->joined ? 0 : model->strategy->num_moments;
-    /* First: the old one may have the memory that the new one wants. */
+    /* Close first: the old accumulator may hold the memory that the new one needs. */
     fedge_accumulator_close(&model->accumulator);
     model->unchanged = false;
     const fedge_status status =
         fedge_accumulator_open(accumulator, &with_layout, &model->accumulator, err);
-    /* A strategy that collects reads the updates themselves, so adding them up would be in vain. */
+    /* A strategy that collects reads the single updates and needs no sums. */
     model->accumulator.counts_only = status == FEDGE_OK && model->strategy->collects;
     return status;
 }
@@ -85,8 +85,8 @@ static fedge_status take_memory(fedge_global_model *model, const char *accumulat
     const fedge_section *delta = &plan->sent.sections[0];
     bool whole = fedge_section_is_whole(plan, delta);
     model->values = calloc(plan->schema.num_elements, sizeof(*model->values));
-    /* Strategies see what is trained side by side. Where that is all of the model they work on it
-     * in place; else on a copy (step_trained). */
+    /* Strategies see the trained values as one vector. When that is the whole model they work in
+     * place; else on a copy (step_trained). */
     model->trained = whole ? NULL : calloc(delta->schema.num_elements, sizeof(*model->trained));
     if (!model->values || (!whole && !model->trained)) {
         return fedge_fail(err, FEDGE_NO_MEMORY,
@@ -97,11 +97,11 @@ static fedge_status take_memory(fedge_global_model *model, const char *accumulat
     return fedge_global_model_reopen(model, accumulator, config, err);
 }
 
-/* Is there room for the largest cohort? */
+/* Checks that the memory suffices for the largest cohort. */
 static fedge_status check_robust_memory(const fedge_global_model *model, fedge_error *err)
 {
     const uint32_t cohort = model->job->rounds.max_cohort;
-    /* The other half keeps the updates themselves (begin); one of them may be the server's own. */
+    /* The other half stores the updates (begin); one of them may be the server's. */
     const uint64_t least = 2 * fedge_tiles_least_bytes(cohort + 1);
     return model->robust_memory >= least
                ? FEDGE_OK
@@ -113,7 +113,7 @@ static fedge_status check_robust_memory(const fedge_global_model *model, fedge_e
                             model->robust_memory >> 20);
 }
 
-/* Would what the strategy keeps fit in a checkpoint? */
+/* Checks that the strategy's state fits in a checkpoint. */
 static fedge_status check_state(const fedge_strategy_ops *strategy, const fedge_job *job,
                                 fedge_error *err)
 {
@@ -128,7 +128,7 @@ static fedge_status check_state(const fedge_strategy_ops *strategy, const fedge_
                             job->strategy, size, (uint64_t)FEDGE_STRATEGY_MAX_STATE);
 }
 
-/* All but the values and what adds to them. */
+/* Initializes everything but the values and the accumulator. */
 static fedge_status begin(fedge_global_model *model, const fedge_job *job,
                           const fedge_accumulator_config *config, fedge_error *err)
 {
@@ -288,13 +288,12 @@ fedge_status fedge_global_model_write(const fedge_global_model *model, uint8_t *
 
 /* ---- a round's end --------------------------------------------------------------------------- */
 
-/* Ends a run whose strategy has left the numbers, by its own fault or by what clients said: no
- * later round can mend such a model. */
+/* Ends a run whose model is no longer finite: no later round can repair it. */
 static fedge_status check_finite(const fedge_global_model *model, const float *trained,
                                  fedge_error *err)
 {
     const size_t count = model->plan->sent.sections[0].schema.num_elements;
-    int32_t most = 0; /* bits without the sign: a greatest one, so that vectors find it */
+    int32_t most = 0; /* bits without the sign; a maximum vectorizes */
     for (size_t i = 0; i < count; i++) {
         int32_t bits;
         memcpy(&bits, &trained[i], sizeof(bits));
@@ -310,7 +309,7 @@ static fedge_status check_finite(const fedge_global_model *model, const float *t
                       model->strategy->reader.name, first);
 }
 
-/* The strategy's step on what is trained; the rest of the model stays as it is. */
+/* Takes the strategy's step on the trained values; the other values stay. */
 static fedge_status step_trained(fedge_global_model *model, const fedge_strategy_sum *sum,
                                  fedge_error *err)
 {
@@ -333,7 +332,7 @@ fedge_status fedge_global_model_miss(fedge_global_model *model, uint32_t client,
                : FEDGE_OK;
 }
 
-/* What the next draws look back at. */
+/* Adds the round's updates to the client history. */
 static fedge_status note_clients(fedge_global_model *model, uint32_t round, uint32_t num,
                                  const fedge_update_facts *facts, fedge_error *err)
 {
@@ -354,9 +353,9 @@ static bool is_variance(const fedge_tensor_spec *tensor)
 }
 
 /* Moves the statistics of BatchNorm among [model] to the clients' weighted mean: no strategy,
- * server learning rate or clipping touches them. What travels is how far each moved, so that x ← x
- * + S / W · 2^−F is the mean of what the clients ended with. Rounding leaves no variance below 0.
- * [bounds_log2]: of all that is sent. After a failure the values are undefined. */
+ * server learning rate or clipping affects them. Updates carry the change of each, so that x ← x +
+ * S / W · 2^−F is the mean of the clients' final values. Rounding leaves no variance below 0.
+ * [bounds_log2]: of all sections. After a failure the values are undefined. */
 static fedge_status step_statistics(const fedge_plan *plan, fedge_accumulator *accumulator,
                                     const int8_t *bounds_log2, float *model, fedge_error *err)
 {
@@ -400,14 +399,14 @@ fedge_status fedge_global_model_step(fedge_global_model *model, uint32_t round,
         sum.hooks = (fedge_strategy_section){.schema = &hooks->schema,
                                              .bounds_log2 = bounds_log2 + hooks->first};
     }
-    /* Until the step has come through whole, an accumulator's own copy of the model (on a GPU) may
-     * differ from this one and must not be stepped from. */
+    /* Until the step is complete, an accumulator's copy of the model on a GPU may differ from this
+     * one and must not be stepped from. */
     model->unchanged = false;
     fedge_downlink_begin(&model->downlink, model->values);
     FEDGE_TRY(step_trained(model, &sum, err));
     FEDGE_TRY(step_statistics(model->plan, &model->accumulator, bounds_log2, model->values, err));
     FEDGE_TRY(fedge_downlink_end(&model->downlink, round, model->values, err));
-    /* With deltas the model is moved once more, to what clients can decode. */
+    /* With deltas the model moves once more, to the values that clients will decode. */
     model->unchanged = !model->downlink.plan;
     return note_clients(model, round, totals.num_updates, facts, err);
 }

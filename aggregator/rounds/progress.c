@@ -8,7 +8,7 @@
 #include "aggregator/reduce/collective.h"
 
 #define BAR_WIDTH 20
-/* A bar that went on in the next line could not be wiped: the terminal is to cut it off. */
+/* A bar that wraps to the next line could not be erased, so the terminal cuts it off. */
 #define NO_WRAP "\033[?7l"
 #define WRAP "\033[?7h"
 

@@ -19,7 +19,7 @@ struct fedge_root_trainer {
     fedge_model *model;
     void *block, *scratch;
     size_t scratch_size;
-    float *values; /* (num_parameters) what training made */
+    float *values; /* (num_parameters) the trained values */
     int32_t *v;    /* likewise */
 };
 
@@ -64,7 +64,7 @@ static fedge_status take_memory(fedge_root_trainer *self, fedge_error *err)
     return fedge_model_new(&self->model, &plan->model, &options, self->block, memory.total, err);
 }
 
-/* What would fail in the first round fails now. */
+/* Train once, so that an error ends the start and not the first round. */
 static fedge_status check_training(const fedge_root_trainer *self, fedge_error *err)
 {
     const fedge_trainer_config config =

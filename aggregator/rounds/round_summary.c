@@ -12,7 +12,7 @@ static fedge_status put_number(fedge_buffer *line, const char *key, double value
                            : fedge_buffer_printf(line, err, ",\"%s\":null", key);
 }
 
-/* With as many digits as read back as the same number: who goes on sums as who was not cut short.
+/* Writes enough digits to read back the same number, so a resumed run sums the same values.
  */
 static fedge_status put_exact(fedge_buffer *line, const char *key, double value, fedge_error *err)
 {

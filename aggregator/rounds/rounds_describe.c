@@ -1,4 +1,4 @@
-/* Where the round machine stands. */
+/* Texts about the round machine's state, for logs and health checks. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -86,7 +86,7 @@ static uint32_t count_clients(const fedge_rounds *rounds, is_one_fn is_one)
     return count;
 }
 
-/* "client 4", "clients 4, 7, 9 and 12 more": appended to [text], behind [before]. */
+/* Appends [before], then "client 4" or "clients 4, 7, 9 and 12 more", to [text]. */
 static void name_clients(char *text, size_t size, const char *before, const fedge_rounds *rounds,
                          is_one_fn is_one)
 {

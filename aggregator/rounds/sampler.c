@@ -17,7 +17,7 @@ static uint32_t max_u32(uint32_t a, uint32_t b)
     return a > b ? a : b;
 }
 
-/* [value] ≥ 0, rounded already. */
+/* Converts a rounded [value] ≥ 0. */
 static uint32_t count_of(double value)
 {
     return value >= (double)UINT32_MAX ? UINT32_MAX : (uint32_t)value;
@@ -83,7 +83,7 @@ bool fedge_sampler_uses_history(const fedge_sampler_spec *spec)
     return fedge_sampler_of(spec->type)->score != NULL;
 }
 
-/* 0: not known. */
+/* The client's score; 0: unknown. */
 static uint32_t own_score(const fedge_sampler_spec *spec, const fedge_client_history *history,
                           uint32_t round, uint32_t client)
 {
@@ -101,7 +101,7 @@ uint32_t fedge_draw_score(const fedge_draw *draw, const fedge_sampler_spec *spec
     return score > draw->floor ? score : draw->floor;
 }
 
-/* What unknown clients count as, and the least that anyone does. */
+/* Sets the score of unknown clients and the lowest score. */
 static fedge_draw begin(const fedge_sampler_spec *spec, const fedge_client_history *history,
                         uint32_t round, const uint32_t *items, uint32_t n)
 {
@@ -137,7 +137,7 @@ fedge_draw fedge_draw_cohort(const fedge_sampler_spec *spec, const fedge_client_
     fedge_draw draw = begin(spec, history, round, items, n);
     draw.asked = k;
     fedge_sample(rng, items, n, n);
-    /* Whoever would be hit more than once is taken, which raises the chances of the others. */
+    /* Clients with π_i ≥ 1 are taken first, which raises the probability of the others. */
     uint32_t taken = 0, before;
     do {
         before = taken;
@@ -156,8 +156,9 @@ fedge_draw fedge_draw_cohort(const fedge_sampler_spec *spec, const fedge_client_
         return draw;
     }
     assert(draw.total > 0 && draw.count > 0); /* every score is at least 1 */
-    /* k points at equal distances T / k, the first drawn from [0, T / k): at / count in all, in
-     * whole numbers and a rest. Each client is as long as its score. */
+    /* Systematic sampling: k points at equal distances T / k, the first drawn from [0, T / k), on a
+     * line where each client's length is its score. Positions are whole numbers and remainders of a
+     * division by k. */
     const uint64_t start = (((uint64_t)fedge_rng_u32(rng) << 32) | fedge_rng_u32(rng)) % draw.total;
     uint64_t point = start / draw.count, rest = start % draw.count, reached = 0;
     for (uint32_t i = taken; i < n && taken < k; i++) {

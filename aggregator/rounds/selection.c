@@ -89,7 +89,7 @@ void fedge_selection_restore(fedge_selection *selection, const fedge_selection_s
 
 /* ---- evaluations ----------------------------------------------------------------------------- */
 
-/* Has the phase measured what [metric] is of? Of a model that has diverged the loss is not finite.
+/* Whether the phase measured [metric]. The loss of a model that has diverged is not finite.
  */
 static bool has_metric(const fedge_selection *selection, fedge_criterion metric,
                        const fedge_round_summary *summary)
@@ -113,7 +113,7 @@ static double value_of(const fedge_selected *of, fedge_criterion metric)
     }
 }
 
-/* Is the last round's the best value so far? */
+/* Whether the last round has the best value so far. */
 static bool watch(const fedge_watch_spec *spec, const fedge_selected *last,
                   fedge_watch_state *state)
 {
@@ -130,7 +130,7 @@ static bool watch(const fedge_watch_spec *spec, const fedge_selected *last,
     return better;
 }
 
-/* What is known of the last closed round now. */
+/* Updates the metrics of the last closed round. */
 static void take_last(fedge_selection *selection, const fedge_round_summary *summary)
 {
     fedge_selected *last = &selection->last;
@@ -162,7 +162,8 @@ bool fedge_selection_add(fedge_selection *selection, const fedge_round_summary *
     if (selection->stop.present && state->stop.seen < summary->round &&
         has_metric(selection, selection->stop.metric, summary))
         (void)watch(&selection->stop, &selection->last, &state->stop);
-    /* The test set is measured first, clients measure later: all that is known of the best. */
+    /* The test set is evaluated before the clients evaluate: update the best round with their
+     * results. */
     const bool same = state->best.round > 0 && state->best.round == selection->last.round;
     if (best ||
         (same && isnan(state->best.validation_loss) && isfinite(selection->last.validation_loss)))

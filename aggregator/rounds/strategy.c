@@ -13,9 +13,9 @@
 static const fedge_strategy_ops *const strategies[] = {FEDGE_STRATEGY_MAP(ENTRY)};
 #define READER(name) &fedge_strategy_##name.reader,
 const fedge_strategy_reader *const fedge_strategy_readers[] = {FEDGE_STRATEGY_MAP(READER) NULL};
-#define PARTS 64        /* tensors that are moved in one call */
-#define PIECE 1024      /* sums that are read in one call, which stay in the first-level cache */
-#define FAR_PIECE 65536 /* likewise, where each call waits for a copy from a GPU */
+#define PARTS 64        /* tensors moved in one call */
+#define CHUNK 1024      /* sums read in one call; they fit the first-level cache */
+#define GPU_CHUNK 65536 /* the same when each call waits for a copy from a GPU */
 #define NUM_STRATEGIES (sizeof(strategies) / sizeof(strategies[0]))
 
 static fedge_status move(const fedge_strategy_sum *sum, const fedge_strategy_section *section,
@@ -54,36 +54,36 @@ fedge_status fedge_strategy_move(const fedge_strategy_sum *sum,
     return move(sum, section, rate, NULL, NULL, values, err);
 }
 
-/* Some of a tensor's sums. */
-typedef struct sums_piece {
+/* A range of a tensor's sums. */
+typedef struct sums_chunk {
     uint32_t tensor;     /* of the section */
-    size_t place, count; /* in a vector of the section's values */
+    size_t first, count; /* in a vector of the section's values */
     const int64_t *sums;
-} sums_piece;
+} sums_chunk;
 
-/* Visits all sums of a section in their order, piece by piece. */
-static fedge_status each_piece(const fedge_strategy_sum *sum, const fedge_strategy_section *section,
-                               void (*visit)(void *user, const sums_piece *piece), void *user,
+/* Visits all sums of a section in order, chunk by chunk. */
+static fedge_status each_chunk(const fedge_strategy_sum *sum, const fedge_strategy_section *section,
+                               void (*visit)(void *user, const sums_chunk *chunk), void *user,
                                fedge_error *err)
 {
     const fedge_schema *schema = section->schema;
     const bool near = sum->accumulator->ops == &fedge_accumulator_cpu;
-    int64_t own[PIECE], *far = near ? NULL : malloc(FAR_PIECE * sizeof(*far));
-    int64_t *sums = far ? far : own;
-    const size_t most = far ? FAR_PIECE : PIECE;
+    int64_t local[CHUNK], *far = near ? NULL : malloc(GPU_CHUNK * sizeof(*far));
+    int64_t *sums = far ? far : local;
+    const size_t most = far ? GPU_CHUNK : CHUNK;
     fedge_status status = FEDGE_OK;
     for (uint32_t t = 0; t < schema->num_tensors; t++) {
         const fedge_tensor_spec *tensor = &schema->tensors[t];
         for (size_t at = 0; at < tensor->count && status == FEDGE_OK; at += most) {
             const size_t left = tensor->count - at;
-            const sums_piece piece = {.tensor = t,
-                                      .place = tensor->offset + at - schema->tensors[0].offset,
+            const sums_chunk chunk = {.tensor = t,
+                                      .first = tensor->offset + at - schema->tensors[0].offset,
                                       .count = left < most ? left : most,
                                       .sums = sums};
-            status = fedge_accumulator_read(sum->accumulator, tensor->offset + at, piece.count,
+            status = fedge_accumulator_read(sum->accumulator, tensor->offset + at, chunk.count,
                                             sums, err);
             if (status == FEDGE_OK)
-                visit(user, &piece);
+                visit(user, &chunk);
         }
     }
     free(far);
@@ -99,16 +99,16 @@ typedef struct host_step {
     float *values;
 } host_step;
 
-static void optimize_piece(void *user, const sums_piece *piece)
+static void optimize_chunk(void *user, const sums_chunk *chunk)
 {
     const host_step *step = user;
-    const fedge_optimizer_sums by = {.sums = piece->sums,
-                                     .count = piece->count,
+    const fedge_optimizer_sums by = {.sums = chunk->sums,
+                                     .count = chunk->count,
                                      .total_weight = step->sum->total_weight,
-                                     .bound_log2 = step->section->bounds_log2[piece->tensor]};
-    float *moved[2] = {step->moments[0] + piece->place,
-                       step->optimizer->num_moments > 1 ? step->moments[1] + piece->place : NULL};
-    fedge_optimizer_move(step->optimizer, step->rate, &by, step->values + piece->place, moved);
+                                     .bound_log2 = step->section->bounds_log2[chunk->tensor]};
+    float *moved[2] = {step->moments[0] + chunk->first,
+                       step->optimizer->num_moments > 1 ? step->moments[1] + chunk->first : NULL};
+    fedge_optimizer_move(step->optimizer, step->rate, &by, step->values + chunk->first, moved);
 }
 
 fedge_status fedge_strategy_optimize(const fedge_strategy_sum *sum,
@@ -121,7 +121,7 @@ fedge_status fedge_strategy_optimize(const fedge_strategy_sum *sum,
     if (fedge_accumulator_optimizes(sum->accumulator))
         status = move(sum, section, rate, optimizer, moments, values, err);
     return status == FEDGE_UNSUPPORTED /* of the first part, if of any */
-               ? each_piece(sum, section, optimize_piece, &step, err)
+               ? each_chunk(sum, section, optimize_chunk, &step, err)
                : status;
 }
 
@@ -132,17 +132,17 @@ typedef struct mean_visit {
     void *user;
 } mean_visit;
 
-static void take_means(void *user, const sums_piece *piece)
+static void chunk_means(void *user, const sums_chunk *chunk)
 {
     const mean_visit *to = user;
     const double unit =
-        ldexp(1.0, to->section->bounds_log2[piece->tensor] - FEDGE_FIXED_VALUE_BITS);
-    double mean[PIECE];
-    for (size_t from = 0; from < piece->count; from += PIECE) {
-        const size_t left = piece->count - from, num = left < PIECE ? left : PIECE;
+        ldexp(1.0, to->section->bounds_log2[chunk->tensor] - FEDGE_FIXED_VALUE_BITS);
+    double mean[CHUNK];
+    for (size_t from = 0; from < chunk->count; from += CHUNK) {
+        const size_t left = chunk->count - from, num = left < CHUNK ? left : CHUNK;
         for (size_t i = 0; i < num; i++)
-            mean[i] = (double)piece->sums[from + i] / (double)to->sum->total_weight * unit;
-        to->visit(to->user, piece->place + from, num, mean);
+            mean[i] = (double)chunk->sums[from + i] / (double)to->sum->total_weight * unit;
+        to->visit(to->user, chunk->first + from, num, mean);
     }
 }
 
@@ -152,7 +152,7 @@ fedge_strategy_each_mean(const fedge_strategy_sum *sum, const fedge_strategy_sec
                          void *user, fedge_error *err)
 {
     mean_visit to = {sum, section, visit, user};
-    return each_piece(sum, section, take_means, &to, err);
+    return each_chunk(sum, section, chunk_means, &to, err);
 }
 
 fedge_status fedge_strategy_find(const char *name, const fedge_strategy_ops **ops, fedge_error *err)
@@ -185,8 +185,8 @@ size_t fedge_strategy_state_per_value(const fedge_strategy_ops *ops, const fedge
 
 static_assert(offsetof(fedge_strategy_ops, reader) == 0, "a reader is found as its strategy");
 
-/* Rules that look at updates one by one have no weights, some strategies weigh by more than the
- * probability of a draw may multiply, and examples must not count twice. */
+/* Refuses combinations without meaning: rules that read single updates have no weights, some
+ * strategies' weights must not be scaled, and examples must not count twice. */
 static fedge_status check_sampler(const fedge_job *job, const char *name, fedge_error *err)
 {
     const fedge_strategy_ops *ops = NULL;

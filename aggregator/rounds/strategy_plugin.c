@@ -10,9 +10,10 @@
 #include "aggregator/rounds/strategy_plugin_api.h"
 #include "edge/plan/plan_fields.h"
 
-#define MAX_STRATEGIES 63 /* with the plugin's: what a job's reader can tell apart */
+#define MAX_STRATEGIES 63 /* including the plugin's: the most that a job's reader can distinguish  \
+                           */
 #define MESSAGE 256
-/* Sizes of the tables of the first release: what any table has at least. */
+/* Sizes of the first release's tables, the minimum of any table. */
 #define END_OF(type, member) (offsetof(type, member) + sizeof(((type *)0)->member))
 #define FIRST_STRATEGY END_OF(fedge_strategy_plugin, step)
 #define FIRST_METRICS END_OF(fedge_metric_plugin, finish)
@@ -26,8 +27,9 @@ struct fedge_plugin {
     fedge_strategy_ops ops;
     const fedge_strategy_plugin *table; /* own_table; NULL: it has no strategy */
     const fedge_metric_plugin *metrics; /* own_metrics; NULL: it has none */
-    fedge_strategy_plugin own_table;    /* as far as the library's goes, and 0 from there on */
-    fedge_metric_plugin own_metrics;    /* likewise */
+    fedge_strategy_plugin
+        own_table; /* copied from the library; fields that its table lacks are 0 */
+    fedge_metric_plugin own_metrics; /* likewise */
     void *library;
     fedge_json_field fields[FEDGE_STRATEGY_PLUGIN_MAX_ARGUMENTS + 1];
     const fedge_strategy_reader *readers[MAX_STRATEGIES + 1];
@@ -39,7 +41,7 @@ typedef struct plugin_state {
     const fedge_strategy_plugin *table;
     const settings *with;
     double *mean;                    /* (num_values) */
-    fedge_strategy_vectors *vectors; /* of the table's number */
+    fedge_strategy_vectors *vectors; /* (num_arguments) */
 } plugin_state;
 
 static void free_state(void *of)
@@ -130,7 +132,7 @@ static fedge_status load(void *of, const uint8_t *bytes, size_t size, fedge_erro
 
 /* ---- loading --------------------------------------------------------------------------------- */
 
-/* Of every strategy? */
+/* Whether every strategy has an argument of this name. */
 static bool is_common(const char *name)
 {
     return strcmp(name, "type") == 0 || fedge_json_field_of(fedge_strategy_common_fields, name);
@@ -216,7 +218,7 @@ static void make_ops(fedge_plugin *plugin)
     plugin->readers[num] = &plugin->ops.reader;
 }
 
-/* What the library's function of that name returns; NULL: it has none. */
+/* Calls the library's function of that name; NULL: there is none. */
 static const void *call(void *library, const char *name)
 {
     const void *(*get)(void) = NULL;

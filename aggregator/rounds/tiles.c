@@ -8,18 +8,18 @@
 #include "aggregator/reduce/rows.h"
 #include "aggregator/threads/worker_pool.h"
 
-/* Visits that make something of the rows themselves, on the CPU, have room for a piece (ifca.c). */
-static_assert(FEDGE_DOTS_COUNT <= FEDGE_UPDATES_CHUNK, "a tile of the CPU's is a piece at most");
+/* Visits that process rows on the CPU have buffers of one chunk (ifca.c). */
+static_assert(FEDGE_DOTS_COUNT <= FEDGE_UPDATES_CHUNK, "a tile of the CPU is at most a chunk");
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* Of the sums that Gram matrices are made of. */
+/* Bytes of a Gram matrix's sums. */
 static uint64_t gram_sums_bytes(uint32_t num)
 {
     return (uint64_t)num * (num + 1) / 2 * sizeof(fedge_tile_sum);
 }
 
-/* Of a matrix, and of the sums of all threads. */
+/* Bytes of a matrix and of the sums of all threads. */
 static uint64_t gram_bytes(uint32_t num)
 {
     return (uint64_t)num * num * sizeof(double) + gram_sums_bytes(num);
@@ -47,7 +47,7 @@ uint64_t fedge_tiles_bytes(uint32_t num, uint32_t num_threads)
     return shared_bytes(num, num) + thread_bytes(num, FEDGE_UPDATES_CHUNK, true) * num_threads;
 }
 
-/* Smaller tiles first, then fewer threads. */
+/* Reduces the size of tiles first, then the number of threads. */
 static fedge_status fit(fedge_tiles *tiles, uint64_t memory, bool mixing, fedge_error *err)
 {
     const uint64_t shared = shared_bytes(tiles->num, mixing ? tiles->num : 0);
@@ -67,13 +67,13 @@ static fedge_status fit(fedge_tiles *tiles, uint64_t memory, bool mixing, fedge_
     return FEDGE_OK;
 }
 
-/* With the accumulator's kind, or with the CPU's where that has no room. */
-static fedge_status open_tiles(fedge_tiles *tiles, void *place, bool mixing, fedge_error *err)
+/* Opens the accumulator's backend, or the CPU's when that lacks memory. */
+static fedge_status open_tiles(fedge_tiles *tiles, void *hardware, bool mixing, fedge_error *err)
 {
     const fedge_tile_config config = {
         .num = tiles->num, .num_threads = tiles->num_threads, .size = tiles->size, .mixes = mixing};
     fedge_error why;
-    fedge_status status = tiles->ops->open(place, &config, &tiles->state, &why);
+    fedge_status status = tiles->ops->open(hardware, &config, &tiles->state, &why);
     if (status == FEDGE_NO_MEMORY && tiles->ops != &fedge_tile_cpu) {
         tiles->ops = &fedge_tile_cpu;
         status = tiles->ops->open(NULL, &config, &tiles->state, &why);
@@ -81,9 +81,9 @@ static fedge_status open_tiles(fedge_tiles *tiles, void *place, bool mixing, fed
     return status == FEDGE_OK ? status : fedge_fail(err, status, "%s", why.message);
 }
 
-/* For as long as the tiles are, since most runs have no such step; one that has it makes up to
- * three passes (distances, distances of mixed rows, the rule's own). The caller is the first
- * thread, and fewer than wanted do the same. */
+/* Threads live only as long as the tiles, since most runs have no such step. A step makes up to
+ * three passes: distances, distances of mixed rows, the rule. The caller is the first thread; fewer
+ * threads than wanted give the same result. */
 static fedge_status start_helpers(fedge_tiles *tiles, fedge_error *err)
 {
     const fedge_worker_pool_config config = {.name = "helper of a robust rule",
@@ -97,14 +97,14 @@ fedge_status fedge_tiles_init(fedge_tiles *tiles, const fedge_strategy_sum *sum,
                               fedge_error *err)
 {
     const uint32_t num = sum->updates->num;
-    void *place = NULL;
-    uint32_t num_places = 1;
+    void *hardware = NULL;
+    uint32_t num_devices = 1;
     *tiles = (fedge_tiles){.sum = sum, .num = num, .num_read = num};
-    tiles->ops = fedge_accumulator_tiles(sum->accumulator, &place, &num_places);
-    tiles->num_threads = sum->num_threads > num_places ? sum->num_threads : num_places;
+    tiles->ops = fedge_accumulator_tiles(sum->accumulator, &hardware, &num_devices);
+    tiles->num_threads = sum->num_threads > num_devices ? sum->num_threads : num_devices;
     tiles->size = tiles->ops->size;
     FEDGE_TRY(fit(tiles, sum->memory, mixing, err));
-    FEDGE_TRY(open_tiles(tiles, place, mixing, err));
+    FEDGE_TRY(open_tiles(tiles, hardware, mixing, err));
     const fedge_status status = start_helpers(tiles, err);
     if (status != FEDGE_OK) {
         fedge_tiles_fini(tiles);
@@ -210,7 +210,7 @@ static fedge_tile find_tile(const fedge_tiles *tiles, size_t index)
                         .num = tiles->num_read};
 }
 
-/* A row, as much at a time as an update gives. */
+/* Reads a row chunk by chunk. */
 static fedge_status read_row(const fedge_tiles *tiles, uint32_t index, const fedge_tile *tile,
                              int32_t *row, fedge_error *err)
 {
@@ -239,8 +239,8 @@ static fedge_status take_tile(const pass *of, uint32_t thread, size_t index, fed
     return of->visit(of->user, &tile, err);
 }
 
-/* Tiles are taken as threads come to them: which thread has which tile changes no bits, as what is
- * made of a tile is written to its own place or is an integer sum. */
+/* Threads take tiles dynamically. The assignment changes no bits: each tile's result is written to
+ * separate memory or is an integer sum. */
 static void take_tiles(pass *of, uint32_t thread)
 {
     ending *end = &of->endings[thread];

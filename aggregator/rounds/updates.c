@@ -87,12 +87,13 @@ static fedge_status open_file(fedge_stored_updates *stored, fedge_error *err)
     return fail_file(status, err);
 }
 
-/* Finds the update [index] a buffer in memory, or its range of the file and a list of checksums. */
+/* Reserves for update [index] a buffer in memory, or a range of the file and a list of checksums.
+ */
 static fedge_status reserve_one(fedge_stored_updates *stored, uint32_t index, fedge_error *err)
 {
     if (stored->values[index])
         return FEDGE_OK;
-    /* Divided, so that nothing overflows. The first updates are in memory, the others in the file.
+    /* Dividing avoids an overflow. The first updates are in memory, the others in the file.
      */
     if (size_of(stored) <= stored->limit / ((uint64_t)index + 1)) {
         stored->values[index] = malloc(size_of(stored));

@@ -16,7 +16,7 @@
 #include "edge/core/fixed.h"
 
 #define WEIGHT_BITS 32 /* of all weights together, as in the sums (edge/core/fixed.h) */
-#define GRAM_BITS 24   /* of |u|: the most that fedge_tile_ops.dots takes */
+#define GRAM_BITS 24   /* bits of |u|, the most that fedge_tile_ops.dots accepts */
 
 /* ---- before any round ------------------------------------------------------------------------ */
 
@@ -73,8 +73,8 @@ fedge_status fedge_robust_check(const fedge_json *json, const fedge_job *job, fe
 
 static double get(fedge_tile_sum value)
 {
-    /* After a subtraction low may be negative: the shift rounds down and the mask keeps the
-     * remainder, so what is added is always in [0, 2^32). */
+    /* After a subtraction low may be negative. The shift rounds down and the mask takes the
+     * remainder, so the added value is always in [0, 2^32). */
     value.high += value.low >> 32;
     value.low &= 0xffffffff;
     return (double)value.high * 0x1p32 + (double)value.low;
@@ -94,8 +94,8 @@ static fedge_status add_tile(void *user, const fedge_tile *tile, fedge_error *er
     const fedge_tiles *tiles = self->tiles;
     const int less = self->most_bound_log2 - self->delta->bounds_log2[tile->tensor];
     const int bits = FEDGE_FIXED_VALUE_BITS - GRAM_BITS + less;
-    /* A larger shift would overflow as half is added for rounding. A tensor whose bound is so much
-     * smaller adds at most one unit. */
+    /* A larger shift would overflow when half is added for rounding. A tensor with such a small
+     * bound adds at most one unit. */
     const int shift = bits < FEDGE_FIXED_VALUE_BITS ? bits : FEDGE_FIXED_VALUE_BITS;
     return tiles->ops->dots(tiles->state, tile->thread, tile->num, tile->count, shift,
                             self->products, err);
@@ -178,7 +178,7 @@ double fedge_robust_weigh(fedge_robust_choice *choice, const double *coefficient
 {
     double most = 0.0, sum = 0.0;
     int bits = WEIGHT_BITS;
-    /* The largest coefficient becomes 2^bits: num of them together must not exceed 2^WEIGHT_BITS.
+    /* The largest coefficient becomes 2^bits; the sum of num weights must not exceed 2^WEIGHT_BITS.
      */
     for (uint32_t n = 1; n < choice->num; n *= 2)
         bits--;
@@ -225,7 +225,7 @@ typedef struct pass {
     float *model;
 } pass;
 
-/* How many values of a coordinate its sum adds. */
+/* The number of values of a coordinate in its sum. */
 static double divisor_of(const fedge_tile_choice *choice, double of_mean)
 {
     const uint32_t num = choice->num;
@@ -234,7 +234,7 @@ static double divisor_of(const fedge_tile_choice *choice, double of_mean)
     return choice->reduction == FEDGE_ROW_MEAN ? of_mean : (double)count;
 }
 
-/* Tiles share no coordinate, so threads write to the model side by side without a lock. */
+/* Tiles share no coordinate, so threads write to the model without a lock. */
 static fedge_status visit(void *user, const fedge_tile *tile, fedge_error *err)
 {
     const pass *self = user;
@@ -249,7 +249,7 @@ static fedge_status visit(void *user, const fedge_tile *tile, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* The last pass. It reads only the chosen updates, unless they are mixed. chosen, weights:
+/* The last pass. Unless updates are mixed, it reads only the selected ones. chosen, weights:
  * (choice->num) scratch. */
 static fedge_status move(pass *self, fedge_tiles *tiles, const fedge_robust_choice *choice,
                          uint32_t *chosen, uint32_t *weights, fedge_error *err)

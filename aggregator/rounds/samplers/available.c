@@ -1,6 +1,6 @@
-/* By how often a client brought what it was asked for: π_i ∝ (r_i + 1) / (r_i + m_i + 2), with r_i
- * rounds that have its update and m_i that it missed. One that has not been asked stands at 1/2, so
- * that nobody is shut out, and one that declines for good costs the rounds less and less.
+/* Samples clients by how often they returned an update: π_i ∝ (r_i + 1) / (r_i + m_i + 2), where
+ * client i returned r_i updates and missed m_i tasks. A client that has not been asked counts 1/2.
+ * No client is excluded, and one that always declines is asked less and less.
  */
 #include "aggregator/rounds/sampler.h"
 

@@ -1,6 +1,6 @@
 /* By examples, π_i ∝ n_i, and the mean of the updates is plain: in expectation FedAvg's step (Li et
- * al., "On the convergence of FedAvg on non-IID data", ICLR 2020, scheme I), with rounds that all
- * weigh the same. n_i is what the client's last update said.
+ * al., "On the convergence of FedAvg on non-IID data", ICLR 2020, scheme I), with equal weights for
+ * all rounds. n_i comes from the client's last update.
  */
 #include "aggregator/rounds/sampler.h"
 

@@ -1,12 +1,12 @@
-/* By how much a client has to teach (Lai et al., "Oort: Efficient federated learning via guided
- * participant selection", OSDI 2021), without Oort's part for the speed of devices, which
- * over-selection and deadlines serve here:
+/* Samples clients by their utility for training (Lai et al., "Oort: Efficient federated learning
+ * via guided participant selection", OSDI 2021), without Oort's term for device speed, since fedge
+ * has over-selection and deadlines:
  *
  *     π_i ∝ n_i L_i (1 + √(0.1 ln R / R_i))
  *
- * n_i examples and L_i mean loss of the client's last update, in round R_i; R: this round, whose
- * logarithm is that of the power of two below it, so that it is the same on every machine. Oort has
- * the root of the mean square in place of L_i. One that has not trained counts as the best of the
+ * n_i examples and L_i mean loss of the client's last update, in round R_i; R is the present round;
+ * its logarithm is taken of the power of two below it, which is equal on every machine. Oort uses
+ * the root mean square in place of L_i. A client that has not trained counts as the best of the
  * others.
  */
 #include <math.h>

@@ -35,8 +35,8 @@ fedge_status fedge_asynchronous_derive(const fedge_json *json, fedge_job *job, v
          "clients are asked one by one as others finish; remove it"},
         {job->plan.update.down.values != NULL, "update.down",
          "models travel whole, since clients are at work on several; remove it"},
-        /* What is chosen goes by the round, and a residual from one round to the next: here a
-         * client may be at work as one closes, and be asked twice in another. */
+        /* Sparsifiers and residuals depend on the round. With a buffer a client may be at work when
+           a round closes, and may get two tasks in another. */
         {fedge_plan_makes_residual(&job->plan), "update",
          "what clients keep of it needs rounds that wait for them; take a codec that does not "
          "choose, such as int8, without error-feedback"},
@@ -87,7 +87,7 @@ fedge_status fedge_asynchronous_init(const fedge_strategy_config *config, void *
 
 double fedge_asynchronous_unit(const fedge_job *job)
 {
-    /* A power of two: weights are fractions of it without another rounding. */
+    /* A power of two, so that weights are exact fractions of it. */
     return exp2(floor(log2((double)job->rounds.max_weight)));
 }
 
@@ -116,7 +116,7 @@ uint32_t fedge_asynchronous_weight(const void *state, const fedge_job *job,
 const float *fedge_asynchronous_base(const void *state, uint32_t version)
 {
     const fedge_strategy_vectors *self = state;
-    /* A ring: the base of the oldest task that may still count is not written over. */
+    /* A ring buffer large enough for the base of the oldest task that still counts. */
     return self->values + (size_t)(version % self->num_vectors) * self->num_values;
 }
 

@@ -48,7 +48,7 @@ fedge_status fedge_adaptive_init(const fedge_strategy_config *config, void **sta
     fedge_strategy_vectors *made = NULL;
     *state = NULL;
     FEDGE_TRY(fedge_strategy_vectors_new(config, 2, &made, err));
-    /* v starts at τ², the least that the paper's algorithm 2 allows. */
+    /* v starts at τ², the minimum in the paper's algorithm 2. */
     for (size_t i = 0; i < made->num_values; i++)
         made->values[made->num_values + i] = (float)(settings->tau * settings->tau);
     *state = made;

@@ -3,8 +3,8 @@
  *
  *     x ← x + η_s · Σ w_i Δ_i / Σ w_i
  *
- * and each client trains a model v of its own beside x, with λ (v − x) added to every gradient
- * (edge/plan/hooks/ditto.c), which it is evaluated by. λ is 0.1 by default.
+ * and each client also trains a personal model v, with λ (v − x) added to every gradient
+ * (edge/plan/hooks/ditto.c). Clients evaluate v. λ is 0.1 by default.
  */
 #include "aggregator/rounds/strategies/common.h"
 #include "edge/json/json.h"

@@ -4,8 +4,8 @@
  *     x ← (1 − α_t) x + α_t (x_b + Δ),   α_t = η_s · α · w(s)
  *
  * x_b is the model that the client began with, s rounds before. α is 0.6 and w(s) = (1 + s)^−0.5 by
- * default, and η_s is 1; the paper's proximal term is training.proximal-mu. Were there several
- * updates, each had its share of α_t.
+ * default, and η_s is 1; the paper's proximal term is training.proximal-mu. With several updates
+ * each would have its fraction of α_t.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +28,7 @@ static fedge_status derive(const fedge_json *json, fedge_job *job, void *setting
 typedef struct pass {
     const fedge_strategy_vectors *state;
     const fedge_strategy_sum *sum;
-    double rate; /* what an update of weight 1 in the sums moves the model by */
+    double rate; /* step of the model for an update of weight 1 in the sums */
     float *model;
 } pass;
 

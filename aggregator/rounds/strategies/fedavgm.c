@@ -3,8 +3,8 @@
  *
  *     v ← β v + mean(Δ_i),   x ← x + η_s v
  *
- * β is 0.9 by default, v is 0 at first. With momentum the steps sum to η_s / (1 − β) times a change
- * that stays the same, so a smaller η_s than FedAvg's fits.
+ * β is 0.9 by default, v is 0 at first. For a constant change the steps sum to η_s / (1 − β) times
+ * that change, so η_s should be smaller than FedAvg's.
  */
 #include <stdlib.h>
 

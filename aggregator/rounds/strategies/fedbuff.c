@@ -1,6 +1,6 @@
 /* FedBuff (Nguyen et al., "Federated learning with buffered asynchronous aggregation", AISTATS
- * 2022): a round closes when K updates are in the buffer, whichever model they began with, while
- * the other clients go on,
+ * 2022): a round closes when the buffer holds K updates, on any base model, while other clients
+ * continue,
  *
  *     x ← x + η_s · 1/K · Σ w(s_i) Δ_i
  *

@@ -1,6 +1,6 @@
 /* FedDyn (Acar et al., "Federated learning based on dynamic regularization", ICLR 2021): clients
- * train on their loss with a linear and a quadratic term (edge/plan/hooks/feddyn.c), so that what
- * all agree on is a minimum of each; the server
+ * train on their loss with a linear and a quadratic term (edge/plan/hooks/feddyn.c), so that a
+ * common model minimizes the loss of each; the server
  *
  *     h ← h − α |S| / N mean(Δ_i),   x ← x + η_s (mean(Δ_i) − h / α)
  *

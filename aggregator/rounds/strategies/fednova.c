@@ -1,22 +1,22 @@
 /* FedNova (Wang et al., "Tackling the objective inconsistency problem in heterogeneous federated
- * optimization", NeurIPS 2020): clients that take more steps do not weigh more for it,
+ * optimization", NeurIPS 2020): clients that take more steps get no more weight for it,
  *
  *     x ← x + η_s τ_eff Σ p_i Δ_i / a_i,   τ_eff = Σ p_i a_i,   p_i = n_i / Σ n
  *
- * a_i = ‖a_i‖₁ is how far K_i steps of SGD reach in units of η, for a gradient that stays the same:
- * K_i without momentum and proximal term; with momentum ρ and a term of μ (e = η μ)
+ * a_i = ‖a_i‖₁ is the distance of K_i steps of SGD in units of η for a constant gradient: K_i
+ * without momentum and proximal term; with momentum ρ and a term of μ (e = η μ)
  *
  *     v ← ρ v + (1 − e u),   u ← u + v        (Nesterov: u ← u + (1 − e u) + ρ v);   a_i = u
  *
  * after K_i such steps. K_i is local-steps, or local-epochs · ⌈n_i / batch-size⌉.
  *
- * Weights in the sums are integers: w_i = round(u n_i / a_i), at least 1, and the p_i are those
- * that these weights have: p_i = w_i a_i / Σ w_j a_j. So u decides how fine they are. With
- * local-steps all a_i are one a, and u = a: nothing is rounded. With local-epochs u is what the
- * cohort's size leaves room for, 2^32 / cohort, over the largest n_i / a_i that the training
- * allows: that of one batch; with a proximal term n_i / a_i has no bound and is cut at 1024, or at
- * 16 times that if it is more. In a round of a release that knew no cohort u is max-weight / 1024
- * cut to a power of two, and n_i / a_i is cut at 1024. By default η_s is 1.
+ * Weights in the sums are integers: w_i = round(u n_i / a_i), at least 1, and p_i = w_i a_i / Σ w_j
+ * a_j is computed from them, so u sets their resolution. With local-steps all a_i equal one a, u =
+ * a, and nothing is rounded. With local-epochs u is the largest weight for the cohort's size, 2^32
+ * / cohort, divided by the largest possible n_i / a_i: that of one batch. With a proximal term n_i
+ * / a_i has no bound and is clamped to 1024, or to 16 times that of one batch if that is more. A
+ * round begun in a release that did not record the cohort has u = max-weight / 1024, rounded down
+ * to a power of two, and n_i / a_i clamped to 1024. By default η_s is 1.
  */
 #include <math.h>
 
@@ -25,11 +25,11 @@
 #include "edge/core/fixed.h"
 #include "edge/json/json.h"
 
-#define MOST 1024        /* of n_i / a_i, unless it has a bound */
+#define MOST 1024        /* clamp of n_i / a_i when it has no bound */
 #define HEADROOM 16      /* over the n_i / a_i of one batch */
-#define WIDEST INT32_MAX /* weight that every way of summing takes (aggregator/reduce/sum.h) */
+#define WIDEST INT32_MAX /* weight that every summation supports (aggregator/reduce/sum.h) */
 
-/* What a step does to (v, u, 1), as rows. */
+/* The linear map of a step on (v, u, 1), by rows. */
 typedef struct matrix {
     double at[3][3];
 } matrix;
@@ -74,7 +74,7 @@ static double client_path_length(const fedge_job *job, const fedge_update_facts 
                                                  : training->local_epochs * batches);
 }
 
-/* u, with [most] for the largest weight. */
+/* u, where [most] is the largest weight. */
 static double unit_of(const fedge_job *job, const fedge_update_facts *facts, double most)
 {
     const fedge_training_spec *training = &job->plan.training;
@@ -83,7 +83,7 @@ static double unit_of(const fedge_job *job, const fedge_update_facts *facts, dou
         return most < MOST ? 1.0 : exp2(floor(log2(most / MOST)));
     if (training->local_steps > 0)
         return path_length(&training->optimizer, rate, training->local_steps);
-    /* More batches reach further by each, unless the proximal term holds them back. */
+    /* Without a proximal term the distance per batch grows with the number of batches. */
     const double batch =
         training->batch_size / path_length(&training->optimizer, rate, training->local_epochs);
     return most / (training->optimizer.proximal_mu > 0.0f ? fmax(MOST, HEADROOM * batch) : batch);

@@ -1,9 +1,9 @@
 /* FedProx (Li et al., "Federated optimization in heterogeneous networks", MLSys 2020): clients
- * train on their loss and a term that holds them near the round's model x,
+ * add a proximal term towards the round's model x to their loss,
  *
- *     F_i(w) + μ / 2 · ‖w − x‖²                every gradient gets μ · (w − x)
+ *     F_i(w) + μ / 2 · ‖w − x‖²                which adds μ · (w − x) to every gradient
  *
- * and the server does as in FedAvg, x ← x + η_s · Σ w_i Δ_i / Σ w_i. The term is the trainer's
+ * and the server steps as in FedAvg, x ← x + η_s · Σ w_i Δ_i / Σ w_i. The term is the trainer's
  * (training.proximal-mu of a plan), so there are no client hooks. μ has no default; η_s is 1.
  */
 #include "aggregator/rounds/strategies/common.h"

@@ -1,5 +1,5 @@
 /* FedTrimmedAvg (Yin et al., "Byzantine-robust distributed learning: towards optimal statistical
- * rates", ICML 2018): the mean of each coordinate without its ⌊β n⌋ least and greatest values,
+ * rates", ICML 2018): the mean of each coordinate without its ⌊β n⌋ lowest and highest values,
  *
  *     x ← x + η_s · trimmed(Δ_i),   β = 0.2 by default
  */

@@ -1,12 +1,12 @@
 /* FLTrust (Cao, Fang, Liu, Gong, "FLTrust: Byzantine-robust federated learning via trust
- * bootstrapping", NDSS 2021): the server trains on a small clean set of its own, the root set, and
- * trusts updates that point the same way,
+ * bootstrapping", NDSS 2021): the server trains on a small clean data set, the root set, and trusts
+ * updates that point in the same direction,
  *
  *     x ← x + η_s Σ T_i (‖Δ_0‖ / ‖Δ_i‖) Δ_i / Σ T_i,   T_i = max(0, cos(Δ_i, Δ_0))
  *
- * Δ_0 is what a client with the root set would send (root_trainer.h). Where nobody is
- * trusted x stays. The factors are integers in the sum, of 30 bits or as many as all together
- * have room for. By default η_s is 1, as in the paper, and nothing is mixed; Δ_0 never is.
+ * Δ_0 is the update that a client with the root set would send (root_trainer.h). When no client is
+ * trusted x stays. The factors are integers in the sum, of at most 30 bits. By default η_s is 1, as
+ * in the paper, and updates are not mixed; Δ_0 is never mixed.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -49,8 +49,8 @@ static fedge_status select_updates(const fedge_robust_settings *with, const fedg
 {
     (void)with;
     const uint32_t num = gram->num, last = num - 1;
-    double *shares = calloc(num, sizeof(*shares)), trusted = 0.0;
-    if (!shares)
+    double *factors = calloc(num, sizeof(*factors)), trusted = 0.0;
+    if (!factors)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u scores", (unsigned)num);
     const double root = sqrt(gram->dots[(size_t)last * num + last]);
     for (uint32_t i = 0; i < last; i++) {
@@ -58,12 +58,12 @@ static fedge_status select_updates(const fedge_robust_settings *with, const fedg
         const double dot = gram->dots[(size_t)last * num + i];
         if (norm > 0.0 && root > 0.0 && dot > 0.0) {
             const double score = dot / (norm * root);
-            shares[i] = score * root / norm;
+            factors[i] = score * root / norm;
             trusted += score;
         }
     }
-    choice->divisor = fedge_robust_weigh(choice, shares) * trusted;
-    free(shares);
+    choice->divisor = fedge_robust_weigh(choice, factors) * trusted;
+    free(factors);
     return FEDGE_OK;
 }
 

@@ -1,11 +1,11 @@
 /* IFCA (Ghosh, Chung, Yin, Ramchandran, "An efficient framework for clustered federated learning",
  * NeurIPS 2020), with averages of models (algorithm 1, option II): there are k models; a client
- * trains the one of the least loss on its examples, j(i) (edge/plan/hooks/ifca.c), and
+ * trains the one with the lowest loss on its examples, j(i) (edge/plan/hooks/ifca.c), and
  *
  *     x_j ← x_j + η_s · Σ w_i Δ_i / Σ w_i       over the clients with j(i) = j; w_i: examples
  *
- * A model that nobody has chosen stays. x_0 is the run's model; the others are the strategy's
- * state, and told to clients. They begin unlike, each with a seed of its own. k is 2 by default.
+ * A model that no client trained stays. x_0 is the run's model; the others are the strategy's
+ * broadcast state. Each is initialized with a different seed. k is 2 by default.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -110,7 +110,7 @@ static fedge_status step(void *state, const fedge_strategy_sum *sum, float *mode
     const uint32_t clusters = with->with.num_clusters;
     double totals[FEDGE_MAX_CLUSTERS] = {0};
     fedge_tiles tiles = {0};
-    fedge_strategy_sum on_cpu = *sum; /* which reads the rows itself */
+    fedge_strategy_sum on_cpu = *sum; /* visit reads the rows on the CPU */
     on_cpu.accumulator = NULL;
     FEDGE_TRY(fedge_strategy_check_updates(sum, "IFCA", err));
     FEDGE_TRY(fedge_tiles_init(&tiles, &on_cpu, false, err));

@@ -1,5 +1,5 @@
 /* Krum (Blanchard et al., "Machine learning with adversaries: Byzantine tolerant gradient descent",
- * NeurIPS 2017): the update that is nearest to its n − f − 2 nearest others,
+ * NeurIPS 2017): the update closest to its n − f − 2 nearest others,
  *
  *     x ← x + η_s Δ_k,   k = argmin_i Σ ‖Δ_i − Δ_j‖² over the n − f − 2 nearest j
  *

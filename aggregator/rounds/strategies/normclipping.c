@@ -1,10 +1,10 @@
-/* NormClipping (Sun et al., "Can you really backdoor federated learning?", 2019): no update is
- * longer than C,
+/* NormClipping (Sun et al., "Can you really backdoor federated learning?", 2019): updates are
+ * clipped to the norm C,
  *
  *     x ← x + η_s · mean(Δ_i · min(1, C / ‖Δ_i‖))
  *
- * C is the argument, or by default the median of the round's ‖Δ_i‖. The factors are integers in the
- * sum, of 30 bits or as many as all together have room for.
+ * C is an argument, by default the median of the round's ‖Δ_i‖. The factors are integers in the
+ * sum, of at most 30 bits.
  */
 #include <math.h>
 #include <stdlib.h>

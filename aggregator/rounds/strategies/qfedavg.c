@@ -1,13 +1,14 @@
 /* QFedAvg (Li, Sanjabi, Beirami, Smith, "Fair resource allocation in federated learning", ICLR
- * 2020): clients whose loss is high weigh more, by its power q,
+ * 2020): the weight of a client is the power q of its loss,
  *
  *     x ← x + η_s Σ F_i^q L Δ_i / Σ h_i,   h_i = q F_i^(q−1) ‖L Δ_i‖² + F_i^q L,   L = 1 / η
  *
  * F_i is the mean loss of x on the client's examples (edge/plan/hooks/qfedavg.c). q is 0.2 by
  * default; 0 is a plain mean. Weights in the sums are integers: w_i = round(2^k F_i^q), 1 to
- * max-weight, where 2^k is max-weight / 64, and F_i^q in the formula is w_i / 2^k: cut at 64. No
- * loss is below 1e-10, and no ‖Δ_i‖² over what values within their bounds can have, Σ B². Both are
- * what a client says, so that one that lies can hold the model still: the strategy is not robust.
+ * max-weight, where 2^k is max-weight / 64, and F_i^q in the formula is w_i / 2^k, clamped to 64.
+ * Losses are at least 1e-10, and ‖Δ_i‖² is at most Σ B², the maximum of values within their bounds.
+ * Clients report both, so a malicious one can stop the model from moving: the strategy is not
+ * robust.
  */
 #include <math.h>
 
@@ -34,7 +35,7 @@ static double unit_of(const fedge_job *job)
     return most < MOST ? 1.0 : exp2(floor(log2((double)most / MOST)));
 }
 
-/* What a client does not say, or says wrong, is as little as it can be. */
+/* Values that are missing or invalid count as the minimum. */
 static double loss_of(const fedge_update_facts *facts)
 {
     return facts->start_loss > LEAST_LOSS ? facts->start_loss : LEAST_LOSS;

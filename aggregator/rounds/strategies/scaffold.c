@@ -3,8 +3,8 @@
  *
  *     x ← x + η_s · mean(Δy_i),   c ← c + |S| / N · mean(Δc_i)
  *
- * The means are plain ones, as in the paper: every update has weight 1. |S| / N is cut to 1. η_s is
- * 1 by default, and N is min-available-nodes; a simulation counts its clients.
+ * The means are plain ones, as in the paper: every update has weight 1. |S| / N is at most 1. By
+ * default η_s is 1 and N is min-available-nodes; in a simulation N is the number of clients.
  */
 #include <stdlib.h>
 
