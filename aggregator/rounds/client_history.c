@@ -83,7 +83,8 @@ fedge_status fedge_client_history_load(fedge_client_history *history, const uint
                                        size_t *size, fedge_error *err)
 {
     const size_t records_size = *size < sizeof(uint32_t) ? 0 : *size - sizeof(uint32_t);
-    const uint32_t num = *size < sizeof(uint32_t) ? UINT32_MAX : fedge_get_u32(bytes + records_size);
+    const uint32_t num =
+        *size < sizeof(uint32_t) ? UINT32_MAX : fedge_get_u32(bytes + records_size);
     if (num > records_size / FEDGE_CLIENT_HISTORY_RECORD) {
         return fedge_fail(
             err, FEDGE_TRUNCATED,

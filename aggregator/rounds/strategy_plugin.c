@@ -10,8 +10,7 @@
 #include "aggregator/rounds/strategy_plugin_api.h"
 #include "edge/plan/plan_fields.h"
 
-#define MAX_STRATEGIES 63 /* including the plugin's: the most that a job's reader can distinguish  \
-                           */
+#define MAX_STRATEGIES 63 /* including the plugin's */
 #define MESSAGE 256
 /* Sizes of the first release's tables, the minimum of any table. */
 #define END_OF(type, member) (offsetof(type, member) + sizeof(((type *)0)->member))

@@ -534,8 +534,8 @@ static void test_renewal_proof(void **state)
     expect(read_request(mixed, &renews), FEDGE_DENIED, "another device");
     /* The right certificate with the wrong signature. */
     const char *own = strstr(pem, "-----BEGIN CERTIFICATE-----");
-    size_t to_size = (size_t)(strstr(pem, "-----BEGIN FEDGE") - own);
-    snprintf(mixed, sizeof(mixed), "%.*s%.*s%s", (int)request_size, pem, (int)to_size, own,
+    size_t own_size = (size_t)(strstr(pem, "-----BEGIN FEDGE") - own);
+    snprintf(mixed, sizeof(mixed), "%.*s%.*s%s", (int)request_size, pem, (int)own_size, own,
              strstr(other, "-----BEGIN FEDGE"));
     expect(read_request(mixed, &renews), FEDGE_DENIED, "not signed by the key");
     snprintf(mixed, sizeof(mixed), "%.*s%s", (int)request_size, pem,
