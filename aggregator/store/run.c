@@ -12,7 +12,7 @@
 #include "edge/core/os.h"
 #include "secure/crypto/sha256.h"
 
-#define NEW_RUN_PREFIX "new-" /* of a run's directory until it is complete */
+#define NEW_RUN_PREFIX "new-" /* of an incomplete run's directory */
 
 /* --- paths ------------------------------------------------------------------------------------ */
 
@@ -24,36 +24,32 @@ fedge_status fedge_run_path(const fedge_run *run, const char *name, char path[FE
 
 /* --- the state directory ---------------------------------------------------------------------- */
 
-/* The format's file comes before anything else in a new directory, so that no state lies in one
- * whose format nothing says. */
+/* A new directory gets its format file first, so that no state exists without a recorded format. */
 static fedge_status check_format(const char *dir, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
-    fedge_status status = fedge_path_join(dir, "format.json", path, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_path_join(dir, "format.json", path, err));
     if (!fedge_os_exists(path)) {
         char text[64];
         int size = snprintf(text, sizeof(text), "{\"format\":%d}", FEDGE_STATE_FORMAT);
         return fedge_json_file_write(path, text, (size_t)size, err);
     }
     cJSON *json = NULL;
-    status = fedge_json_file_read(path, 4096, &json, err);
-    if (status != FEDGE_OK)
-        return status;
     uint64_t format = 0;
-    status = fedge_json_get_u64(json, "format", path, &format, err);
+    FEDGE_TRY(fedge_json_file_read(path, 4096, &json, err));
+    const fedge_status status = fedge_json_get_u64(json, "format", path, &format, err);
     cJSON_Delete(json);
-    if (status == FEDGE_OK && format > FEDGE_STATE_FORMAT) {
+    FEDGE_TRY(status);
+    if (format > FEDGE_STATE_FORMAT) {
         return fedge_fail(err, FEDGE_UNSUPPORTED,
                           "%s has format %" PRIu64 ", this release knows up to %d: use the release "
                           "that wrote it or a newer one",
                           path, format, FEDGE_STATE_FORMAT);
     }
-    return status;
+    return FEDGE_OK;
 }
 
-/* Removes directories of runs whose creation was cut off. */
+/* Removes directories of runs whose creation was interrupted. */
 static fedge_status remove_incomplete(void *user, const char *name, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
@@ -71,7 +67,7 @@ static fedge_status prepare_state(fedge_state *state, fedge_error *err)
     FEDGE_TRY(fedge_os_make_dirs(runs, err));
     FEDGE_TRY(fedge_os_sync_dir(state->dir, err));
     FEDGE_TRY(fedge_os_list_dir(runs, remove_incomplete, runs, err));
-    /* A run that is found may have its name in memory only: it counts from here on. */
+    /* The name of an existing run may not be on the disk yet, and is relied on from here on. */
     return fedge_os_sync_dir(runs, err);
 }
 
@@ -87,33 +83,24 @@ fedge_status fedge_state_check_unused(const char *dir, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
     int lock = -1;
-    fedge_status status = fedge_path_join(dir, "lock", path, err);
-    if (status != FEDGE_OK || !fedge_os_exists(path))
-        return status;
-    status = take_lock(dir, path, &lock, err);
-    if (status == FEDGE_OK)
-        fedge_os_unlock(lock);
-    return status;
+    FEDGE_TRY(fedge_path_join(dir, "lock", path, err));
+    if (!fedge_os_exists(path))
+        return FEDGE_OK;
+    FEDGE_TRY(take_lock(dir, path, &lock, err));
+    fedge_os_unlock(lock);
+    return FEDGE_OK;
 }
 
 fedge_status fedge_state_open(const char *dir, fedge_state *state, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
     *state = (fedge_state){.lock = -1};
-    fedge_status status = fedge_path_join(dir, "lock", path, err);
-    if (status == FEDGE_OK)
-        status = fedge_os_make_dirs(dir, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_path_join(dir, "lock", path, err));
+    FEDGE_TRY(fedge_os_make_dirs(dir, err));
     snprintf(state->dir, sizeof(state->dir), "%s", dir);
-    /* Before anything else is read or mended: what looks cut off may be what another aggregator is
-     * just writing. */
-    status = take_lock(dir, path, &state->lock, err);
-    if (status != FEDGE_OK) {
-        state->lock = -1;
-        return status;
-    }
-    status = prepare_state(state, err);
+    /* Before anything else is read or repaired: another aggregator may be writing it. */
+    FEDGE_TRY(take_lock(dir, path, &state->lock, err));
+    const fedge_status status = prepare_state(state, err);
     if (status != FEDGE_OK)
         fedge_state_close(state);
     return status;
@@ -142,37 +129,42 @@ static fedge_status write_run_file(const fedge_run *run, fedge_error *err)
     return fedge_json_file_write(path, text, (size_t)size, err);
 }
 
-static fedge_status read_run_file(fedge_run *run, fedge_error *err)
+static fedge_status parse_run_file(const cJSON *json, const char *path, fedge_run *run,
+                                   fedge_error *err)
+{
+    uint64_t incarnation = 0;
+    FEDGE_TRY(fedge_json_get_u64(json, "number", path, &run->number, err));
+    FEDGE_TRY(fedge_json_get_u64(json, "incarnation", path, &incarnation, err));
+    if (incarnation == 0 || incarnation > UINT32_MAX) {
+        return fedge_fail(err, FEDGE_CORRUPT, "%s: incarnation %" PRIu64 " is out of range", path,
+                          incarnation);
+    }
+    run->incarnation = (uint32_t)incarnation;
+    if (cJSON_HasObjectItem(json, "next_task_id"))
+        FEDGE_TRY(fedge_json_get_u64(json, "next_task_id", path, &run->next_task_id, err));
+    if (cJSON_HasObjectItem(json, "job_sha256")) {
+        FEDGE_TRY(fedge_json_get_text(json, "job_sha256", path, run->job_sha256,
+                                      sizeof(run->job_sha256), err));
+    }
+    run->finished = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "finished"));
+    return FEDGE_OK;
+}
+
+/* Fills in the run of run->run_id. */
+static fedge_status read_run(const char *runs_dir, fedge_run *run, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
     cJSON *json = NULL;
-    uint64_t incarnation = 0;
-    fedge_status status = fedge_run_path(run, "run.json", path, err);
-    if (status == FEDGE_OK)
-        status = fedge_json_file_read(path, 4096, &json, err);
-    if (status != FEDGE_OK)
-        return status;
-    status = fedge_json_get_u64(json, "number", path, &run->number, err);
-    if (status == FEDGE_OK)
-        status = fedge_json_get_u64(json, "incarnation", path, &incarnation, err);
-    if (status == FEDGE_OK && (incarnation == 0 || incarnation > UINT32_MAX)) {
-        status = fedge_fail(err, FEDGE_CORRUPT, "%s: incarnation %" PRIu64 " is out of range", path,
-                            incarnation);
-    }
-    run->incarnation = (uint32_t)incarnation;
-    if (status == FEDGE_OK && cJSON_HasObjectItem(json, "next_task_id"))
-        status = fedge_json_get_u64(json, "next_task_id", path, &run->next_task_id, err);
-    if (status == FEDGE_OK && cJSON_HasObjectItem(json, "job_sha256")) {
-        status = fedge_json_get_text(json, "job_sha256", path, run->job_sha256,
-                                     sizeof(run->job_sha256), err);
-    }
-    run->finished = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "finished"));
+    FEDGE_TRY(fedge_path_join(runs_dir, run->run_id, run->dir, err));
+    FEDGE_TRY(fedge_run_path(run, "run.json", path, err));
+    FEDGE_TRY(fedge_json_file_read(path, 4096, &json, err));
+    const fedge_status status = parse_run_file(json, path, run, err);
     cJSON_Delete(json);
     return status;
 }
 
-/* Here and below a copy is changed first: what this process goes by is never ahead of what the disk
- * has. */
+/* This function and the two below change a copy first, so that the run in memory is never ahead of
+ * the disk. */
 fedge_status fedge_run_finish(fedge_run *run, fedge_error *err)
 {
     fedge_run finished = *run;
@@ -209,11 +201,12 @@ fedge_status fedge_run_raise_incarnation(fedge_run *run, fedge_error *err)
 typedef struct run_search {
     const char *runs_dir;
     const fedge_run_request *request;
-    char job_sha256[FEDGE_HASH_TEXT]; /* of the job asked for */
+    char job_sha256[FEDGE_HASH_TEXT]; /* of the requested job */
     uint32_t num_runs;
     uint64_t last_number;
-    fedge_run named;    /* the wanted one, if it is of this job; number 0 when none */
-    fedge_run match;    /* the newest unfinished one of this job; number 0 when none */
+    /* Number 0: there is no such run. */
+    fedge_run named;    /* the one that the request names, if it is of this job */
+    fedge_run match;    /* the newest unfinished one of this job */
     fedge_run finished; /* the newest finished one of this job */
     fedge_run other;    /* the newest unfinished one of another job */
 } run_search;
@@ -230,15 +223,16 @@ static fedge_status is_same_job(const fedge_run *run, const run_search *search, 
     char path[FEDGE_MAX_PATH];
     uint8_t *job;
     size_t size;
-    /* Only the job that the run is of can mend its job.json: another's damage is no matter here. */
+    /* Only the run's own job can repair its job.json, so damage in runs of other jobs is ignored.
+     */
     const bool sealed = run->job_sha256[0] != '\0';
     *same = false;
     if (sealed && strcmp(run->job_sha256, search->job_sha256) != 0)
         return FEDGE_OK;
     FEDGE_TRY(fedge_run_path(run, "job.json", path, err));
     FEDGE_TRY(fedge_os_read_file(path, FEDGE_JOB_MAX_SIZE, &job, &size, err));
-    /* Byte for byte, not by meaning: what a key's default is may differ between the release that
-     * began the run and this one. */
+    /* Byte by byte, not by meaning: the default of a key may differ between the release that began
+     * the run and this one. */
     *same = size == search->request->job_size && memcmp(job, search->request->job, size) == 0;
     free(job);
     if (sealed && !*same) {
@@ -248,7 +242,7 @@ static fedge_status is_same_job(const fedge_run *run, const run_search *search, 
     return FEDGE_OK;
 }
 
-static fedge_status look_at_run(void *user, const char *name, fedge_error *err)
+static fedge_status visit_run(void *user, const char *name, fedge_error *err)
 {
     run_search *search = user;
     fedge_run run = {.resumed = true};
@@ -259,24 +253,20 @@ static fedge_status look_at_run(void *user, const char *name, fedge_error *err)
         return fedge_fail(err, FEDGE_TOO_BIG, "%s has more than %u runs; move old ones away",
                           search->runs_dir, FEDGE_MAX_RUNS);
     }
-    /* One that cannot be read ends the start. To pass over it might begin a new run of a job that
-     * has one, and train everything again. */
+    /* An unreadable run ends the start. Skipping it might begin a new run of a job that has one,
+     * and train everything again. */
     memcpy(run.run_id, name, FEDGE_RUN_ID_TEXT);
-    fedge_status status = fedge_path_join(search->runs_dir, name, run.dir, err);
-    if (status == FEDGE_OK)
-        status = read_run_file(&run, err);
+    const fedge_status status = read_run(search->runs_dir, &run, err);
     if (status != FEDGE_OK) {
         return fedge_error_prefix(err, status, "run %s cannot be read (repair it or move it away)",
                                   name);
     }
     if (run.number > search->last_number)
         search->last_number = run.number;
-    status = is_same_job(&run, search, &same, err);
-    /* Numbers count the finished runs of other jobs too, so that "newest" has one meaning in the
-     * directory. */
-    if (status != FEDGE_OK || (run.finished && !same))
-        return status;
-    /* That of an older release has it from its next write on. */
+    FEDGE_TRY(is_same_job(&run, search, &same, err));
+    if (run.finished && !same)
+        return FEDGE_OK;
+    /* A run of an older release gets the hash with its next write. */
     if (same)
         memcpy(run.job_sha256, search->job_sha256, sizeof(run.job_sha256));
     const char *named = search->request->run_id;
@@ -288,86 +278,85 @@ static fedge_status look_at_run(void *user, const char *name, fedge_error *err)
     return FEDGE_OK;
 }
 
-typedef enum results {
-    RESULTS_THERE,
-    RESULTS_MISSING, /* and there is a checkpoint to make them from */
-    RESULTS_LOST,    /* and there is none */
-} results;
+typedef enum results_state {
+    RESULTS_PRESENT,
+    RESULTS_MISSING, /* and a checkpoint can restore them */
+    RESULTS_LOST,    /* missing without such a checkpoint */
+} results_state;
 
 static fedge_status has_file(const fedge_run *run, const char *name, bool *has, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
-    const fedge_status status = fedge_run_path(run, name, path, err);
-    *has = status == FEDGE_OK && fedge_os_exists(path);
-    return status;
+    FEDGE_TRY(fedge_run_path(run, name, path, err));
+    *has = fedge_os_exists(path);
+    return FEDGE_OK;
 }
 
-/* Is the best round's model there, if the checkpoint of round [newest] knows of one? */
-static fedge_status look_at_best(const fedge_run *run, const char *checkpoints, uint32_t newest,
-                                 results *found, fedge_error *err)
+/* Changes *results if the best round's model is missing and the checkpoint of round [newest] has
+ * one. */
+static fedge_status check_best(const fedge_run *run, const char *checkpoints, uint32_t newest,
+                               results_state *results, fedge_error *err)
 {
     bool has = false;
     fedge_checkpoint last;
     fedge_checkpoint_data best = {0};
-    fedge_status status = has_file(run, FEDGE_RUN_BEST_MODEL, &has, err);
-    if (status != FEDGE_OK || has)
-        return status;
-    status = fedge_checkpoint_read_state(checkpoints, newest, &last, err);
+    FEDGE_TRY(has_file(run, FEDGE_RUN_BEST_MODEL, &has, err));
+    if (has)
+        return FEDGE_OK;
+    fedge_status status = fedge_checkpoint_read_state(checkpoints, newest, &last, err);
     if (fedge_checkpoint_is_damaged(status))
-        return FEDGE_OK; /* nothing is known of a best one */
-    if (status != FEDGE_OK || last.selection.best.round == 0)
-        return status;
+        return FEDGE_OK; /* whether it has one is unknown */
+    FEDGE_TRY(status);
+    if (last.selection.best.round == 0)
+        return FEDGE_OK;
     status = fedge_checkpoint_load(checkpoints, last.selection.best.round, &best, err);
     fedge_checkpoint_data_fini(&best);
-    if (status == FEDGE_OK)
-        *found = RESULTS_MISSING;
-    else if (fedge_checkpoint_is_damaged(status))
-        *found = RESULTS_LOST;
-    return *found == RESULTS_THERE ? status : FEDGE_OK;
+    const bool damaged = fedge_checkpoint_is_damaged(status);
+    if (status != FEDGE_OK && !damaged)
+        return status;
+    *results = damaged ? RESULTS_LOST : RESULTS_MISSING;
+    return FEDGE_OK;
 }
 
-/* Are all results that each checkpoint could make there? */
+/* *has: the results that any checkpoint can restore all exist. */
 static fedge_status has_results(const fedge_run *run, const fedge_run_request *request, bool *has,
                                 fedge_error *err)
 {
-    fedge_status status = has_file(run, FEDGE_RUN_MODEL, has, err);
-    if (status == FEDGE_OK && *has)
-        status = has_file(run, FEDGE_RUN_PICTURE, has, err);
-    for (uint32_t i = 1; status == FEDGE_OK && *has && i <= request->num_cluster_models; i++) {
+    FEDGE_TRY(has_file(run, FEDGE_RUN_MODEL, has, err));
+    if (*has)
+        FEDGE_TRY(has_file(run, FEDGE_RUN_PICTURE, has, err));
+    for (uint32_t i = 1; *has && i <= request->num_cluster_models; i++) {
         char name[FEDGE_RUN_RESULT_NAME];
         (void)snprintf(name, sizeof(name), FEDGE_RUN_CLUSTER_MODEL, i);
-        status = has_file(run, name, has, err);
+        FEDGE_TRY(has_file(run, name, has, err));
     }
     *has = *has && (!request->result || fedge_os_exists(request->result));
-    return status;
+    return FEDGE_OK;
 }
 
-/* What is there of the results of a finished run? */
-static fedge_status look_at_results(const fedge_run *run, const fedge_run_request *request,
-                                    results *found, fedge_error *err)
+/* For a finished run. */
+static fedge_status check_results(const fedge_run *run, const fedge_run_request *request,
+                                  results_state *results, fedge_error *err)
 {
     char checkpoints[FEDGE_MAX_PATH];
     bool has = false;
     uint32_t newest = 0;
-    fedge_status status = has_results(run, request, &has, err);
-    if (status == FEDGE_OK)
-        status = fedge_run_path(run, "checkpoints", checkpoints, err);
-    if (status != FEDGE_OK)
-        return status;
-    *found = has ? RESULTS_THERE : RESULTS_LOST;
+    FEDGE_TRY(has_results(run, request, &has, err));
+    FEDGE_TRY(fedge_run_path(run, "checkpoints", checkpoints, err));
+    *results = has ? RESULTS_PRESENT : RESULTS_LOST;
     if (!fedge_os_exists(checkpoints))
         return FEDGE_OK;
-    status = fedge_checkpoint_find(checkpoints, UINT32_MAX, &newest, err);
-    if (status != FEDGE_OK)
-        return status == FEDGE_NOT_FOUND ? FEDGE_OK : status;
-    if (!has) {
-        *found = RESULTS_MISSING;
+    const fedge_status status = fedge_checkpoint_find(checkpoints, UINT32_MAX, &newest, err);
+    if (status == FEDGE_NOT_FOUND)
         return FEDGE_OK;
-    }
-    return look_at_best(run, checkpoints, newest, found, err);
+    FEDGE_TRY(status);
+    if (has)
+        return check_best(run, checkpoints, newest, results, err);
+    *results = RESULTS_MISSING;
+    return FEDGE_OK;
 }
 
-/* Fills the directory of a new run under a name that is not looked at, then gives it its own. */
+/* Fills the directory of a new run under a temporary name that searches ignore, then renames it. */
 static fedge_status build_run(const fedge_run *run, const char *temporary, const char *job,
                               size_t job_size, fedge_error *err)
 {
@@ -389,43 +378,32 @@ static fedge_status make_run(const run_search *search, fedge_run *run, fedge_err
 {
     uint8_t id[16];
     char name[sizeof(NEW_RUN_PREFIX) + FEDGE_RUN_ID_TEXT], temporary[FEDGE_MAX_PATH];
-    /* Random, not counted: clients key what they keep by it, and two state directories of one job
-     * must not share an id. */
-    fedge_status status = fedge_os_random(id, sizeof(id), err);
-    if (status != FEDGE_OK)
-        return status;
+    /* Random, not counted: clients key their state by it, and runs in two state directories of one
+     * job must not share an id. */
+    FEDGE_TRY(fedge_os_random(id, sizeof(id), err));
     *run = (fedge_run){.number = search->last_number + 1, .incarnation = 1};
     memcpy(run->job_sha256, search->job_sha256, sizeof(run->job_sha256));
     for (size_t i = 0; i < sizeof(id); i++)
         snprintf(run->run_id + 2 * i, 3, "%02x", id[i]);
     snprintf(name, sizeof(name), NEW_RUN_PREFIX "%s", run->run_id);
-    status = fedge_path_join(search->runs_dir, run->run_id, run->dir, err);
-    if (status == FEDGE_OK)
-        status = fedge_path_join(search->runs_dir, name, temporary, err);
-    if (status != FEDGE_OK)
-        return status;
-    status = build_run(run, temporary, search->request->job, search->request->job_size, err);
-    /* Before any client hears of the run's id: it keeps its own state by that id, and a crash that
-     * took the name back would leave it with state of a run that never was. */
-    if (status == FEDGE_OK)
-        status = fedge_os_sync_dir(search->runs_dir, err);
-    return status;
+    FEDGE_TRY(fedge_path_join(search->runs_dir, run->run_id, run->dir, err));
+    FEDGE_TRY(fedge_path_join(search->runs_dir, name, temporary, err));
+    FEDGE_TRY(build_run(run, temporary, search->request->job, search->request->job_size, err));
+    /* Before a client learns the run's id and keys its state by it: a crash that undid the name
+     * would leave the client with state of a run that never was. */
+    return fedge_os_sync_dir(search->runs_dir, err);
 }
 
 fedge_status fedge_run_open(const fedge_state *state, const fedge_run_request *request,
                             fedge_run *run, fedge_error *err)
 {
     char runs_dir[FEDGE_MAX_PATH];
-    fedge_status status = fedge_path_join(state->dir, "runs", runs_dir, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_path_join(state->dir, "runs", runs_dir, err));
     run_search search = {.runs_dir = runs_dir, .request = request};
     fedge_sha256_text(request->job, request->job_size, search.job_sha256);
-    status = fedge_os_list_dir(runs_dir, look_at_run, &search, err);
-    if (status != FEDGE_OK)
-        return status;
-    /* Under a supervisor: the run that the process before had opened, even if that has just
-     * finished it. Otherwise a crash at the very end would begin a new run. */
+    FEDGE_TRY(fedge_os_list_dir(runs_dir, visit_run, &search, err));
+    /* A supervisor names the run that the process before had opened, even if that has just finished
+     * it: otherwise a crash at the very end would begin a new run. */
     if (search.named.number > 0) {
         *run = search.named;
         return FEDGE_OK;
@@ -434,12 +412,10 @@ fedge_status fedge_run_open(const fedge_state *state, const fedge_run_request *r
         *run = search.match;
         return FEDGE_OK;
     }
-    results found = RESULTS_THERE;
+    results_state results = RESULTS_PRESENT;
     if (!request->new_run && search.finished.number > 0)
-        status = look_at_results(&search.finished, request, &found, err);
-    if (status != FEDGE_OK)
-        return status;
-    if (found == RESULTS_MISSING) {
+        FEDGE_TRY(check_results(&search.finished, request, &results, err));
+    if (results == RESULTS_MISSING) {
         *run = search.finished;
         return FEDGE_OK;
     }
@@ -450,8 +426,8 @@ fedge_status fedge_run_open(const fedge_state *state, const fedge_run_request *r
             "one given): give that job to go on with it, or --new-run to start another run",
             state->dir, search.other.run_id);
     }
-    status = make_run(&search, run, err);
-    if (status == FEDGE_OK && found == RESULTS_LOST)
+    FEDGE_TRY(make_run(&search, run, err));
+    if (results == RESULTS_LOST)
         memcpy(run->lost, search.finished.run_id, sizeof(run->lost));
-    return status;
+    return FEDGE_OK;
 }
