@@ -212,6 +212,11 @@ static fedge_status fill_report(const fedge_trainer_result *result, fedge_client
     return fedge_client_metric(report, "accuracy", (double)result->correct / seen, err);
 }
 
+static fedge_trainer_workspace workspace_of(const fedge_builtin *t, fedge_client *client)
+{
+    return (fedge_trainer_workspace){t->scratch, t->scratch_size, cancelled, client};
+}
+
 /* Evaluates [values] in a backend, but the model's own values on the CPU. */
 static fedge_status evaluate(fedge_builtin *t, fedge_model *model, const fedge_view *view,
                              const float *values, fedge_client *client,
@@ -223,8 +228,9 @@ static fedge_status evaluate(fedge_builtin *t, fedge_model *model, const fedge_v
                              err);
     }
     const fedge_examples examples = fedge_view_examples(view);
-    return fedge_trainer_evaluate(model, &examples, fedge_model_max_batch(model), t->scratch,
-                                  t->scratch_size, cancelled, client, result, err);
+    const fedge_trainer_workspace workspace = workspace_of(t, client);
+    return fedge_trainer_evaluate(model, &examples, fedge_model_max_batch(model), &workspace,
+                                  result, err);
 }
 
 /* The loss that training starts from. */
@@ -275,14 +281,12 @@ static fedge_status train_own(fedge_builtin *t, fedge_client *client, const fedg
     const fedge_examples stored = fedge_view_examples(&t->train);
     fedge_augmented augmented;
     const fedge_examples examples = fedge_plan_augment(t->plan, &config, &stored, &augmented);
+    const fedge_trainer_workspace workspace = workspace_of(t, client);
     const fedge_local_training with = {.plan = t->plan,
                                        .model = t->model,
                                        .examples = &examples,
                                        .config = &config,
-                                       .scratch = t->scratch,
-                                       .scratch_size = t->scratch_size,
-                                       .cancel = cancelled,
-                                       .cancel_user = client};
+                                       .workspace = &workspace};
     FEDGE_TRY(fedge_personal_train(&with, values, task->own, &result, err));
     return fill_report(&result, report, err);
 }
@@ -294,8 +298,8 @@ static fedge_status train_on_cpu(fedge_builtin *t, fedge_client *client,
     const fedge_examples stored = fedge_view_examples(&t->train);
     fedge_augmented augmented;
     const fedge_examples examples = fedge_plan_augment(t->plan, config, &stored, &augmented);
-    FEDGE_TRY(fedge_trainer_run(t->model, &examples, config, t->scratch, t->scratch_size, cancelled,
-                                client, result, err));
+    const fedge_trainer_workspace workspace = workspace_of(t, client);
+    FEDGE_TRY(fedge_trainer_run(t->model, &examples, config, &workspace, result, err));
     fedge_model_get_trained(t->model, values);
     return FEDGE_OK;
 }

@@ -125,10 +125,11 @@ fedge_status fedge_evaluator_run(fedge_evaluator *evaluator, const float *values
 {
     fedge_model_set_state(evaluator->model, values);
     fedge_examples examples = fedge_view_examples(&evaluator->view);
+    const fedge_trainer_workspace workspace = {.scratch = evaluator->scratch,
+                                               .scratch_size = evaluator->scratch_size};
     fedge_trainer_result result;
     fedge_status status = fedge_trainer_evaluate(evaluator->model, &examples, FEDGE_EVALUATOR_BATCH,
-                                                 evaluator->scratch, evaluator->scratch_size, NULL,
-                                                 NULL, &result, err);
+                                                 &workspace, &result, err);
     /* A model that has diverged is a result for the round log, not an error. The run continues
      * until early stopping or its user ends it. */
     if (status == FEDGE_NOT_FINITE) {
@@ -148,6 +149,8 @@ fedge_status fedge_evaluator_run(fedge_evaluator *evaluator, const float *values
 static fedge_status count(fedge_evaluator *evaluator, fedge_error *err)
 {
     const fedge_view *all = &evaluator->view;
+    const fedge_trainer_workspace workspace = {.scratch = evaluator->scratch,
+                                               .scratch_size = evaluator->scratch_size};
     uint32_t indices[FEDGE_EVALUATOR_BATCH];
     fedge_status status = FEDGE_OK;
     for (uint32_t at = 0; at < all->count && status == FEDGE_OK; at += FEDGE_EVALUATOR_BATCH) {
@@ -159,8 +162,7 @@ static fedge_status count(fedge_evaluator *evaluator, fedge_error *err)
         for (uint32_t i = 0; i < part.count; i++)
             indices[i] = at + i;
         status = fedge_trainer_evaluate(evaluator->model, &examples, FEDGE_EVALUATOR_BATCH,
-                                        evaluator->scratch, evaluator->scratch_size, NULL, NULL,
-                                        &result, err);
+                                        &workspace, &result, err);
         if (status == FEDGE_OK) {
             const fedge_metric_batch batch = {.struct_size = sizeof(batch),
                                               .count = part.count,

@@ -125,9 +125,10 @@ fedge_status fedge_root_trainer_run(fedge_root_trainer *trainer, uint32_t round,
     memcpy(values, model, plan->num_parameters * sizeof(*values));
     fedge_model_set_state(trainer->model, values);
     fedge_model_reset_optimizer(trainer->model);
+    const fedge_trainer_workspace workspace = {.scratch = trainer->scratch,
+                                               .scratch_size = trainer->scratch_size};
     const fedge_status status =
-        fedge_trainer_run(trainer->model, &examples, &config, trainer->scratch,
-                          trainer->scratch_size, NULL, NULL, &result, err);
+        fedge_trainer_run(trainer->model, &examples, &config, &workspace, &result, err);
     if (status != FEDGE_OK)
         return fedge_error_prefix(err, status, "the server's root set");
     fedge_model_get_trained(trainer->model, values);

@@ -134,8 +134,7 @@ void fedge_personal_take(const fedge_plan *plan, const float *model, float *own)
 static fedge_status run(const fedge_local_training *with, const fedge_trainer_config *config,
                         fedge_trainer_result *result, fedge_error *err)
 {
-    return fedge_trainer_run(with->model, with->examples, config, with->scratch, with->scratch_size,
-                             with->cancel, with->cancel_user, result, err);
+    return fedge_trainer_run(with->model, with->examples, config, with->workspace, result, err);
 }
 
 /* A pass in which some parameters stay as they were when it began. */

@@ -62,10 +62,7 @@ typedef struct fedge_local_training {
     fedge_model *model; /* made with fedge_plan_model_options */
     const fedge_examples *examples;
     const fedge_trainer_config *config; /* of fedge_plan_trainer_config */
-    void *scratch;
-    size_t scratch_size;
-    fedge_cancel_fn cancel; /* NULL is fine */
-    void *cancel_user;
+    const fedge_trainer_workspace *workspace;
 } fedge_local_training;
 
 /* All passes of a task of a plan that is personal. values: (plan->schema.num_elements) the task's

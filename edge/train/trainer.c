@@ -62,23 +62,23 @@ static fedge_status check_sizes(const fedge_model *model, uint32_t num_examples,
 }
 
 static fedge_status feed_init(feed *self, const fedge_model *model, const fedge_examples *examples,
-                              uint32_t batch_size, void *scratch, size_t scratch_size,
+                              uint32_t batch_size, const fedge_trainer_workspace *workspace,
                               fedge_error *err)
 {
     FEDGE_TRY(check_sizes(model, examples->num_examples, batch_size, err));
     const parts at = lay_out(fedge_model_example_size(model), examples->num_examples, batch_size);
-    if (scratch_size < at.total) {
+    if (workspace->scratch_size < at.total) {
         return fedge_fail(err, FEDGE_TOO_BIG,
                           "the trainer needs %zu bytes of scratch for %u examples in batches of "
                           "%u but was given %zu",
                           at.total, (unsigned)examples->num_examples, (unsigned)batch_size,
-                          scratch_size);
+                          workspace->scratch_size);
     }
-    if (!scratch || (uintptr_t)scratch % ALIGNMENT != 0) {
+    uint8_t *base = workspace->scratch;
+    if (!base || (uintptr_t)base % ALIGNMENT != 0) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "the trainer's scratch must be aligned to %d bytes", ALIGNMENT);
     }
-    uint8_t *base = scratch;
     *self = (feed){.examples = examples,
                    .indices = (uint32_t *)(void *)base,
                    .labels = (int32_t *)(void *)(base + at.labels),
@@ -188,15 +188,20 @@ static fedge_status step(feed *from, fedge_model *model, const fedge_trainer_con
     return FEDGE_OK;
 }
 
+static bool is_cancelled(const fedge_trainer_workspace *workspace)
+{
+    return workspace->cancel && workspace->cancel(workspace->cancel_user);
+}
+
 fedge_status fedge_trainer_run(fedge_model *model, const fedge_examples *examples,
-                               const fedge_trainer_config *config, void *scratch,
-                               size_t scratch_size, fedge_cancel_fn cancel, void *cancel_user,
+                               const fedge_trainer_config *config,
+                               const fedge_trainer_workspace *workspace,
                                fedge_trainer_result *result, fedge_error *err)
 {
     feed from;
     uint64_t steps = 0;
     *result = (fedge_trainer_result){.num_examples = examples->num_examples};
-    FEDGE_TRY(feed_init(&from, model, examples, config->batch_size, scratch, scratch_size, err));
+    FEDGE_TRY(feed_init(&from, model, examples, config->batch_size, workspace, err));
     FEDGE_TRY(fedge_trainer_check(model, examples->num_examples, config, err));
     FEDGE_TRY(fedge_trainer_count_steps(config, examples->num_examples, &steps, err));
     fedge_status status = FEDGE_OK;
@@ -209,7 +214,7 @@ fedge_status fedge_trainer_run(fedge_model *model, const fedge_examples *example
                                          config->client_index, (uint16_t)epoch);
         fedge_rng_shuffle(&rng, from.indices, examples->num_examples);
         while (status == FEDGE_OK && !feed_is_done(&from) && result->num_steps < steps) {
-            if (cancel && cancel(cancel_user))
+            if (is_cancelled(workspace))
                 return cancelled("training", result->num_steps, err);
             status = step(&from, model, config, result, err);
         }
@@ -226,16 +231,15 @@ fedge_status fedge_trainer_run(fedge_model *model, const fedge_examples *example
 }
 
 fedge_status fedge_trainer_evaluate(fedge_model *model, const fedge_examples *examples,
-                                    uint32_t batch_size, void *scratch, size_t scratch_size,
-                                    fedge_cancel_fn cancel, void *cancel_user,
+                                    uint32_t batch_size, const fedge_trainer_workspace *workspace,
                                     fedge_trainer_result *result, fedge_error *err)
 {
     feed from;
     *result = (fedge_trainer_result){.num_examples = examples->num_examples};
-    FEDGE_TRY(feed_init(&from, model, examples, batch_size, scratch, scratch_size, err));
+    FEDGE_TRY(feed_init(&from, model, examples, batch_size, workspace, err));
     feed_rewind(&from);
     for (uint64_t done = 0; !feed_is_done(&from); done++) {
-        if (cancel && cancel(cancel_user))
+        if (is_cancelled(workspace))
             return cancelled("evaluation", done, err);
         uint32_t batch = 0, correct = 0;
         double loss_sum = 0.0;

@@ -49,8 +49,16 @@ typedef struct fedge_trainer_result {
     uint64_t correct;  /* likewise */
 } fedge_trainer_result;
 
-/* Asked between steps; true stops training with FEDGE_CANCELLED. NULL: never. */
+/* Called between steps; true stops training with FEDGE_CANCELLED. NULL never stops it. */
 typedef bool (*fedge_cancel_fn)(void *user);
+
+/* Working memory and interruption of a pass over the examples. */
+typedef struct fedge_trainer_workspace {
+    void *scratch;          /* 64-byte aligned */
+    size_t scratch_size;    /* at least fedge_trainer_scratch_size */
+    fedge_cancel_fn cancel; /* or NULL */
+    void *cancel_user;      /* passed to cancel */
+} fedge_trainer_workspace;
 
 /* Bytes of scratch that fedge_trainer_run and fedge_trainer_evaluate need for [num_examples]
  * examples in batches of [batch_size]: an index per example and one batch of inputs and labels. */
@@ -71,22 +79,20 @@ FEDGE_MUST_USE fedge_status fedge_trainer_check(const fedge_model *model, uint32
                                                 const fedge_trainer_config *config,
                                                 fedge_error *err);
 
-/* Trains [model] from its present values. [scratch]: 64-byte aligned, of the size above.
- * FEDGE_INVALID_ARGUMENT without examples; FEDGE_NOT_FINITE when the loss is not finite (training
- * diverged; the message has round and step), or a parameter or statistic at the end
- * (fedge_model_check: the message has round, layer and tensor); what [examples] returns. */
+/* Trains [model] from its present values. FEDGE_INVALID_ARGUMENT without examples; FEDGE_NOT_FINITE
+ * when the loss is not finite (training diverged; the message has round and step), or a parameter
+ * or statistic at the end (fedge_model_check: the message has round, layer and tensor); what
+ * [examples] returns. */
 FEDGE_MUST_USE fedge_status fedge_trainer_run(fedge_model *model, const fedge_examples *examples,
-                                              const fedge_trainer_config *config, void *scratch,
-                                              size_t scratch_size, fedge_cancel_fn cancel,
-                                              void *cancel_user, fedge_trainer_result *result,
-                                              fedge_error *err);
+                                              const fedge_trainer_config *config,
+                                              const fedge_trainer_workspace *workspace,
+                                              fedge_trainer_result *result, fedge_error *err);
 
 /* Loss and accuracy over all examples, in order. num_steps stays 0. */
 FEDGE_MUST_USE fedge_status fedge_trainer_evaluate(fedge_model *model,
                                                    const fedge_examples *examples,
-                                                   uint32_t batch_size, void *scratch,
-                                                   size_t scratch_size, fedge_cancel_fn cancel,
-                                                   void *cancel_user, fedge_trainer_result *result,
-                                                   fedge_error *err);
+                                                   uint32_t batch_size,
+                                                   const fedge_trainer_workspace *workspace,
+                                                   fedge_trainer_result *result, fedge_error *err);
 
 #endif

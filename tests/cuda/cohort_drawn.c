@@ -177,6 +177,7 @@ static fedge_status read_examples(void *user, const uint32_t *indices, uint32_t 
 void drawn_train_on_cpu(void)
 {
     fedge_model_memory memory;
+    const fedge_trainer_workspace workspace = {.scratch = scratch, .scratch_size = BLOCK};
     fedge_model *model = NULL;
     fedge_error err;
     assert_int_equal(fedge_model_size(&spec, &drawn_options, &memory, &err), FEDGE_OK);
@@ -197,8 +198,7 @@ void drawn_train_on_cpu(void)
             memcpy(fedge_model_correction(model), drawn_corrections[c],
                    num_parameters * sizeof(float));
         }
-        if (fedge_trainer_run(model, &examples, &config, scratch, BLOCK, NULL, NULL, &results[c],
-                              &err) != FEDGE_OK)
+        if (fedge_trainer_run(model, &examples, &config, &workspace, &results[c], &err) != FEDGE_OK)
             fail_msg("%s", err.message);
         fedge_model_get_state(model, drawn_expected[c]);
     }

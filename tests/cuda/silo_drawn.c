@@ -161,12 +161,12 @@ void silo_train_on_cpu(void)
     fedge_model_reset_optimizer(model);
     if (silo_options.correction)
         memcpy(fedge_model_correction(model), correction, silo_num_values * sizeof(float));
+    const fedge_trainer_workspace workspace = {.scratch = scratch, .scratch_size = BLOCK};
     const fedge_examples stored = silo_examples();
     fedge_augmented moved;
     const fedge_examples examples =
         augments ? fedge_augment(&moved, &augmentation, &stored, &silo_training) : stored;
-    if (fedge_trainer_run(model, &examples, &silo_training, scratch, BLOCK, NULL, NULL,
-                          &silo_of_cpu, &err))
+    if (fedge_trainer_run(model, &examples, &silo_training, &workspace, &silo_of_cpu, &err))
         fail_msg("%s", err.message);
     fedge_model_get_trained(model, silo_expected);
 }

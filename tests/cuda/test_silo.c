@@ -183,12 +183,12 @@ static void evaluation_and_cancelling(void **state)
     const fedge_silo_config config = silo_config_of(4);
     const fedge_cohort_task task = silo_task_of();
     const fedge_examples examples = silo_examples();
+    const fedge_trainer_workspace workspace = {.scratch = scratch, .scratch_size = sizeof(scratch)};
     if (!emulator_start(&(emulator_config){.num_gpus = 2, .joins = true}))
         return;
     fedge_model *model = silo_model();
-    assert_int_equal(fedge_trainer_evaluate(model, &examples, BATCH, scratch, sizeof(scratch), NULL,
-                                            NULL, &silo_of_cpu, &err),
-                     FEDGE_OK);
+    assert_int_equal(
+        fedge_trainer_evaluate(model, &examples, BATCH, &workspace, &silo_of_cpu, &err), FEDGE_OK);
     assert_int_equal(fedge_silo_new(&config, &silo, &err), FEDGE_OK);
     memcpy(silo_trained, silo_start, sizeof(silo_trained));
     assert_int_equal(fedge_silo_train(silo, &task, &silo_training, silo_trained, at_once, NULL,

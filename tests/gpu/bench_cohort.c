@@ -135,11 +135,12 @@ static double train_on_cpu(const fedge_model_spec *spec, const fedge_model_optio
     must(fedge_model_size(spec, options, &memory, &err), "planning", &err);
     const size_t room = fedge_trainer_scratch_size(spec, examples_each, training->batch_size);
     void *block = take(memory.total), *scratch = take(room);
+    const fedge_trainer_workspace workspace = {.scratch = scratch, .scratch_size = room};
     must(fedge_model_new(&model, spec, options, block, memory.total, &err), "planning", &err);
     fedge_model_load(model, start);
     const double begin = now();
-    must(fedge_trainer_run(model, &examples, training, scratch, room, NULL, NULL, &result, &err),
-         "training", &err);
+    must(fedge_trainer_run(model, &examples, training, &workspace, &result, &err), "training",
+         &err);
     const double seconds = now() - begin;
     free(block);
     free(scratch);

@@ -24,8 +24,8 @@ CODE = source_tree.CODE
 TRIED = (
     "aggregator/cluster/", "aggregator/exchange/", "aggregator/net/", "aggregator/program/",
     "aggregator/reduce/", "aggregator/rounds/", "aggregator/run/", "aggregator/threads/",
-    "client/", "edge/core/", "edge/data/", "edge/json/", "edge/plan/", "edge/site/", "edge/train/cuda/kernels/",
-    "edge/train/cuda/layers/", "edge/train/layers/", "edge/train/losses/", "edge/wire/",
+    "client/", "edge/core/", "edge/data/", "edge/json/", "edge/plan/", "edge/site/", "edge/train/",
+    "edge/wire/",
     "examples/edge_only/", "examples/own_metric/", "examples/own_strategy/",
     "secure/identity/", "secure/keys/",
 )

@@ -83,6 +83,13 @@ static fedge_status begin_update(worker *self, uint32_t client, fedge_error *err
     return FEDGE_OK;
 }
 
+static fedge_trainer_workspace workspace_of(const worker *self)
+{
+    const fedge_sim_backend_config *config = &self->pool->config;
+    return (fedge_trainer_workspace){self->scratch, self->scratch_size, config->cancel,
+                                     config->user};
+}
+
 /* Sets the model to [start], or NULL: to the global one. */
 static void prepare(worker *self, const float *start)
 {
@@ -97,11 +104,10 @@ static void prepare(worker *self, const float *start)
 static fedge_status measure(worker *self, fedge_sim_backend_task *task,
                             const fedge_examples *examples, fedge_error *err)
 {
-    const fedge_sim_backend_config *config = &self->pool->config;
+    const fedge_trainer_workspace workspace = workspace_of(self);
     fedge_trainer_result result;
     FEDGE_TRY(fedge_trainer_evaluate(self->model, examples, fedge_model_max_batch(self->model),
-                                     self->scratch, self->scratch_size, config->cancel,
-                                     config->user, &result, err));
+                                     &workspace, &result, err));
     if (result.num_seen > 0)
         task->facts.start_loss = result.loss_sum / (double)result.num_seen;
     return FEDGE_OK;
@@ -116,6 +122,7 @@ static fedge_status choose(worker *self, uint32_t client, uint32_t *chosen, cons
     const fedge_view view = fedge_client_data_train(config->client_data, client);
     const fedge_examples examples = fedge_view_examples(&view);
     const fedge_hooks_state *hooks = &self->update.hooks;
+    const fedge_trainer_workspace workspace = workspace_of(self);
     double least = INFINITY;
     *chosen = 0;
     *values = config->global->values;
@@ -125,8 +132,7 @@ static fedge_status choose(worker *self, uint32_t client, uint32_t *chosen, cons
         fedge_trainer_result result;
         fedge_model_set_state(self->model, at);
         const fedge_status status = fedge_trainer_evaluate(
-            self->model, &examples, fedge_model_max_batch(self->model), self->scratch,
-            self->scratch_size, config->cancel, config->user, &result, err);
+            self->model, &examples, fedge_model_max_batch(self->model), &workspace, &result, err);
         if (status != FEDGE_OK && status != FEDGE_NOT_FINITE) /* one that diverged does not fit */ {
             return status;
         }
@@ -153,15 +159,12 @@ static fedge_status train_personal(worker *self, fedge_sim_backend_task *task,
                                    const fedge_examples *examples,
                                    const fedge_trainer_config *config, fedge_error *err)
 {
-    const trainer_pool *pool = self->pool;
-    const fedge_local_training with = {.plan = pool->plan,
+    const fedge_trainer_workspace workspace = workspace_of(self);
+    const fedge_local_training with = {.plan = self->pool->plan,
                                        .model = self->model,
                                        .examples = examples,
                                        .config = config,
-                                       .scratch = self->scratch,
-                                       .scratch_size = self->scratch_size,
-                                       .cancel = pool->config.cancel,
-                                       .cancel_user = pool->config.user};
+                                       .workspace = &workspace};
     return fedge_personal_train(&with, self->update.values, self->update.hooks.client_state,
                                 &task->result, err);
 }
@@ -190,9 +193,9 @@ static fedge_status train(worker *self, fedge_sim_backend_task *task, fedge_erro
     if (fedge_plan_is_personal(plan)) {
         FEDGE_TRY(train_personal(self, task, &examples, &config, err));
     } else {
-        FEDGE_TRY(fedge_trainer_run(self->model, &examples, &config, self->scratch,
-                                    self->scratch_size, pool->config.cancel, pool->config.user,
-                                    &task->result, err));
+        const fedge_trainer_workspace workspace = workspace_of(self);
+        FEDGE_TRY(
+            fedge_trainer_run(self->model, &examples, &config, &workspace, &task->result, err));
     }
     return add_update(self, task, rate, err);
 }
@@ -233,15 +236,19 @@ static fedge_status evaluate(worker *self, fedge_sim_backend_task *task, fedge_e
     FEDGE_TRY(find_values(self, task, &values, err));
     fedge_model_set_state(self->evaluator, values);
     /* Without cancel: the round has closed, and its line must be written. */
+    const fedge_trainer_workspace workspace = {.scratch = self->scratch,
+                                               .scratch_size = self->scratch_size};
     return fedge_trainer_evaluate(self->evaluator, &examples,
-                                  fedge_model_max_batch(self->evaluator), self->scratch,
-                                  self->scratch_size, NULL, NULL, &task->result, err);
+                                  fedge_model_max_batch(self->evaluator), &workspace, &task->result,
+                                  err);
 }
 
 /* Evaluates batch by batch, to read each batch's outputs from the model. */
 static fedge_status test(worker *self, fedge_sim_backend_task *task, fedge_error *err)
 {
     const trainer_pool *pool = self->pool;
+    const fedge_trainer_workspace workspace = {.scratch = self->scratch,
+                                               .scratch_size = self->scratch_size};
     const float *values = NULL;
     task->result = (fedge_trainer_result){.num_examples = task->view.count};
     if (task->may_stop && pool->config.cancel && pool->config.cancel(pool->config.user))
@@ -254,9 +261,8 @@ static fedge_status test(worker *self, fedge_sim_backend_task *task, fedge_error
                                   left < FEDGE_EVALUATOR_BATCH ? left : FEDGE_EVALUATOR_BATCH};
         const fedge_examples examples = fedge_view_examples(&batch);
         fedge_trainer_result result;
-        FEDGE_TRY(fedge_trainer_evaluate(self->tester, &examples, FEDGE_EVALUATOR_BATCH,
-                                         self->scratch, self->scratch_size, NULL, NULL, &result,
-                                         err));
+        FEDGE_TRY(fedge_trainer_evaluate(self->tester, &examples, FEDGE_EVALUATOR_BATCH, &workspace,
+                                         &result, err));
         task->result.num_seen += result.num_seen;
         task->result.loss_sum += result.loss_sum;
         task->result.correct += result.correct;

@@ -245,6 +245,12 @@ static fedge_nccl_result call(const fedge_silo *silo, uint32_t index, int what)
                                        silo->comms[index], cohort->stream);
 }
 
+static fedge_status call_on(fedge_silo *silo, uint32_t index, int what, fedge_error *err)
+{
+    FEDGE_TRY(use(&silo->gpus[index], err));
+    return fedge_silo_nccl(silo, call(silo, index, what), "joining gradients", err);
+}
+
 /* One collective of all GPUs. */
 static fedge_status together(fedge_silo *silo, int what, fedge_error *err)
 {
@@ -256,11 +262,8 @@ static fedge_status together(fedge_silo *silo, int what, fedge_error *err)
     fedge_gpu_call joining = {FEDGE_GPU_NCCL, silo->names, "joining gradients", 0, NULL, 0};
     fedge_gpu_watch_begin(&silo->watch, &joining);
     fedge_status status = fedge_silo_nccl(silo, silo->nccl.group_start(), "joining gradients", err);
-    for (uint32_t i = 0; i < silo->num_comms && status == FEDGE_OK; i++) {
-        status = use(&silo->gpus[i], err);
-        if (status == FEDGE_OK)
-            status = fedge_silo_nccl(silo, call(silo, i, what), "joining gradients", err);
-    }
+    for (uint32_t i = 0; i < silo->num_comms && status == FEDGE_OK; i++)
+        status = call_on(silo, i, what, err);
     /* Also when a member could not be called: the group has to end. */
     const fedge_nccl_result ended = silo->nccl.group_end();
     fedge_gpu_watch_end(&silo->watch, &joining);

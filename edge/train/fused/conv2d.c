@@ -129,10 +129,11 @@ void fedge_conv2d_forward(const fedge_layer_context *context, const fedge_stage 
 /* Appends the non-zero gradients of a row of outputs to the lists of their channels and to the bias
  * gradients. g: (pixels, padded channels); pixel p's patch begins at first + p · step, or with
  * pooling at that plus offsets[argmax]. */
-static void list_row(const fedge_layer_context *context, const fedge_stage *stage, const float *g,
-                     const uint8_t *argmax, const uint32_t *offsets, uint32_t first, uint32_t step,
-                     size_t pixels, size_t capacity)
+static void list_row(const fedge_layer_context *context, const fedge_stage *stage,
+                     const fedge_window *window, const float *g, const uint8_t *argmax,
+                     const uint32_t *offsets, uint32_t first, uint32_t step)
 {
+    const size_t pixels = window->out[1], capacity = window->out[0] * pixels;
     const size_t channels = stage->out.channels, stride = stage->out.padded_channels;
     uint32_t *counts = context->scratch.entry_counts;
     for (size_t p = 0; p < pixels; p++) {
@@ -169,10 +170,10 @@ static size_t list_gradients(const fedge_layer_context *context, const fedge_sta
     memset(context->scratch.entry_counts, 0,
            stage->out.channels * sizeof(*context->scratch.entry_counts));
     for (uint32_t row = 0; row < window->out[0]; row++) {
-        list_row(context, stage, dy + fedge_grid_row(&stage->out, row),
+        list_row(context, stage, window, dy + fedge_grid_row(&stage->out, row),
                  stage->pooled ? argmax + (size_t)row * window->out[1] * stage->out.padded_channels
                                : NULL,
-                 offsets, first + row * row_step, step, window->out[1], capacity);
+                 offsets, first + row * row_step, step);
     }
     return capacity;
 }

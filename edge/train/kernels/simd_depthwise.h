@@ -183,9 +183,10 @@ static void depthwise(const fedge_depthwise *shape, const float *x, const float 
 
 /* Some taps of the rows [taps_down], each with a vector of sums. */
 INLINE void slope_block(const int taps_down, const int taps, const int stride, const int rows,
-                        const uint32_t *columns, size_t pitch, size_t step,
+                        const fedge_depthwise *shape, const uint32_t *columns,
                         const depthwise_strip *at, vec acc[][DEPTHWISE_TAPS])
 {
+    const size_t pitch = shape->pitch, step = shape->step;
     vec slope[DEPTHWISE_ROWS];
     UNROLL
     for (int t = 0; t < rows; t++)
@@ -237,14 +238,12 @@ INLINE void slopes(const int taps_down, const int taps, const int stride,
         strip.dy += q;
         size_t r = 0;
         for (; r + DEPTHWISE_ROWS <= shape->rows; r += DEPTHWISE_ROWS) {
-            slope_block(taps_down, taps, stride, DEPTHWISE_ROWS, columns, shape->pitch, shape->step,
-                        &strip, acc);
+            slope_block(taps_down, taps, stride, DEPTHWISE_ROWS, shape, columns, &strip, acc);
             strip.x += DEPTHWISE_ROWS * shape->step;
             strip.dy += DEPTHWISE_ROWS * at.y_row;
         }
         for (; r < shape->rows; r++) {
-            slope_block(taps_down, taps, stride, 1, columns, shape->pitch, shape->step, &strip,
-                        acc);
+            slope_block(taps_down, taps, stride, 1, shape, columns, &strip, acc);
             strip.x += shape->step;
             strip.dy += at.y_row;
         }

@@ -153,9 +153,7 @@ fedge_status fedge_model_new(fedge_model **model, const fedge_model_spec *spec,
 {
     *model = NULL;
     fedge_model_memory memory;
-    fedge_status status = fedge_model_size(spec, options, &memory, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_model_size(spec, options, &memory, err));
     if (block_size < memory.total)
         return fail_block(spec, options, memory.total, block_size, err);
     if (!block || (uintptr_t)block % FEDGE_BLOCK_ALIGNMENT != 0) {
@@ -166,9 +164,7 @@ fedge_status fedge_model_new(fedge_model **model, const fedge_model_spec *spec,
      * leftovers must not differ. */
     memset(block, 0, memory.total);
     fedge_model *made = NULL;
-    status = lay_out(spec, options, block, &made, &memory, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(lay_out(spec, options, block, &made, &memory, err));
     assert(made); /* taken from the block */
     if (made->num_buffers > 0)
         fedge_model_init_buffers(spec, made->buffers);

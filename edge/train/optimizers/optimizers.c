@@ -32,6 +32,13 @@ static const fedge_argument COMMON[] = {
     FEDGE_NO_ARGUMENT,
 };
 
+static fedge_status check_arguments(const fedge_optimizer_ops *ops,
+                                    const fedge_optimizer *optimizer, fedge_error *err)
+{
+    FEDGE_TRY(fedge_arguments_check(COMMON, optimizer, err));
+    return fedge_arguments_check(ops->arguments, optimizer, err);
+}
+
 fedge_status fedge_optimizer_check(const fedge_optimizer *optimizer, fedge_error *err)
 {
     const fedge_optimizer_ops *ops = fedge_optimizer_ops_of(optimizer->type);
@@ -39,9 +46,7 @@ fedge_status fedge_optimizer_check(const fedge_optimizer *optimizer, fedge_error
         return fedge_fail(err, FEDGE_UNSUPPORTED, "unknown optimizer type %d",
                           (int)optimizer->type);
     }
-    fedge_status status = fedge_arguments_check(COMMON, optimizer, err);
-    if (status == FEDGE_OK)
-        status = fedge_arguments_check(ops->arguments, optimizer, err);
+    const fedge_status status = check_arguments(ops, optimizer, err);
     return status == FEDGE_OK
                ? FEDGE_OK
                : fedge_error_prefix(err, status, "the optimizer (%s)", NAMES[optimizer->type]);

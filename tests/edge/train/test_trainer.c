@@ -99,10 +99,15 @@ static fedge_trainer_config config(uint32_t round, uint32_t epochs, uint32_t ste
                                   .optimizer = {.learning_rate = 0.1f}};
 }
 
+static fedge_trainer_workspace workspace_of(const fixture *f)
+{
+    return (fedge_trainer_workspace){.scratch = f->scratch, .scratch_size = f->scratch_size};
+}
+
 static fedge_status run(fixture *f, fedge_trainer_config with)
 {
-    return fedge_trainer_run(f->self.model, &f->examples, &with, f->scratch, f->scratch_size, NULL,
-                             NULL, &f->result, &f->err);
+    const fedge_trainer_workspace workspace = workspace_of(f);
+    return fedge_trainer_run(f->self.model, &f->examples, &with, &workspace, &f->result, &f->err);
 }
 
 static void test_epochs(void **state)
@@ -167,19 +172,20 @@ static void test_learning(void **state)
 {
     (void)state;
     fixture *f = open_fixture();
+    const fedge_trainer_workspace workspace = workspace_of(f);
     fedge_trainer_result before, after;
-    assert_int_equal(fedge_trainer_evaluate(f->self.model, &f->examples, BATCH, f->scratch,
-                                            f->scratch_size, NULL, NULL, &before, &f->err),
-                     FEDGE_OK);
+    assert_int_equal(
+        fedge_trainer_evaluate(f->self.model, &f->examples, BATCH, &workspace, &before, &f->err),
+        FEDGE_OK);
     assert_true(before.num_steps == 0 && before.num_seen == NUM_EXAMPLES &&
                 before.num_examples == NUM_EXAMPLES);
     for (uint32_t i = 0; i < NUM_EXAMPLES; i++) { /* in order */
         assert_int_equal(f->data.order[i], i);
     }
     assert_int_equal(run(f, config(1, 20, 0)), FEDGE_OK);
-    assert_int_equal(fedge_trainer_evaluate(f->self.model, &f->examples, BATCH, f->scratch,
-                                            f->scratch_size, NULL, NULL, &after, &f->err),
-                     FEDGE_OK);
+    assert_int_equal(
+        fedge_trainer_evaluate(f->self.model, &f->examples, BATCH, &workspace, &after, &f->err),
+        FEDGE_OK);
     assert_true(after.loss_sum < 0.1 * before.loss_sum);
     assert_int_equal(after.correct, NUM_EXAMPLES);
     close_fixture(f);
@@ -196,15 +202,18 @@ static void test_cancel(void **state)
     (void)state;
     fixture *f = open_fixture();
     const fedge_trainer_config with = config(1, 5, 0);
+    fedge_trainer_workspace workspace = workspace_of(f);
     uint32_t left = 3;
-    assert_int_equal(fedge_trainer_run(f->self.model, &f->examples, &with, f->scratch,
-                                       f->scratch_size, cancel_at, &left, &f->result, &f->err),
-                     FEDGE_CANCELLED);
+    workspace.cancel = cancel_at;
+    workspace.cancel_user = &left;
+    assert_int_equal(
+        fedge_trainer_run(f->self.model, &f->examples, &with, &workspace, &f->result, &f->err),
+        FEDGE_CANCELLED);
     assert_int_equal(f->data.num_batches, 3);
     left = 2;
-    assert_int_equal(fedge_trainer_evaluate(f->self.model, &f->examples, BATCH, f->scratch,
-                                            f->scratch_size, cancel_at, &left, &f->result, &f->err),
-                     FEDGE_CANCELLED);
+    assert_int_equal(
+        fedge_trainer_evaluate(f->self.model, &f->examples, BATCH, &workspace, &f->result, &f->err),
+        FEDGE_CANCELLED);
     assert_int_equal(f->data.num_batches, 5);
     close_fixture(f);
 }
