@@ -108,7 +108,7 @@ static void on_validated(fedge_rank_worker *self, const fedge_completion *comple
         .status = completion->status,
         .number = own->holder.number,
         .seconds_upload = own->seconds_upload,
-        .place = {.disk = self->disks.disks[self->disks.rank], .rank = self->disks.rank}};
+        .location = {.disk = self->disks.disks[self->disks.rank], .rank = self->disks.rank}};
     memcpy(result.message, completion->message, sizeof(result.message));
     if (completion->status == FEDGE_OK) {
         result.facts = fedge_journal_get_slot(self->journal, slot);

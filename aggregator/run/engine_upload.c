@@ -549,7 +549,7 @@ static void validated(fedge_engine *engine, const fedge_report *report, const ch
      * are. */
     if (report->status == FEDGE_OK &&
         fedge_journal_accept_elsewhere(engine->journal, report->slot, &report->facts,
-                                       &report->place, meta, &err) != FEDGE_OK) {
+                                       &report->location, meta, &err) != FEDGE_OK) {
         fedge_engine_fail(engine, &err);
         return;
     }

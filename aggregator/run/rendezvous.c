@@ -59,7 +59,7 @@ static fedge_status add_accepted(fedge_recovered_updates *recovered, fedge_journ
             return FEDGE_NO_MEMORY;
         update->slot = slot;
         update->facts = facts;
-        update->facts.place = (fedge_journal_place){.disk = disk, .rank = folder};
+        update->facts.location = (fedge_journal_location){.disk = disk, .rank = folder};
         FEDGE_TRY(take_meta(update, err));
         recovered->num++;
         FEDGE_TRY(fedge_journal_metadata(journal, slot, update->meta,
@@ -133,10 +133,10 @@ static fedge_status sum_one(fedge_recovered_updates *recovered,
                             fedge_accumulator *accumulator, fedge_upload *upload, uint32_t own,
                             fedge_error *err)
 {
-    fedge_journal *journal = recovered->journals[update->facts.place.rank];
+    fedge_journal *journal = recovered->journals[update->facts.location.rank];
     if (update->weight == 0) {
-        return update->facts.place.rank == own ? fedge_journal_lose(journal, update->slot, err)
-                                               : FEDGE_OK;
+        return update->facts.location.rank == own ? fedge_journal_lose(journal, update->slot, err)
+                                                  : FEDGE_OK;
     }
     const fedge_message message = {.type = FEDGE_MESSAGE_UPLOAD,
                                    .meta = update->meta,
@@ -197,7 +197,7 @@ fedge_status fedge_recovered_updates_unpack(fedge_recovered_updates *recovered,
             memcpy(update, bytes + at, sizeof(*update));
         if (size - at < sizeof(*update) ||
             update->facts.metadata_size > size - at - sizeof(*update) ||
-            update->facts.place.rank >= FEDGE_RANKS_MAX)
+            update->facts.location.rank >= FEDGE_RANKS_MAX)
             return fedge_fail(err, FEDGE_CORRUPT, "what another rank has found is not whole");
         FEDGE_TRY(take_meta(update, err));
         recovered->num++;

@@ -22,7 +22,7 @@
 typedef struct fedge_recovered_update {
     uint32_t slot;
     uint32_t weight;          /* set by rank 0; 0: it does not count */
-    fedge_journal_slot facts; /* facts.place: its disk and folder */
+    fedge_journal_slot facts; /* facts.location: its disk and folder */
     char *meta;               /* malloc'ed; (facts.metadata_size), and NUL */
 } fedge_recovered_update;
 

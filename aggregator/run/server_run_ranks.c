@@ -70,8 +70,9 @@ typedef struct choice {
 
 static bool is_named(const fedge_journal_slot *mine, const fedge_journal_slot *theirs)
 {
-    return mine->elsewhere && mine->place.disk == theirs->place.disk &&
-           mine->place.rank == theirs->place.rank && mine->task.task_id == theirs->task.task_id;
+    return mine->elsewhere && mine->location.disk == theirs->location.disk &&
+           mine->location.rank == theirs->location.rank &&
+           mine->task.task_id == theirs->task.task_id;
 }
 
 /* A disk that has come back may hold what others have sent again since. */
@@ -111,7 +112,7 @@ static fedge_status note(fedge_journal *journal, uint32_t slot, const choice *ch
     if (fedge_journal_get_slot(journal, slot).elsewhere)
         FEDGE_TRY(fedge_journal_lose(journal, slot, err));
     return update ? fedge_journal_accept_elsewhere(journal, slot, &update->facts,
-                                                   &update->facts.place, update->meta, err)
+                                                   &update->facts.location, update->meta, err)
                   : FEDGE_OK;
 }
 

@@ -9,51 +9,50 @@
 #include "aggregator/store/journal_file.h"
 #include "edge/core/bytes.h"
 
-#define CARRY_PIECE ((size_t)1 << 18) /* bytes copied at a time */
+#define CARRY_CHUNK ((size_t)1 << 18) /* bytes copied at a time */
 
-/* Why a crash, at any moment, costs no acknowledged update. A write may come to the disk late,
- * in part, or before an earlier one; what fedge_os_sync has returned for is there.
+/* Why a crash at any moment costs no acknowledged update. A write may reach the disk late, in part,
+ * or before an earlier one; only what fedge_os_sync has returned for is there.
  *
- * 1. While the file is made. It has a temporary name until header, OPEN record and the room for
- *    all slots are synced. Rename and sync of the folder come before the first task: either
- *    there is no journal by this name, and the phase begins anew, or a whole one. Later writes
- *    need no new room: a full disk cannot come between an update and its record.
- * 2. While an upload comes. Its bytes lie in its slot, and no record speaks of them: recovery
- *    ignores them and the client sends again. A slot that is accepted is not written any more
- *    (check_slot), and nobody writes to one while it is assigned anew.
- * 3. Between the record ACCEPT and the end of the sync. No ACK has gone out: record and bytes
- *    may be there, in part, or neither. A record in part has a wrong CRC and ends the log. A
- *    whole record over bytes that are not all there is found by the CRC over the slot: the slot
- *    is open again. Both there: the update counts, and when the client sends it again it is a
- *    duplicate.
- * 4. After the sync, before the ACK, or when the ACK is lost: as the last of 3.
- * 5. While several wait for one sync. sync_all notes num_writes and log_end before it lets the
- *    lock go: what is written while it runs is not taken for stored and waits for the next.
- * 6. While the phase ends. [ending] lets nothing more in; all updates are synced before CLOSE is
- *    written, and CLOSE before it is acted on. So a file with CLOSE has all of them.
- * 7. When a write or a sync fails. What the kernel has kept is not known, and a second sync may
- *    succeed with the pages lost: the journal is broken for good (break_journal), and recovery
+ * 1. While the file is made. It has a temporary name until header, OPEN record and the space of all
+ *    slots are synced. Rename and sync of the folder precede the first task: either no journal has
+ *    this name and the phase begins anew, or a complete one has. Later writes allocate nothing: a
+ *    full disk cannot separate an update from its record.
+ * 2. While an upload arrives. Its bytes are in its slot, but no record mentions them: recovery
+ *    ignores them and the client sends them again. Nobody writes to an accepted slot (check_slot),
+ *    or to a slot that is being reassigned.
+ * 3. Between the record ACCEPT and the end of the sync. No ACK has been sent; record and bytes may
+ *    both be on the disk, in part, or not at all. A partial record has a wrong CRC and ends the
+ *    log. A complete record over incomplete bytes fails the CRC of the slot, which is then open
+ *    again. With both complete the update counts, and a second upload of it is a duplicate.
+ * 4. After the sync, before the ACK, or when the ACK is lost. Same as the last case of 3.
+ * 5. While several threads wait for one sync. sync_all records num_writes and log_end before it
+ *    releases the lock: what is written during the sync does not count as stored and waits for the
+ *    next one.
+ * 6. While the phase ends. [ending] stops all acceptances; all updates are synced before CLOSE is
+ *    written, and CLOSE before anything depends on it. A file with CLOSE therefore has all of them.
+ * 7. When a write or a sync fails. It is unknown what the kernel has written, and a second sync may
+ *    succeed although pages are lost: the journal is broken for good (break_journal), and recovery
  *    reads what is there.
- * 8. While recovery cuts a torn end. It only writes zeros behind the last whole record, and does
- *    the same again after a crash. Without them an old record could count once the log has grown
- *    up to it.
- * 9. When the disk damages what it had stored. Each record says how far the log was durable when
- *    it was written: a hole before that place is told as damage, and is not taken for a torn end
- *    (3).
+ * 8. While recovery cuts a torn end. It only writes zeros after the last complete record, and does
+ *    the same again after a crash. Without the zeros an old record could count once the log has
+ *    grown up to it.
+ * 9. When the disk damages what it had stored. Each record says how far the log was durable when it
+ *    was written: a gap before that offset is reported as damage, not taken for a torn end (3).
  *
- * A buffered phase, of an asynchronous strategy, has these cases more.
+ * A buffered phase, of an asynchronous strategy, adds these cases.
  *
- * 10. Which updates a round has. The first [wanted] records ACCEPT, in the order in which they were
- *    appended under the lock: accept() lets no more in, before the caller has noticed and after a
- *    crash alike. The staleness of each follows from the base of its task, which OPEN has for tasks
- *    that were open when it was written, and which is the newest model for those of ASSIGN. So the
- *    same round has the same updates with the same weights whenever it is summed.
- * 11. Between CLOSE and the OPEN of the next round. Tasks that go on are in memory and in no
- * journal of the future: after a crash here they are unknown. Nothing of theirs was acknowledged;
- * their results are refused as stale, and their clients are given new tasks. Once OPEN is synced
- * they are in it, with their bases, and the models of the bases are in the strategy's state.
+ * 10. Which updates a round has. The first [wanted] ACCEPT records in the order in which they were
+ *     appended under the lock: accept() admits no more, both before the caller has noticed and
+ *     after a crash. The staleness of each follows from the base of its task. OPEN records the
+ *     base of tasks that were open when it was written; for tasks of ASSIGN it is the newest
+ *     model. So a round has the same updates with the same weights whenever it is summed.
+ * 11. Between CLOSE and the OPEN of the next round. Tasks that continue exist only in memory: after
+ *     a crash here they are unknown. None of their updates was acknowledged; their results are
+ *     refused as stale, and their clients get new tasks. Once OPEN is synced it holds them with
+ *     their bases, and the strategy's state holds the models of the bases.
  * 12. Bytes that are carried over. They are written before any byte of the new phase to the same
- *    slot and are not durable, as in 2: after a crash the upload begins anew.
+ *     slot and are not durable, as in 2: after a crash the upload begins anew.
  */
 
 /* --- facts ------------------------------------------------------------------------------------ */
@@ -151,14 +150,14 @@ static fedge_status break_journal(fedge_journal *journal, const fedge_error *why
     return check_alive(journal, err);
 }
 
-/* The phase is open and the slot, not accepted, works for [task_id]. */
+/* Checks that the phase is open and that the slot has task [task_id] and no accepted update. */
 static fedge_status check_slot(const fedge_journal *journal, uint32_t slot, uint64_t task_id,
                                fedge_error *err)
 {
     assert(slot < journal->phase.num_tasks);
-    /* The order is what clients rely on: after a failed sync nothing is known to be accepted; what
-     * is accepted stays so when the phase has ended, so that who sends it again hears of a
-     * duplicate and not of a closed round. */
+    /* Clients rely on this order. After a failed sync nothing is known to be accepted. An accepted
+     * update stays accepted when the phase has ended: a client that sends it again is answered with
+     * "duplicate", not "closed". */
     const fedge_journal_slot *facts = &journal->slots[slot].facts;
     FEDGE_TRY(check_alive(journal, err));
     if (facts->task.task_id != task_id) {
@@ -209,7 +208,7 @@ static fedge_status check_write(const fedge_journal *journal, uint32_t slot, uin
                           "of %" PRIu64,
                           size, offset, task_id, limit);
     }
-    /* A hole would hold bytes of the slot's former task. */
+    /* A gap would hold bytes of the slot's former task. */
     if (offset > written) {
         return fedge_fail(err, FEDGE_OUT_OF_RANGE,
                           "bytes at %" PRIu64 " of task %" PRIu64 "'s upload, but it has %" PRIu64
@@ -225,12 +224,11 @@ fedge_status fedge_journal_write(fedge_journal *journal, uint32_t slot, uint64_t
     pthread_mutex_lock(&journal->lock);
     fedge_status status = check_write(journal, slot, task_id, offset, size, err);
     pthread_mutex_unlock(&journal->lock);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(status);
     uint64_t at = journal->layout.slots_offset + slot * journal->layout.slot_stride + offset;
     fedge_error why;
-    /* Without the lock: parts of many clients are written side by side, and no ACK waits for them.
-     * A slot has one writer, the ingest's worker of its number. */
+    /* Without the lock, so that uploads of many clients are written concurrently and delay no ACK.
+     * A slot has one writer, the ingest worker of its number. */
     fedge_status written = fedge_os_write_at(&journal->file, at, bytes, size, &why);
     pthread_mutex_lock(&journal->lock);
     fedge_journal_slot *facts = &journal->slots[slot].facts;
@@ -248,7 +246,7 @@ fedge_status fedge_journal_rewind(fedge_journal *journal, uint32_t slot, uint64_
 {
     pthread_mutex_lock(&journal->lock);
     fedge_status status = check_slot(journal, slot, task_id, err);
-    /* In memory alone: no record has spoken of the bytes (2 above). */
+    /* In memory only: no record mentions the bytes (2 above). */
     if (status == FEDGE_OK)
         journal->slots[slot].facts.written = 0;
     pthread_mutex_unlock(&journal->lock);
@@ -260,18 +258,19 @@ fedge_status fedge_journal_carry(fedge_journal *journal, uint32_t slot, fedge_jo
 {
     const fedge_journal_slot facts = fedge_journal_get_slot(from, old);
     const uint64_t size = facts.accepted ? 0 : facts.written;
-    uint8_t *piece = size > 0 ? malloc(CARRY_PIECE) : NULL;
-    if (size > 0 && !piece)
+    uint8_t *chunk = size > 0 ? malloc(CARRY_CHUNK) : NULL;
+    if (size > 0 && !chunk)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to carry an upload over");
     fedge_status status = FEDGE_OK;
-    for (uint64_t at = 0; at < size && status == FEDGE_OK;) {
-        const size_t count = size - at < CARRY_PIECE ? (size_t)(size - at) : CARRY_PIECE;
-        status = fedge_journal_read(from, old, at, piece, count, err);
-        if (status == FEDGE_OK)
-            status = fedge_journal_write(journal, slot, facts.task.task_id, at, piece, count, err);
+    for (uint64_t at = 0; at < size;) {
+        const size_t count = size - at < CARRY_CHUNK ? (size_t)(size - at) : CARRY_CHUNK;
+        FEDGE_TRY_OR(fedge_journal_read(from, old, at, chunk, count, err), end);
+        FEDGE_TRY_OR(fedge_journal_write(journal, slot, facts.task.task_id, at, chunk, count, err),
+                     end);
         at += count;
     }
-    free(piece);
+end:
+    free(chunk);
     return status;
 }
 
@@ -292,14 +291,17 @@ fedge_status fedge_journal_read(fedge_journal *journal, uint32_t slot, uint64_t 
 
 /* --- records ---------------------------------------------------------------------------------- */
 
-/* An assignment may not take the room that acceptances and the end of the phase need. */
-static bool has_room_for_assign(const fedge_journal *journal)
+/* True: the log has space for another [size] bytes of records beside the acceptances of [open]
+ * slots and the end of the phase. */
+static bool has_space(const fedge_journal *journal, uint64_t size, uint32_t open)
 {
-    uint64_t open = journal->phase.num_tasks - journal->num_accepted;
-    uint64_t needed = fedge_journal_record_size(JOURNAL_ASSIGN_BODY) +
-                      open * fedge_journal_accept_room() +
-                      fedge_journal_record_size(JOURNAL_END_BODY);
-    return journal->layout.slots_offset - journal->log_end >= needed;
+    return journal->layout.slots_offset - journal->log_end >=
+           size + open * fedge_journal_max_accept() + fedge_journal_record_size(JOURNAL_END_BODY);
+}
+
+static uint32_t count_open(const fedge_journal *journal)
+{
+    return journal->phase.num_tasks - journal->num_accepted;
 }
 
 fedge_status fedge_journal_note_replaced(fedge_journal *journal, uint32_t slot, fedge_error *err)
@@ -323,7 +325,7 @@ fedge_status fedge_journal_replaced(fedge_journal *journal, uint32_t **clients, 
 {
     pthread_mutex_lock(&journal->lock);
     const uint32_t count = journal->num_replaced;
-    /* One more than there are, since malloc may give NULL for nothing. */
+    /* One more than needed, since malloc(0) may return NULL. */
     *clients = malloc((count + (size_t)1) * sizeof(**clients));
     if (*clients && count > 0)
         memcpy(*clients, journal->replaced, count * sizeof(**clients));
@@ -337,10 +339,8 @@ static fedge_status assign(fedge_journal *journal, uint32_t slot, const fedge_jo
                            fedge_error *err)
 {
     fedge_journal_slot *facts = &journal->slots[slot].facts;
-    fedge_status status = check_slot(journal, slot, facts->task.task_id, err);
-    if (status != FEDGE_OK)
-        return status;
-    if (!has_room_for_assign(journal)) {
+    FEDGE_TRY(check_slot(journal, slot, facts->task.task_id, err));
+    if (!has_space(journal, fedge_journal_record_size(JOURNAL_ASSIGN_BODY), count_open(journal))) {
         return fedge_fail(err, FEDGE_TOO_BIG,
                           "%s has no more room for new tasks: %d per slot were reserved",
                           journal->file.path, FEDGE_JOURNAL_ASSIGNS_PER_SLOT);
@@ -349,12 +349,9 @@ static fedge_status assign(fedge_journal *journal, uint32_t slot, const fedge_jo
     fedge_journal_pack_task(task, packed);
     fedge_put_u32(body, slot);
     memcpy(body + 4, packed, sizeof(packed));
-    /* Memory first: once the record is in the log nothing may fail any more. */
-    status = fedge_journal_note_replaced(journal, slot, err);
-    if (status == FEDGE_OK)
-        status = append(journal, JOURNAL_ASSIGN, JOURNAL_ASSIGN_BODY, err);
-    if (status != FEDGE_OK)
-        return status;
+    /* Memory first: nothing may fail once the record is in the log. */
+    FEDGE_TRY(fedge_journal_note_replaced(journal, slot, err));
+    FEDGE_TRY(append(journal, JOURNAL_ASSIGN, JOURNAL_ASSIGN_BODY, err));
     *facts = (fedge_journal_slot){.task = *task};
     if (task->task_id >= journal->next_task_id)
         journal->next_task_id = task->task_id + 1;
@@ -375,10 +372,8 @@ static fedge_status accept(fedge_journal *journal, uint32_t slot, uint64_t task_
                            uint32_t crc32, const char *metadata, uint32_t metadata_size,
                            fedge_error *err)
 {
-    fedge_status status = check_slot(journal, slot, task_id, err);
-    if (status != FEDGE_OK)
-        return status;
-    journal_slot *own = &journal->slots[slot];
+    FEDGE_TRY(check_slot(journal, slot, task_id, err));
+    journal_slot *entry = &journal->slots[slot];
     if (journal->phase.buffered && journal->num_accepted >= journal->phase.wanted) {
         return fedge_fail(err, FEDGE_CLOSED,
                           "round %" PRIu32 " has the %" PRIu32 " updates that it wants",
@@ -390,11 +385,11 @@ static fedge_status accept(fedge_journal *journal, uint32_t slot, uint64_t task_
                           " bytes; at most %" PRIu32 " are allowed",
                           task_id, metadata_size, (uint32_t)FEDGE_JOURNAL_MAX_METADATA);
     }
-    if (size != own->facts.written) {
+    if (size != entry->facts.written) {
         return fedge_fail(err, FEDGE_OUT_OF_RANGE,
                           "the update of task %" PRIu64 " has %" PRIu64 " bytes, but %" PRIu64
                           " were written",
-                          task_id, size, own->facts.written);
+                          task_id, size, entry->facts.written);
     }
     uint8_t *body = journal->record + JOURNAL_RECORD_HEADER;
     fedge_put_u32(body, slot);
@@ -404,15 +399,13 @@ static fedge_status accept(fedge_journal *journal, uint32_t slot, uint64_t task_
     if (metadata_size > 0)
         memcpy(body + JOURNAL_ACCEPT_FIXED, metadata, metadata_size);
     uint64_t at = journal->log_end;
-    status = append(journal, JOURNAL_ACCEPT, JOURNAL_ACCEPT_FIXED + metadata_size, err);
-    if (status != FEDGE_OK)
-        return status;
-    own->facts.accepted = true;
-    own->facts.size = size;
-    own->facts.crc32 = crc32;
-    own->facts.metadata_size = metadata_size;
-    /* They are read back from the log, and take no memory while the phase is open. */
-    own->metadata_offset = at + JOURNAL_RECORD_HEADER + JOURNAL_ACCEPT_FIXED;
+    FEDGE_TRY(append(journal, JOURNAL_ACCEPT, JOURNAL_ACCEPT_FIXED + metadata_size, err));
+    entry->facts.accepted = true;
+    entry->facts.size = size;
+    entry->facts.crc32 = crc32;
+    entry->facts.metadata_size = metadata_size;
+    /* Read back from the log when needed, so that it takes no memory while the phase is open. */
+    entry->metadata_offset = at + JOURNAL_RECORD_HEADER + JOURNAL_ACCEPT_FIXED;
     journal->num_accepted++;
     return FEDGE_OK;
 }
@@ -430,14 +423,12 @@ fedge_status fedge_journal_accept(fedge_journal *journal, uint32_t slot, uint64_
 static fedge_status check_elsewhere(const fedge_journal *journal, uint32_t slot,
                                     const fedge_journal_slot *theirs, fedge_error *err)
 {
-    const uint32_t open = journal->phase.num_tasks - journal->num_accepted;
+    const uint32_t open = count_open(journal);
     FEDGE_TRY(check_slot(journal, slot, journal->slots[slot].facts.task.task_id, err));
     assert(open > 0);
-    const uint64_t needed =
-        fedge_journal_record_size(JOURNAL_ELSEWHERE_FIXED + theirs->metadata_size) +
-        (open - 1) * fedge_journal_accept_room() + fedge_journal_record_size(JOURNAL_END_BODY);
-    if (theirs->metadata_size > FEDGE_JOURNAL_MAX_METADATA ||
-        journal->layout.slots_offset - journal->log_end < needed) {
+    const uint64_t size =
+        fedge_journal_record_size(JOURNAL_ELSEWHERE_FIXED + theirs->metadata_size);
+    if (theirs->metadata_size > FEDGE_JOURNAL_MAX_METADATA || !has_space(journal, size, open - 1)) {
         return fedge_fail(err, FEDGE_TOO_BIG, "%s has no room to note an update of another rank",
                           journal->file.path);
     }
@@ -446,34 +437,30 @@ static fedge_status check_elsewhere(const fedge_journal *journal, uint32_t slot,
 
 static fedge_status accept_elsewhere(fedge_journal *journal, uint32_t slot,
                                      const fedge_journal_slot *theirs,
-                                     const fedge_journal_place *place, const char *metadata,
+                                     const fedge_journal_location *location, const char *metadata,
                                      fedge_error *err)
 {
-    fedge_status status = check_elsewhere(journal, slot, theirs, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(check_elsewhere(journal, slot, theirs, err));
     uint8_t *body = journal->record + JOURNAL_RECORD_HEADER;
     fedge_put_u32(body, slot);
     fedge_put_u32(body + 4, theirs->crc32);
     fedge_journal_pack_task(&theirs->task, body + 8);
     fedge_put_u64(body + 8 + JOURNAL_OPEN_TASK, theirs->size);
-    fedge_put_u64(body + 16 + JOURNAL_OPEN_TASK, place->disk);
-    fedge_put_u32(body + 24 + JOURNAL_OPEN_TASK, place->rank);
+    fedge_put_u64(body + 16 + JOURNAL_OPEN_TASK, location->disk);
+    fedge_put_u32(body + 24 + JOURNAL_OPEN_TASK, location->rank);
     fedge_put_u32(body + 28 + JOURNAL_OPEN_TASK, 0);
     if (theirs->metadata_size > 0)
         memcpy(body + JOURNAL_ELSEWHERE_FIXED, metadata, theirs->metadata_size);
     const uint64_t at = journal->log_end;
-    status =
-        append(journal, JOURNAL_ELSEWHERE, JOURNAL_ELSEWHERE_FIXED + theirs->metadata_size, err);
-    if (status != FEDGE_OK)
-        return status;
-    journal_slot *own = &journal->slots[slot];
-    own->facts = *theirs;
-    own->facts.accepted = true;
-    own->facts.written = 0;
-    own->facts.elsewhere = true;
-    own->facts.place = *place;
-    own->metadata_offset = at + JOURNAL_RECORD_HEADER + JOURNAL_ELSEWHERE_FIXED;
+    FEDGE_TRY(
+        append(journal, JOURNAL_ELSEWHERE, JOURNAL_ELSEWHERE_FIXED + theirs->metadata_size, err));
+    journal_slot *entry = &journal->slots[slot];
+    entry->facts = *theirs;
+    entry->facts.accepted = true;
+    entry->facts.written = 0;
+    entry->facts.elsewhere = true;
+    entry->facts.location = *location;
+    entry->metadata_offset = at + JOURNAL_RECORD_HEADER + JOURNAL_ELSEWHERE_FIXED;
     journal->num_accepted++;
     if (theirs->task.task_id >= journal->next_task_id)
         journal->next_task_id = theirs->task.task_id + 1;
@@ -482,44 +469,44 @@ static fedge_status accept_elsewhere(fedge_journal *journal, uint32_t slot,
 
 fedge_status fedge_journal_accept_elsewhere(fedge_journal *journal, uint32_t slot,
                                             const fedge_journal_slot *theirs,
-                                            const fedge_journal_place *place, const char *metadata,
-                                            fedge_error *err)
+                                            const fedge_journal_location *location,
+                                            const char *metadata, fedge_error *err)
 {
     assert(slot < journal->phase.num_tasks);
     pthread_mutex_lock(&journal->lock);
-    fedge_status status = accept_elsewhere(journal, slot, theirs, place, metadata, err);
+    fedge_status status = accept_elsewhere(journal, slot, theirs, location, metadata, err);
     pthread_mutex_unlock(&journal->lock);
     return status;
+}
+
+static fedge_status lose(fedge_journal *journal, uint32_t slot, fedge_error *err)
+{
+    journal_slot *entry = &journal->slots[slot];
+    uint8_t *body = journal->record + JOURNAL_RECORD_HEADER;
+    fedge_put_u32(body, slot);
+    fedge_put_u64(body + 4, entry->facts.task.task_id);
+    FEDGE_TRY(check_alive(journal, err));
+    if (!has_space(journal, fedge_journal_record_size(JOURNAL_LOSE_BODY),
+                   count_open(journal) + 1)) {
+        return fedge_fail(err, FEDGE_TOO_BIG, "%s has no room to note the loss of an update",
+                          journal->file.path);
+    }
+    FEDGE_TRY(append(journal, JOURNAL_LOSE, JOURNAL_LOSE_BODY, err));
+    entry->facts = (fedge_journal_slot){.task = entry->facts.task};
+    journal->num_accepted--;
+    return FEDGE_OK;
 }
 
 fedge_status fedge_journal_lose(fedge_journal *journal, uint32_t slot, fedge_error *err)
 {
     assert(slot < journal->phase.num_tasks && journal->slots[slot].facts.accepted);
     pthread_mutex_lock(&journal->lock);
-    journal_slot *own = &journal->slots[slot];
-    uint8_t *body = journal->record + JOURNAL_RECORD_HEADER;
-    fedge_put_u32(body, slot);
-    fedge_put_u64(body + 4, own->facts.task.task_id);
-    const uint32_t open = journal->phase.num_tasks - journal->num_accepted + 1;
-    const uint64_t needed = fedge_journal_record_size(JOURNAL_LOSE_BODY) +
-                            open * fedge_journal_accept_room() +
-                            fedge_journal_record_size(JOURNAL_END_BODY);
-    fedge_status status = check_alive(journal, err);
-    if (status == FEDGE_OK && journal->layout.slots_offset - journal->log_end < needed) {
-        status = fedge_fail(err, FEDGE_TOO_BIG, "%s has no room to note the loss of an update",
-                            journal->file.path);
-    }
-    if (status == FEDGE_OK)
-        status = append(journal, JOURNAL_LOSE, JOURNAL_LOSE_BODY, err);
-    if (status == FEDGE_OK) {
-        own->facts = (fedge_journal_slot){.task = own->facts.task};
-        journal->num_accepted--;
-    }
+    const fedge_status status = lose(journal, slot, err);
     pthread_mutex_unlock(&journal->lock);
     return status;
 }
 
-/* Its record is the last, and becomes what is behind a log's end. */
+/* Overwrites the last record, CLOSE, with zeros. */
 fedge_status fedge_journal_reopen(fedge_journal *journal, fedge_error *err)
 {
     static const uint8_t zeros[JOURNAL_RECORD_HEADER + 8];
@@ -537,9 +524,9 @@ fedge_status fedge_journal_reopen(fedge_journal *journal, fedge_error *err)
 
 static fedge_status append_end(fedge_journal *journal, fedge_journal_state state, fedge_error *err)
 {
-    fedge_status status = check_alive(journal, err);
-    if (status != FEDGE_OK || journal->state == state)
-        return status;
+    FEDGE_TRY(check_alive(journal, err));
+    if (journal->state == state)
+        return FEDGE_OK;
     if (journal->state != FEDGE_JOURNAL_OPEN) {
         return fedge_fail(err, FEDGE_CLOSED, "round %" PRIu32 " attempt %" PRIu32 " has %s already",
                           journal->phase.round, journal->phase.attempt,
@@ -547,26 +534,24 @@ static fedge_status append_end(fedge_journal *journal, fedge_journal_state state
     }
     fedge_put_u32(journal->record + JOURNAL_RECORD_HEADER, journal->num_accepted);
     uint32_t type = state == FEDGE_JOURNAL_CLOSED ? JOURNAL_CLOSE : JOURNAL_FAIL;
-    status = append(journal, type, JOURNAL_END_BODY, err);
-    if (status == FEDGE_OK)
-        journal->state = state;
-    return status;
+    FEDGE_TRY(append(journal, type, JOURNAL_END_BODY, err));
+    journal->state = state;
+    return FEDGE_OK;
 }
 
-/* The updates come to the disk before the record that makes them final: a file with that record
- * has them whole. */
+/* The updates reach the disk before the record that makes them final, so a file with that record
+ * has all their bytes. */
 static fedge_status end_phase(fedge_journal *journal, fedge_journal_state state, fedge_error *err)
 {
     pthread_mutex_lock(&journal->lock);
     journal->ending = true; /* nothing is accepted between the sync and the record */
     pthread_mutex_unlock(&journal->lock);
-    fedge_status status = fedge_journal_sync(journal, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_journal_sync(journal, err));
     pthread_mutex_lock(&journal->lock);
-    status = append_end(journal, state, err);
+    const fedge_status status = append_end(journal, state, err);
     pthread_mutex_unlock(&journal->lock);
-    return status == FEDGE_OK ? fedge_journal_sync(journal, err) : status;
+    FEDGE_TRY(status);
+    return fedge_journal_sync(journal, err);
 }
 
 fedge_status fedge_journal_close(fedge_journal *journal, fedge_error *err)
@@ -579,22 +564,20 @@ fedge_status fedge_journal_fail(fedge_journal *journal, fedge_error *err)
     return end_phase(journal, FEDGE_JOURNAL_FAILED, err);
 }
 
-/* The whole record of an acceptance, since its checksum is over all of it, to [record]. */
-static fedge_status read_acceptance(const fedge_journal *journal, const journal_slot *own,
+/* Reads an ACCEPT or ELSEWHERE record to [record]: all of it, since its checksum covers all. */
+static fedge_status read_acceptance(const fedge_journal *journal, const journal_slot *entry,
                                     uint32_t fixed, uint8_t *record, fedge_error *err)
 {
-    const uint32_t body_size = fixed + own->facts.metadata_size;
-    const uint64_t at = own->metadata_offset - fixed - JOURNAL_RECORD_HEADER;
-    const fedge_status status =
-        fedge_os_read_at(&journal->file, at, record, JOURNAL_RECORD_HEADER + body_size, err);
-    if (status != FEDGE_OK ||
-        (fedge_get_u32(record) == body_size &&
-         fedge_journal_check_record(record, record + JOURNAL_RECORD_HEADER, body_size)))
-        return status;
+    const uint32_t body_size = fixed + entry->facts.metadata_size;
+    const uint64_t at = entry->metadata_offset - fixed - JOURNAL_RECORD_HEADER;
+    FEDGE_TRY(fedge_os_read_at(&journal->file, at, record, JOURNAL_RECORD_HEADER + body_size, err));
+    if (fedge_get_u32(record) == body_size &&
+        fedge_journal_check_record(record, record + JOURNAL_RECORD_HEADER, body_size))
+        return FEDGE_OK;
     return fedge_fail(err, FEDGE_CORRUPT,
                       "%s at byte %" PRIu64 ": the disk has damaged the record of task %" PRIu64
                       "'s update",
-                      journal->file.path, at, own->facts.task.task_id);
+                      journal->file.path, at, entry->facts.task.task_id);
 }
 
 fedge_status fedge_journal_metadata(fedge_journal *journal, uint32_t slot, char *out,
@@ -602,34 +585,34 @@ fedge_status fedge_journal_metadata(fedge_journal *journal, uint32_t slot, char 
 {
     assert(slot < journal->phase.num_tasks);
     pthread_mutex_lock(&journal->lock);
-    /* A copy is enough: records are never written again. */
-    journal_slot own = journal->slots[slot];
+    /* A copy suffices: records are never rewritten. */
+    journal_slot entry = journal->slots[slot];
     pthread_mutex_unlock(&journal->lock);
-    if (!own.facts.accepted)
+    if (!entry.facts.accepted)
         return fedge_fail(err, FEDGE_NOT_FOUND, "slot %" PRIu32 " has no accepted update", slot);
-    if (out_size <= own.facts.metadata_size) {
+    if (out_size <= entry.facts.metadata_size) {
         return fedge_fail(err, FEDGE_TOO_BIG,
                           "the metadata of slot %" PRIu32 " has %" PRIu32 " bytes", slot,
-                          own.facts.metadata_size);
+                          entry.facts.metadata_size);
     }
-    const uint32_t fixed = own.facts.elsewhere ? JOURNAL_ELSEWHERE_FIXED : JOURNAL_ACCEPT_FIXED;
-    uint8_t *record = malloc((size_t)JOURNAL_RECORD_HEADER + fixed + own.facts.metadata_size);
+    const uint32_t fixed = entry.facts.elsewhere ? JOURNAL_ELSEWHERE_FIXED : JOURNAL_ACCEPT_FIXED;
+    uint8_t *record = malloc((size_t)JOURNAL_RECORD_HEADER + fixed + entry.facts.metadata_size);
     if (!record)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to read a record of the journal");
-    const fedge_status status = read_acceptance(journal, &own, fixed, record, err);
+    const fedge_status status = read_acceptance(journal, &entry, fixed, record, err);
     if (status == FEDGE_OK)
-        memcpy(out, record + JOURNAL_RECORD_HEADER + fixed, own.facts.metadata_size);
-    out[own.facts.metadata_size] = '\0';
+        memcpy(out, record + JOURNAL_RECORD_HEADER + fixed, entry.facts.metadata_size);
+    out[entry.facts.metadata_size] = '\0';
     free(record);
     return status;
 }
 
 /* --- group commit ----------------------------------------------------------------------------- */
 
-/* One fdatasync for all that is finished now; the lock is released meanwhile. */
+/* One fdatasync for all finished writes; releases the lock during it. */
 static void sync_all(fedge_journal *journal)
 {
-    /* What is written from here on may miss the sync, and waits for the next (5 above). */
+    /* Later writes may miss this sync, so they wait for the next (5 above). */
     uint64_t num_writes = journal->num_writes, log_end = journal->log_end;
     fedge_error why;
     journal->syncing = true;
@@ -650,10 +633,10 @@ static void sync_all(fedge_journal *journal)
 fedge_status fedge_journal_sync(fedge_journal *journal, fedge_error *err)
 {
     pthread_mutex_lock(&journal->lock);
-    /* What others write meanwhile is not waited for. */
+    /* Writes that begin later are not waited for. */
     uint64_t target = journal->num_writes;
     while (!journal->broken && journal->synced < target) {
-        /* Who finds nobody at it does it for all who wait. */
+        /* The first thread syncs for all that wait. */
         if (journal->syncing)
             pthread_cond_wait(&journal->synced_more, &journal->lock);
         else

@@ -1,14 +1,15 @@
 /* The journal: every acknowledged update of an open training phase, on disk.
  *
- * One file per phase, journal/round-RRRRRR-aA.fj, all of it reserved before the first task is sent:
+ * Each phase has one file, journal/round-RRRRRR-aA.fj, reserved in full before the first task is
+ * sent:
  *
- *     offset      0  header (4096 bytes): what follows where
+ *     offset      0  header (4096 bytes) with the offsets below
  *              4096  log region: records, appended one after another
  *      slots_offset  num_slots slots of slot_stride bytes: one per task of the cohort
  *
- * The bytes of an upload go straight into its task's slot, wherever they start (no update is held
- * in memory), and an ACCEPT record in the log makes them count. All integers are little-endian. A
- * record, at a multiple of 8:
+ * The bytes of an upload go straight into the slot of its task, at any offset (no update is held in
+ * memory); an ACCEPT record in the log makes them count. All integers are little-endian. A record,
+ * at a multiple of 8:
  *
  *      0  4  size of the body in bytes
  *      4  4  CRC-32 of bytes 0–3, of bytes 8–23 and of the body
@@ -17,14 +18,14 @@
  *     16  8  durable: the log was on the disk up to this offset when the record was written
  *     24     body, padded with zeros to a multiple of 8
  *
- * The first place that is not a whole, valid record ends the log. If a valid record further on was
- * written when that place had already been durable, the disk has damaged what it had stored: then
- * the file is FEDGE_CORRUPT. Otherwise it is cut, and the note says so: it is the torn end of a
- * crash, of which nothing was acknowledged, or damage to the last records, of which something may
- * have been; these two cannot be told apart.
+ * The log ends at the first offset without a complete, valid record. If a valid record further on
+ * was written when that offset had already been durable, the disk has damaged what it had stored,
+ * and the file is FEDGE_CORRUPT. Otherwise recovery cuts the file there and its note says so:
+ * either it is the torn end of a crash, of which nothing was acknowledged, or the last records are
+ * damaged, of which something may have been. These two cases cannot be told apart.
  *
- * An error of a write or a sync is final: that call and every later one returns FEDGE_IO, and the
- * caller stops the program. Thread-safe except where stated.
+ * A failed write or sync is final: that call and every later one returns FEDGE_IO, and the caller
+ * stops the program. Thread-safe except where stated.
  */
 #ifndef FEDGE_AGGREGATOR_STORE_JOURNAL_H
 #define FEDGE_AGGREGATOR_STORE_JOURNAL_H
@@ -41,94 +42,90 @@
 #define FEDGE_JOURNAL_MAX_SLOTS 65536u
 #define FEDGE_JOURNAL_MAX_METADATA FEDGE_MESSAGE_MAX_META /* of one update, bytes */
 #define FEDGE_JOURNAL_DEVICE_ID 37                        /* UUID text and NUL */
-#define FEDGE_JOURNAL_ASSIGNS_PER_SLOT                                                             \
-    4 /* room for so many ASSIGN records, shared by all slots                                      \
-       */
+#define FEDGE_JOURNAL_ASSIGNS_PER_SLOT 4 /* ASSIGN records reserved per slot, on average */
 
-/* Who works for a slot. */
+/* The task of a slot. */
 typedef struct fedge_journal_task {
-    uint64_t task_id; /* 0: nobody yet */
+    uint64_t task_id; /* 0: none yet */
     uint32_t client_index;
-    uint32_t base; /* rounds that had closed when its model was made: phase.round − 1, or fewer when
+    uint32_t base; /* closed rounds when its model was made: phase.round − 1, or fewer if
                       phase.buffered */
     char device_id[FEDGE_JOURNAL_DEVICE_ID];
 } fedge_journal_task;
 
-/* What a phase is: the first record of its journal. */
+/* A phase, as the first record of its journal describes it. */
 typedef struct fedge_journal_phase {
     char run_id[FEDGE_RUN_ID_TEXT];
     uint32_t incarnation;
     uint32_t round;              /* from 1 */
     uint32_t attempt;            /* from 0 */
-    uint32_t wanted;             /* fedge_rounds_wanted: the phase closes with this many reports */
+    uint32_t wanted;             /* reports that close the phase (fedge_rounds_wanted) */
     char model[FEDGE_HASH_TEXT]; /* SHA-256 of the base model's file */
-    uint64_t slot_size;          /* most bytes of one upload: fedge_update_max_size */
+    uint64_t slot_size;          /* upper limit of an upload in bytes (fedge_update_max_size) */
     uint32_t num_tasks;          /* slots */
-    bool buffered;               /* of an asynchronous strategy: tasks have bases of their own, and
-                                    no more than [wanted] updates are accepted */
-    bool by_cohort;              /* weights follow from num_tasks; false in a release before that,
-                                    and with strategies whose weights never do */
+    bool buffered;               /* asynchronous strategy: each task has its own base, and at most
+                                    [wanted] updates are accepted */
+    bool by_cohort;              /* weights follow from num_tasks; false in journals of older
+                                    releases and with strategies whose weights never do */
     fedge_draw draw;             /* of the cohort; all 0: uniform */
     uint32_t num_bounds;         /* 0, or one per tensor */
     int8_t bounds_log2[FEDGE_MAX_TENSORS];
 } fedge_journal_phase;
 
-/* Where an update lies that another rank of the aggregator took: in the journal of the phase in
- * which folder (of rank [rank], store/disk.h) of which disk. */
-typedef struct fedge_journal_place {
+/* Location of an update that another rank accepted: the phase's journal in the folder of [rank]
+ * (disk.h) on [disk]. */
+typedef struct fedge_journal_location {
     uint64_t disk;
     uint32_t rank;
-} fedge_journal_place;
+} fedge_journal_location;
 
 typedef enum fedge_journal_state {
     FEDGE_JOURNAL_OPEN,
     FEDGE_JOURNAL_CLOSED, /* the accepted set is final: step and checkpoint */
-    FEDGE_JOURNAL_FAILED  /* too few reports: nothing of it counts */
+    FEDGE_JOURNAL_FAILED  /* too few reports: none of its updates counts */
 } fedge_journal_state;
 
-/* One slot. A copy, taken at one moment. */
+/* A consistent snapshot of one slot. */
 typedef struct fedge_journal_slot {
     fedge_journal_task task;
     bool accepted;
-    uint64_t size;          /* accepted: bytes of the update */
-    uint32_t crc32;         /* accepted: of those bytes */
-    uint32_t metadata_size; /* accepted: bytes of the UPLOAD's JSON */
-    uint64_t written;       /* not accepted: bytes received without a gap, in this process */
-    bool elsewhere;         /* accepted: its bytes are not in this file, but: */
-    fedge_journal_place place;
+    uint64_t size;          /* if accepted: bytes of the update */
+    uint32_t crc32;         /* if accepted: checksum of those bytes */
+    uint32_t metadata_size; /* if accepted: bytes of the UPLOAD's JSON */
+    uint64_t written;       /* if not accepted: bytes received without a gap, in this process */
+    bool elsewhere;         /* if accepted: the bytes are at [location], not in this file */
+    fedge_journal_location location;
 } fedge_journal_slot;
 
 typedef struct fedge_journal fedge_journal;
 
-/* DIR/round-RRRRRR-aA.fj, and the way back: false for any other name. */
+/* Makes the path DIR/round-RRRRRR-aA.fj; fedge_journal_parse_name reverses it and returns false for
+ * any other name. */
 FEDGE_MUST_USE fedge_status fedge_journal_make_path(const char *dir, uint32_t round,
                                                     uint32_t attempt, char path[FEDGE_MAX_PATH],
                                                     fedge_error *err);
 bool fedge_journal_parse_name(const char *name, uint32_t *round, uint32_t *attempt);
 
-/* Reserves and writes the journal of a phase in DIR (the run's "journal") and makes it durable with
- * its OPEN record. Journals of other attempts of the round are removed then. tasks:
- * phase->num_tasks of them, task i in slot i.
- * FEDGE_NO_SPACE: there is no room (or, with min_free_bytes > 0, less than that would be left);
- * nothing is left behind and the call may be repeated later. FEDGE_EXISTS: this attempt has a
- * journal. */
+/* Reserves the journal of a phase in DIR (the run's "journal") and makes it durable with its OPEN
+ * record, then removes journals of other attempts of the round. tasks: (phase->num_tasks), task i
+ * in slot i. FEDGE_NO_SPACE: less than the file and min_free_bytes is free; nothing is left behind
+ * and the call may be repeated later. FEDGE_EXISTS: this attempt has a journal. */
 FEDGE_MUST_USE fedge_status fedge_journal_create(const char *dir, const fedge_journal_phase *phase,
                                                  const fedge_journal_task *tasks,
                                                  uint64_t min_free_bytes, fedge_journal **journal,
                                                  fedge_error *err);
 
-/* Recovers a journal: replays the log, checks the CRC of every accepted update against its slot's
- * bytes, cuts a torn end. An accepted update whose bytes are damaged is open again and the note
- * says so; a phase that was closed with it cannot be stepped with (fedge_journal_num_damaged).
- * FEDGE_CORRUPT (the message has file and offset), FEDGE_UNSUPPORTED: of a newer release.
- */
+/* Recovers a journal: replays the log, checks the CRC of every accepted update against the bytes in
+ * its slot, and cuts a torn end. A damaged update reopens its slot, which the note says; a closed
+ * phase that has one cannot be stepped with (fedge_journal_num_damaged). FEDGE_CORRUPT (the message
+ * has file and offset), FEDGE_UNSUPPORTED: a newer release wrote it. */
 FEDGE_MUST_USE fedge_status fedge_journal_recover(const char *path, fedge_journal **journal,
                                                   fedge_error *err);
-void fedge_journal_free(fedge_journal *journal); /* closes the file and keeps it; NULL is fine */
+void fedge_journal_free(fedge_journal *journal); /* the file stays; NULL is allowed */
 
-/* What recovery had to do, for the log; "" when nothing. */
+/* What recovery repaired, for the log; "": nothing. */
 const char *fedge_journal_note(const fedge_journal *journal);
-/* How many accepted updates recovery has found damaged. */
+/* Accepted updates that recovery has found damaged. */
 uint32_t fedge_journal_num_damaged(const fedge_journal *journal);
 const char *fedge_journal_path(const fedge_journal *journal);
 const fedge_journal_phase *fedge_journal_get_phase(const fedge_journal *journal);
@@ -136,79 +133,78 @@ fedge_journal_state fedge_journal_get_state(fedge_journal *journal);
 uint32_t fedge_journal_num_accepted(fedge_journal *journal);
 /* One more than the highest task id in the file. */
 uint64_t fedge_journal_next_task_id(fedge_journal *journal);
-/* slot < phase->num_tasks, here and below. */
+/* Here and below, slot < phase->num_tasks. */
 fedge_journal_slot fedge_journal_get_slot(fedge_journal *journal, uint32_t slot);
-/* Whose tasks went to others, one for each time: *clients is malloc'ed, (*num), in the order of the
- * log. FEDGE_NO_MEMORY. */
+/* Clients whose tasks were reassigned, one entry per reassignment, in the order of the log. The
+ * caller frees *clients, (*num). FEDGE_NO_MEMORY. */
 FEDGE_MUST_USE fedge_status fedge_journal_replaced(fedge_journal *journal, uint32_t **clients,
                                                    uint32_t *num, fedge_error *err);
-/* The slot that [task_id] works for now. FEDGE_STALE when none. */
+/* The slot whose task is [task_id]. FEDGE_STALE: none. */
 FEDGE_MUST_USE fedge_status fedge_journal_find(fedge_journal *journal, uint64_t task_id,
                                                uint32_t *slot, fedge_error *err);
 
-/* Writes upload bytes at [offset] of the slot; offset ≤ slot.written (a gap is FEDGE_OUT_OF_RANGE),
- * offset + size ≤ slot_size (FEDGE_TOO_BIG). FEDGE_STALE when the slot has another task now,
- * FEDGE_DUPLICATE when it is accepted, FEDGE_CLOSED after the phase. One thread at a time per slot.
- */
+/* Writes upload bytes at [offset] of the slot. FEDGE_OUT_OF_RANGE: a gap, offset > slot.written.
+ * FEDGE_TOO_BIG: offset + size > slot_size. FEDGE_STALE: the slot has another task.
+ * FEDGE_DUPLICATE: it is accepted. FEDGE_CLOSED: the phase has ended. One thread at a time per
+ * slot. */
 FEDGE_MUST_USE fedge_status fedge_journal_write(fedge_journal *journal, uint32_t slot,
                                                 uint64_t task_id, uint64_t offset,
                                                 const void *bytes, size_t size, fedge_error *err);
-/* slot.written becomes 0: the upload begins anew (another size or CRC was announced). */
+/* Sets slot.written to 0: the upload restarts because another size or CRC was announced. */
 FEDGE_MUST_USE fedge_status fedge_journal_rewind(fedge_journal *journal, uint32_t slot,
                                                  uint64_t task_id, fedge_error *err);
-/* What has come of an upload that was under way when its phase closed: the first bytes of [from]'s
- * slot [old], as many as were written, become those of [slot], which works for the same task. */
+/* Continues an upload that was in progress when its phase closed: copies the slot.written bytes of
+ * slot [old] of [from] to [slot], which has the same task. */
 FEDGE_MUST_USE fedge_status fedge_journal_carry(fedge_journal *journal, uint32_t slot,
                                                 fedge_journal *from, uint32_t old,
                                                 fedge_error *err);
-/* Reads bytes of the slot, written before; offset + size ≤ slot_size. They are as the disk gives
- * them: who uses them compares their checksum with slot.crc32, or with one that was taken of bytes
- * whose checksum was right. */
+/* Reads bytes of the slot that were written before; offset + size ≤ slot_size. They may be damaged:
+ * the caller compares their checksum with slot.crc32, or with one taken of verified bytes. */
 FEDGE_MUST_USE fedge_status fedge_journal_read(fedge_journal *journal, uint32_t slot,
                                                uint64_t offset, void *out, size_t size,
                                                fedge_error *err);
 
-/* Records; each is durable only after fedge_journal_sync. */
+/* ---- records; each is durable only after fedge_journal_sync ---------------------------------- */
 
-/* The slot works for a new task from now on. The caller sees to it that no write to the slot is
- * under way. FEDGE_DUPLICATE when the slot is accepted, FEDGE_CLOSED, FEDGE_TOO_BIG when the room
- * for such records is used up (leave the slot empty then). */
+/* Gives the slot a new task. The caller ensures that no write to the slot is in progress.
+ * FEDGE_DUPLICATE: the slot is accepted. FEDGE_CLOSED. FEDGE_TOO_BIG: the space for such records is
+ * used up; leave the slot empty. */
 FEDGE_MUST_USE fedge_status fedge_journal_assign(fedge_journal *journal, uint32_t slot,
                                                  const fedge_journal_task *task, fedge_error *err);
-/* The update in the slot is validated and counts. [metadata]: the JSON of the UPLOAD message, as
- * received. FEDGE_OUT_OF_RANGE when [size] is not what was written; FEDGE_DUPLICATE, FEDGE_STALE,
- * FEDGE_CLOSED, FEDGE_TOO_BIG as above; FEDGE_CLOSED too when the phase is buffered and has all
- * that it wants. */
+/* Accepts the validated update in the slot. [metadata]: the JSON of the UPLOAD message, as
+ * received. FEDGE_OUT_OF_RANGE: [size] bytes were not written. FEDGE_DUPLICATE, FEDGE_STALE,
+ * FEDGE_CLOSED, FEDGE_TOO_BIG as above; FEDGE_CLOSED also when a buffered phase has all the updates
+ * it wants. */
 FEDGE_MUST_USE fedge_status fedge_journal_accept(fedge_journal *journal, uint32_t slot,
                                                  uint64_t task_id, uint64_t size, uint32_t crc32,
                                                  const char *metadata, uint32_t metadata_size,
                                                  fedge_error *err);
-/* An update that another rank has validated and made durable in its own journal counts: [slot] as
- * it is there, with its task, which may be newer than that of the slot. FEDGE_DUPLICATE when the
- * slot is accepted, FEDGE_CLOSED after the phase, FEDGE_TOO_BIG when there is no room. */
+/* Accepts an update that another rank has validated and made durable in its own journal. [theirs]:
+ * its slot there; its task may be newer than that of [slot]. FEDGE_DUPLICATE: the slot is accepted.
+ * FEDGE_CLOSED, FEDGE_TOO_BIG: there is no space for the record. */
 FEDGE_MUST_USE fedge_status fedge_journal_accept_elsewhere(fedge_journal *journal, uint32_t slot,
                                                            const fedge_journal_slot *theirs,
-                                                           const fedge_journal_place *place,
+                                                           const fedge_journal_location *location,
                                                            const char *metadata, fedge_error *err);
-/* The accepted update of the slot is gone, or does not count: the slot is open again. FEDGE_TOO_BIG
- * when there is no room for the record and for another update. */
+/* Reopens the slot of an accepted update that is lost or does not count. FEDGE_TOO_BIG: there is no
+ * space for this record and another update. */
 FEDGE_MUST_USE fedge_status fedge_journal_lose(fedge_journal *journal, uint32_t slot,
                                                fedge_error *err);
-/* After recovery: a phase that was closed is open again, since updates of it are gone. Durable. */
+/* After recovery: durably reopens a closed phase that has lost updates. */
 FEDGE_MUST_USE fedge_status fedge_journal_reopen(fedge_journal *journal, fedge_error *err);
 
-/* Ends the phase and syncs; nothing is accepted or assigned from the moment of the call.
- * FEDGE_CLOSED when it has ended before, in the other way. */
+/* Ends the phase and syncs. From the moment of the call nothing is accepted or assigned.
+ * FEDGE_CLOSED: it has already ended the other way. */
 FEDGE_MUST_USE fedge_status fedge_journal_close(fedge_journal *journal, fedge_error *err);
 FEDGE_MUST_USE fedge_status fedge_journal_fail(fedge_journal *journal, fedge_error *err);
 
-/* Returns when everything written and appended before the call is on the disk. Threads that call it
- * at the same time share one fdatasync (group commit). */
+/* Returns when everything written and appended before the call is on the disk. Concurrent calls
+ * share one fdatasync (group commit). */
 FEDGE_MUST_USE fedge_status fedge_journal_sync(fedge_journal *journal, fedge_error *err);
-/* How many fdatasync calls were made: for metrics. */
+/* Number of fdatasync calls, for metrics. */
 uint64_t fedge_journal_num_syncs(fedge_journal *journal);
 
-/* The metadata of an accepted update: slot.metadata_size bytes to [out], and a NUL behind them;
+/* Reads the metadata of an accepted update, slot.metadata_size bytes, to [out] and appends a NUL;
  * out_size > metadata_size. FEDGE_CORRUPT: the disk has damaged the record. */
 FEDGE_MUST_USE fedge_status fedge_journal_metadata(fedge_journal *journal, uint32_t slot, char *out,
                                                    size_t out_size, fedge_error *err);

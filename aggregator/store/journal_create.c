@@ -1,5 +1,5 @@
-/* Journals' names, and making one. journal.c argues why a name stands for a whole journal (its case
- * 1). */
+/* Names and creation of journals. Case 1 in journal.c explains why a name means a complete journal.
+ */
 #include "aggregator/store/journal.h"
 
 #include <assert.h>
@@ -37,19 +37,19 @@ bool fedge_journal_parse_name(const char *name, uint32_t *round, uint32_t *attem
 
 /* --- creation --------------------------------------------------------------------------------- */
 
-static fedge_status check_room(const char *dir, uint64_t needed, uint64_t min_free_bytes,
-                               fedge_error *err)
+static fedge_status check_space(const char *dir, uint64_t needed, uint64_t min_free_bytes,
+                                fedge_error *err)
 {
-    /* Reserving would take the last byte, and what must stay free is for checkpoints and logs. */
-    uint64_t room = 0;
-    FEDGE_TRY(fedge_os_free_bytes(dir, &room, err));
-    if (room < min_free_bytes || room - min_free_bytes < needed) {
+    /* Reserving could take the last byte, but checkpoints and logs need min_free_bytes. */
+    uint64_t available = 0;
+    FEDGE_TRY(fedge_os_free_bytes(dir, &available, err));
+    if (available < min_free_bytes || available - min_free_bytes < needed) {
         char takes[FEDGE_BYTES_TEXT], stays[FEDGE_BYTES_TEXT], has[FEDGE_BYTES_TEXT];
         return fedge_fail(err, FEDGE_NO_SPACE,
                           "the journal of a round takes %s and the job's min-free-disk is %s, but "
                           "the disk of %s has %s free: free some, or lower min-free-disk",
                           fedge_bytes_text(needed, takes), fedge_bytes_text(min_free_bytes, stays),
-                          dir, fedge_bytes_text(room, has));
+                          dir, fedge_bytes_text(available, has));
     }
     return FEDGE_OK;
 }
@@ -67,22 +67,22 @@ static fedge_status fill(fedge_journal *journal, const fedge_journal_task *tasks
     fedge_journal_pack_header(&journal->phase, &journal->layout, page);
     fedge_journal_pack_open(&journal->phase, tasks, record + JOURNAL_RECORD_HEADER);
     size_t size = fedge_journal_seal_record(record, body, 0, JOURNAL_OPEN, 0);
-    /* First, so that no write below can find the disk full. Order does not matter beyond that: one
-     * sync covers all three, and the file has its name only afterwards. */
-    fedge_status status = fedge_os_reserve(&journal->file, journal->layout.file_size, err);
-    if (status == FEDGE_OK)
-        status = fedge_os_write_at(&journal->file, 0, page, sizeof(page), err);
-    if (status == FEDGE_OK)
-        status = fedge_os_write_at(&journal->file, JOURNAL_PAGE, record, size, err);
-    if (status == FEDGE_OK)
-        status = fedge_os_sync(&journal->file, err);
+    /* First, so that no write below can find the disk full. The order of the writes is irrelevant:
+     * one sync covers all three, and only then does the file get its name. */
+    fedge_status status;
+    FEDGE_TRY_OR(fedge_os_reserve(&journal->file, journal->layout.file_size, err), end);
+    FEDGE_TRY_OR(fedge_os_write_at(&journal->file, 0, page, sizeof(page), err), end);
+    FEDGE_TRY_OR(fedge_os_write_at(&journal->file, JOURNAL_PAGE, record, size, err), end);
+    status = fedge_os_sync(&journal->file, err);
+end:
     free(record);
     journal->log_end = journal->durable = JOURNAL_PAGE + size;
     journal->next_number = 1;
     return status;
 }
 
-/* Makes the file under a name of its own, so that the journal's name means a whole journal. */
+/* Makes the file under a temporary name, so that the journal's name means a complete journal. On
+ * failure no file is left. */
 static fedge_status make_file(fedge_journal *journal, const char *dir, const char *path,
                               const fedge_journal_task *tasks, fedge_error *err)
 {
@@ -92,29 +92,24 @@ static fedge_status make_file(fedge_journal *journal, const char *dir, const cha
         return fedge_fail(err, FEDGE_TOO_BIG, "path %.200s... is over %d bytes", path,
                           FEDGE_MAX_PATH - 1);
     }
-    /* A rename would replace it, with all that it has accepted. */
+    /* The rename would replace it and its accepted updates. */
     if (fedge_os_exists(path))
         return fedge_fail(err, FEDGE_EXISTS, "%s exists already", path);
-    /* Left by a crash, if at all. */
-    fedge_status status = fedge_os_remove_tree(temporary, err);
-    if (status == FEDGE_OK)
-        status = fedge_os_open(&journal->file, temporary, FEDGE_OS_CREATE, err);
-    if (status != FEDGE_OK)
-        return status;
-    status = fill(journal, tasks, err);
-    if (status == FEDGE_OK)
-        status = fedge_os_rename(temporary, path, err);
-    if (status == FEDGE_OK) {
-        snprintf(journal->file.path, sizeof(journal->file.path), "%s", path);
-        status = fedge_os_sync_dir(dir, err);
-    }
-    /* The file is worth nothing now, and the error to tell is the first one. */
-    if (status != FEDGE_OK)
-        (void)!fedge_os_remove(journal->file.path, NULL);
+    /* A crash may have left one. */
+    FEDGE_TRY(fedge_os_remove_tree(temporary, err));
+    FEDGE_TRY(fedge_os_open(&journal->file, temporary, FEDGE_OS_CREATE, err));
+    fedge_status status;
+    FEDGE_TRY_OR(fill(journal, tasks, err), failed);
+    FEDGE_TRY_OR(fedge_os_rename(temporary, path, err), failed);
+    snprintf(journal->file.path, sizeof(journal->file.path), "%s", path);
+    FEDGE_TRY_OR(fedge_os_sync_dir(dir, err), failed);
+    return FEDGE_OK;
+failed:
+    /* The first error is the one to report. */
+    (void)!fedge_os_remove(journal->file.path, NULL);
     return status;
 }
 
-/* Journals of earlier attempts of the same round are of no use any more. */
 typedef struct attempt_visit {
     const char *dir;
     uint32_t round, attempt;
@@ -142,31 +137,25 @@ fedge_status fedge_journal_create(const char *dir, const fedge_journal_phase *ph
     journal_layout layout;
     fedge_journal *made = NULL;
     char path[FEDGE_MAX_PATH];
-    fedge_status status = fedge_journal_make_layout(phase, &layout, err);
-    if (status == FEDGE_OK)
-        status = fedge_journal_make_path(dir, phase->round, phase->attempt, path, err);
-    if (status == FEDGE_OK)
-        status = check_room(dir, layout.file_size, min_free_bytes, err);
-    if (status == FEDGE_OK)
-        status = fedge_journal_allocate(phase, &made, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_journal_make_layout(phase, &layout, err));
+    FEDGE_TRY(fedge_journal_make_path(dir, phase->round, phase->attempt, path, err));
+    FEDGE_TRY(check_space(dir, layout.file_size, min_free_bytes, err));
+    FEDGE_TRY(fedge_journal_allocate(phase, &made, err));
     made->layout = layout;
     for (uint32_t slot = 0; slot < phase->num_tasks; slot++) {
         made->slots[slot].facts.task = tasks[slot];
         if (tasks[slot].task_id >= made->next_task_id)
             made->next_task_id = tasks[slot].task_id + 1;
     }
-    status = make_file(made, dir, path, tasks, err);
-    /* Once the new one is whole: after a crash in between there are two, and recovery takes the
+    fedge_status status;
+    FEDGE_TRY_OR(make_file(made, dir, path, tasks, err), failed);
+    /* Only once the new one is complete: a crash in between leaves two, and recovery takes the
      * later attempt. */
     attempt_visit visit = {dir, phase->round, phase->attempt};
-    if (status == FEDGE_OK)
-        status = fedge_os_list_dir(dir, remove_other_attempt, &visit, err);
-    if (status != FEDGE_OK) {
-        fedge_journal_free(made);
-        return status;
-    }
+    FEDGE_TRY_OR(fedge_os_list_dir(dir, remove_other_attempt, &visit, err), failed);
     *journal = made;
     return FEDGE_OK;
+failed:
+    fedge_journal_free(made);
+    return status;
 }

@@ -1,12 +1,7 @@
-/* Bytes of the journal: layout, header, records and their bodies; no I/O. journal.c says in which
- * order they reach the disk, and why no crash between two of them is taken for something else.
- *
- *     0             header, a page
- *     JOURNAL_PAGE  records, one behind the other, each a multiple of 8 bytes
- *     slots_offset  num_tasks slots of slot_stride bytes: the updates themselves
- *
- * All of it is taken from the disk before the round opens, so that a full disk delays a round and
- * never breaks one that is under way. */
+/* The journal's bytes: layout, header, records and their bodies, without I/O. journal.h describes
+ * the file; journal.c explains the order in which its parts reach the disk and what each crash
+ * leaves. The whole file is reserved before the round opens, so a full disk delays a round but
+ * never breaks one in progress. */
 #include "aggregator/store/journal_file.h"
 
 #include <assert.h>
@@ -31,7 +26,7 @@ uint64_t fedge_journal_record_size(uint64_t body_size)
     return JOURNAL_RECORD_HEADER + round_up(body_size, 8);
 }
 
-uint64_t fedge_journal_accept_room(void)
+uint64_t fedge_journal_max_accept(void)
 {
     return fedge_journal_record_size(JOURNAL_ACCEPT_FIXED + FEDGE_JOURNAL_MAX_METADATA);
 }
@@ -49,12 +44,12 @@ fedge_status fedge_journal_make_layout(const fedge_journal_phase *phase, journal
     }
     uint64_t stride = round_up(phase->slot_size, JOURNAL_PAGE);
     uint64_t slots = phase->num_tasks;
-    /* The most that a phase can log: OPEN, an ACCEPT with the longest metadata for every slot,
-     * slots that change hands FEDGE_JOURNAL_ASSIGNS_PER_SLOT times on average, and its end. LOSE
-     * and ELSEWHERE live on the room for ASSIGNs (journal_file.h). */
+    /* Upper limit of a phase's log: OPEN, an ACCEPT with the longest metadata per slot,
+     * FEDGE_JOURNAL_ASSIGNS_PER_SLOT reassignments per slot on average, and the end. LOSE and
+     * ELSEWHERE use the space of ASSIGNs (journal_file.h). */
     uint64_t log =
         fedge_journal_record_size(fedge_journal_open_body(phase)) +
-        slots * fedge_journal_accept_room() +
+        slots * fedge_journal_max_accept() +
         slots * FEDGE_JOURNAL_ASSIGNS_PER_SLOT * fedge_journal_record_size(JOURNAL_ASSIGN_BODY) +
         fedge_journal_record_size(JOURNAL_END_BODY);
     layout->slots_offset = round_up(JOURNAL_PAGE + log, JOURNAL_PAGE);
@@ -102,17 +97,17 @@ fedge_status fedge_journal_unpack_header(const uint8_t page[4096], uint64_t true
     layout->slot_stride = fedge_get_u64(page + 24);
     *slot_size = fedge_get_u64(page + 32);
     layout->file_size = fedge_get_u64(page + 40);
-    /* The checksum tells damage, and nothing of who computed it: offsets are believed only where
-     * they agree with each other and, below, with the file. The stride is divided, not multiplied,
-     * so that nothing wraps. */
+    /* The checksum detects damage, not forgery, so the offsets must also agree with each other and,
+     * below, with the file. Dividing the stride instead of multiplying avoids overflow. */
     uint64_t slots = *num_slots;
-    bool whole = slots >= 1 && slots <= FEDGE_JOURNAL_MAX_SLOTS &&
-                 layout->slots_offset > JOURNAL_PAGE && layout->slots_offset % JOURNAL_PAGE == 0 &&
-                 layout->file_size <= INT64_MAX && layout->slots_offset <= layout->file_size &&
-                 (layout->file_size - layout->slots_offset) % slots == 0 &&
-                 (layout->file_size - layout->slots_offset) / slots == layout->slot_stride &&
-                 *slot_size <= layout->slot_stride;
-    if (!whole)
+    bool consistent = slots >= 1 && slots <= FEDGE_JOURNAL_MAX_SLOTS &&
+                      layout->slots_offset > JOURNAL_PAGE &&
+                      layout->slots_offset % JOURNAL_PAGE == 0 && layout->file_size <= INT64_MAX &&
+                      layout->slots_offset <= layout->file_size &&
+                      (layout->file_size - layout->slots_offset) % slots == 0 &&
+                      (layout->file_size - layout->slots_offset) / slots == layout->slot_stride &&
+                      *slot_size <= layout->slot_stride;
+    if (!consistent)
         return fedge_fail(err, FEDGE_CORRUPT, "%s at byte 12: the header contradicts itself", path);
     if (true_size != layout->file_size) {
         return fedge_fail(err, FEDGE_CORRUPT,
@@ -125,8 +120,8 @@ fedge_status fedge_journal_unpack_header(const uint8_t page[4096], uint64_t true
 
 /* --- records ---------------------------------------------------------------------------------- */
 
-/* CRC of the size, of what follows the CRC's own place, and of the body. The size is in it because
- * a reader finds the body's end by it. */
+/* CRC of the size, of the fields after the CRC, and of the body. It covers the size because that
+ * determines the body's end. */
 static uint32_t record_crc(const uint8_t *header, const uint8_t *body, uint32_t body_size)
 {
     uint32_t crc = fedge_crc32(0, header, 4);
@@ -147,15 +142,16 @@ size_t fedge_journal_seal_record(uint8_t *out, uint32_t body_size, uint32_t numb
     return total;
 }
 
-bool fedge_journal_peek_record(const uint8_t *in, uint64_t room, journal_record *record)
+bool fedge_journal_peek_record(const uint8_t *in, uint64_t available, journal_record *record)
 {
     record->body_size = fedge_get_u32(in);
     record->number = fedge_get_u32(in + 8);
     record->type = fedge_get_u32(in + 12);
     record->durable = fedge_get_u64(in + 16);
-    /* A log that ends in bytes never written reads as a record of size 0, which is none. */
+    /* Bytes that were never written read as a record of size 0, which does not exist. */
     record->total = fedge_journal_record_size(record->body_size);
-    return record->body_size > 0 && record->body_size <= JOURNAL_MAX_BODY && record->total <= room;
+    return record->body_size > 0 && record->body_size <= JOURNAL_MAX_BODY &&
+           record->total <= available;
 }
 
 bool fedge_journal_check_record(const uint8_t *header, const uint8_t *body, uint32_t body_size)
@@ -263,8 +259,8 @@ fedge_status fedge_journal_unpack_open(const uint8_t *in, uint32_t size, fedge_j
     bool sane = phase->num_tasks >= 1 && phase->num_tasks <= FEDGE_JOURNAL_MAX_SLOTS &&
                 phase->num_bounds <= FEDGE_MAX_TENSORS && phase->wanted >= 1 &&
                 phase->wanted <= phase->num_tasks;
-    /* Without a draw in [phase] yet this is the size without one; the size in the record says
-     * whether there is. A journal of a release that drew uniformly alone has none. */
+    /* [phase] has no draw yet, so this is the size without one; the record's size tells whether it
+     * has one. Journals of releases that only drew uniformly have none. */
     const uint32_t plain = sane ? fedge_journal_open_body(phase) : 0;
     if (sane && !phase->buffered && size == plain + JOURNAL_OPEN_DRAW)
         phase->draw = unpack_draw(in + plain);
@@ -291,8 +287,8 @@ fedge_status fedge_journal_allocate(const fedge_journal_phase *phase, fedge_jour
     made->phase = *phase;
     made->state = FEDGE_JOURNAL_OPEN;
     made->slots = calloc(phase->num_tasks, sizeof(made->slots[0]));
-    /* The longest record after OPEN, so that accepting an update takes no memory and cannot fail
-     * for want of it. */
+    /* The longest record after OPEN, so that accepting an update allocates nothing and cannot fail
+     * for lack of memory. */
     made->record = malloc(
         (size_t)fedge_journal_record_size(JOURNAL_ELSEWHERE_FIXED + FEDGE_JOURNAL_MAX_METADATA));
     if (!made->slots || !made->record) {

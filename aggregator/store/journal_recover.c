@@ -1,10 +1,10 @@
-/* Reading a journal back: header, OPEN, the records one after another, the end of the log, and the
- * updates that it says are there. journal.c argues which crash leaves what.
+/* Recovery of a journal: header, OPEN, the records in order, the end of the log, and the updates
+ * that they accept. journal.c explains what each crash leaves.
  *
- * The log ends at the first record that is not whole. What lies behind that place tells a torn end
- * from damage: each record says up to where the log was on the disk when it was written, so a whole
- * later one that claims this place means that a record which was safe has been lost, and with it
- * maybe an acknowledged update. Then nothing is guessed, and the file is refused. */
+ * The log ends at the first incomplete record. The bytes after it distinguish a torn end from
+ * damage: each record says how far the log was on the disk when it was written, so a complete later
+ * record that covers this offset proves that a stored record is lost, and perhaps an acknowledged
+ * update with it. Such a file is refused. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -18,13 +18,12 @@
 
 #define CHUNK ((size_t)65536) /* bytes read at a time */
 
-/* What to do with a journal that cannot be used, for messages. */
 #define ADVICE "move the file away to run the round again without its updates"
 
 /* --- one record ------------------------------------------------------------------------------- */
 
-/* Reads the record at [offset] into a malloc'ed *bytes, header included; *bytes is NULL when there
- * is no whole, valid one. */
+/* Reads the record at [offset], header included, into *bytes, which the caller frees; NULL: there
+ * is no complete, valid one. */
 static fedge_status read_record(const fedge_os_file *file, uint64_t offset, uint64_t log_limit,
                                 journal_record *record, uint8_t **bytes, fedge_error *err)
 {
@@ -32,15 +31,15 @@ static fedge_status read_record(const fedge_os_file *file, uint64_t offset, uint
     *bytes = NULL;
     if (offset > log_limit || log_limit - offset < sizeof(header))
         return FEDGE_OK;
-    fedge_status status = fedge_os_read_at(file, offset, header, sizeof(header), err);
-    if (status != FEDGE_OK || !fedge_journal_peek_record(header, log_limit - offset, record))
-        return status;
+    FEDGE_TRY(fedge_os_read_at(file, offset, header, sizeof(header), err));
+    if (!fedge_journal_peek_record(header, log_limit - offset, record))
+        return FEDGE_OK;
     uint8_t *block = malloc((size_t)record->total);
     if (!block) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a record of %" PRIu64 " bytes of %s",
                           record->total, file->path);
     }
-    status = fedge_os_read_at(file, offset, block, (size_t)record->total, err);
+    const fedge_status status = fedge_os_read_at(file, offset, block, (size_t)record->total, err);
     if (status != FEDGE_OK ||
         !fedge_journal_check_record(block, block + JOURNAL_RECORD_HEADER, record->body_size)) {
         free(block);
@@ -58,10 +57,10 @@ static fedge_status fail_record(const fedge_journal *journal, const char *what, 
                       journal->log_end, what);
 }
 
-static void forget_accepted(fedge_journal *journal, journal_slot *own)
+static void forget_accepted(fedge_journal *journal, journal_slot *entry)
 {
-    journal->num_accepted -= own->facts.accepted;
-    own->facts = (fedge_journal_slot){.task = own->facts.task};
+    journal->num_accepted -= entry->facts.accepted;
+    entry->facts = (fedge_journal_slot){.task = entry->facts.task};
 }
 
 static fedge_status replay_assign(fedge_journal *journal, const uint8_t *body, uint32_t size,
@@ -69,32 +68,32 @@ static fedge_status replay_assign(fedge_journal *journal, const uint8_t *body, u
 {
     if (size != JOURNAL_ASSIGN_BODY || fedge_get_u32(body) >= journal->phase.num_tasks)
         return fail_record(journal, "an assignment contradicts itself", err);
-    journal_slot *own = &journal->slots[fedge_get_u32(body)];
+    journal_slot *entry = &journal->slots[fedge_get_u32(body)];
     FEDGE_TRY(fedge_journal_note_replaced(journal, fedge_get_u32(body), err));
-    forget_accepted(journal, own);
-    fedge_journal_unpack_task(body + 4, &own->facts.task);
-    own->facts.task.base = journal->phase.round - 1;
-    if (own->facts.task.task_id >= journal->next_task_id)
-        journal->next_task_id = own->facts.task.task_id + 1;
+    forget_accepted(journal, entry);
+    fedge_journal_unpack_task(body + 4, &entry->facts.task);
+    entry->facts.task.base = journal->phase.round - 1;
+    if (entry->facts.task.task_id >= journal->next_task_id)
+        journal->next_task_id = entry->facts.task.task_id + 1;
     return FEDGE_OK;
 }
 
-/* A slot can be accepted twice in a log: when an earlier recovery found its bytes damaged. */
+/* A log can accept a slot twice, if an earlier recovery found its bytes damaged. */
 static fedge_status replay_accept(fedge_journal *journal, const uint8_t *body, uint32_t size,
                                   fedge_error *err)
 {
     if (size < JOURNAL_ACCEPT_FIXED || fedge_get_u32(body) >= journal->phase.num_tasks)
         return fail_record(journal, "an acceptance contradicts itself", err);
-    journal_slot *own = &journal->slots[fedge_get_u32(body)];
+    journal_slot *entry = &journal->slots[fedge_get_u32(body)];
     uint64_t bytes = fedge_get_u64(body + 16);
-    if (fedge_get_u64(body + 8) != own->facts.task.task_id || bytes > journal->phase.slot_size)
+    if (fedge_get_u64(body + 8) != entry->facts.task.task_id || bytes > journal->phase.slot_size)
         return fail_record(journal, "an acceptance does not fit its slot", err);
-    forget_accepted(journal, own);
-    own->facts.accepted = true;
-    own->facts.crc32 = fedge_get_u32(body + 4);
-    own->facts.size = bytes;
-    own->facts.metadata_size = size - JOURNAL_ACCEPT_FIXED;
-    own->metadata_offset = journal->log_end + JOURNAL_RECORD_HEADER + JOURNAL_ACCEPT_FIXED;
+    forget_accepted(journal, entry);
+    entry->facts.accepted = true;
+    entry->facts.crc32 = fedge_get_u32(body + 4);
+    entry->facts.size = bytes;
+    entry->facts.metadata_size = size - JOURNAL_ACCEPT_FIXED;
+    entry->metadata_offset = journal->log_end + JOURNAL_RECORD_HEADER + JOURNAL_ACCEPT_FIXED;
     journal->num_accepted++;
     return FEDGE_OK;
 }
@@ -104,20 +103,21 @@ static fedge_status replay_elsewhere(fedge_journal *journal, const uint8_t *body
 {
     if (size < JOURNAL_ELSEWHERE_FIXED || fedge_get_u32(body) >= journal->phase.num_tasks)
         return fail_record(journal, "an acceptance of another rank contradicts itself", err);
-    journal_slot *own = &journal->slots[fedge_get_u32(body)];
-    forget_accepted(journal, own);
-    fedge_journal_unpack_task(body + 8, &own->facts.task);
-    own->facts.accepted = true;
-    own->facts.elsewhere = true;
-    own->facts.crc32 = fedge_get_u32(body + 4);
-    own->facts.size = fedge_get_u64(body + 8 + JOURNAL_OPEN_TASK);
-    own->facts.place = (fedge_journal_place){.disk = fedge_get_u64(body + 16 + JOURNAL_OPEN_TASK),
-                                             .rank = fedge_get_u32(body + 24 + JOURNAL_OPEN_TASK)};
-    own->facts.metadata_size = size - JOURNAL_ELSEWHERE_FIXED;
-    own->metadata_offset = journal->log_end + JOURNAL_RECORD_HEADER + JOURNAL_ELSEWHERE_FIXED;
+    journal_slot *entry = &journal->slots[fedge_get_u32(body)];
+    forget_accepted(journal, entry);
+    fedge_journal_unpack_task(body + 8, &entry->facts.task);
+    entry->facts.accepted = true;
+    entry->facts.elsewhere = true;
+    entry->facts.crc32 = fedge_get_u32(body + 4);
+    entry->facts.size = fedge_get_u64(body + 8 + JOURNAL_OPEN_TASK);
+    entry->facts.location =
+        (fedge_journal_location){.disk = fedge_get_u64(body + 16 + JOURNAL_OPEN_TASK),
+                                 .rank = fedge_get_u32(body + 24 + JOURNAL_OPEN_TASK)};
+    entry->facts.metadata_size = size - JOURNAL_ELSEWHERE_FIXED;
+    entry->metadata_offset = journal->log_end + JOURNAL_RECORD_HEADER + JOURNAL_ELSEWHERE_FIXED;
     journal->num_accepted++;
-    if (own->facts.task.task_id >= journal->next_task_id)
-        journal->next_task_id = own->facts.task.task_id + 1;
+    if (entry->facts.task.task_id >= journal->next_task_id)
+        journal->next_task_id = entry->facts.task.task_id + 1;
     return FEDGE_OK;
 }
 
@@ -140,7 +140,29 @@ static fedge_status replay_end(fedge_journal *journal, const journal_record *rec
     return FEDGE_OK;
 }
 
-/* Takes one valid record over. */
+static fedge_status replay_body(fedge_journal *journal, const journal_record *record,
+                                const uint8_t *body, fedge_error *err)
+{
+    switch (record->type) {
+    case JOURNAL_ASSIGN:
+        return replay_assign(journal, body, record->body_size, err);
+    case JOURNAL_ACCEPT:
+        return replay_accept(journal, body, record->body_size, err);
+    case JOURNAL_ELSEWHERE:
+        return replay_elsewhere(journal, body, record->body_size, err);
+    case JOURNAL_LOSE:
+        return replay_lose(journal, body, record->body_size, err);
+    case JOURNAL_CLOSE:
+    case JOURNAL_FAIL:
+        return replay_end(journal, record, body, err);
+    default:
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "%s at byte %" PRIu64 ": record of type %" PRIu32
+                          ", which this release does not know",
+                          journal->file.path, journal->log_end, record->type);
+    }
+}
+
 static fedge_status replay(fedge_journal *journal, const journal_record *record,
                            const uint8_t *body, fedge_error *err)
 {
@@ -148,66 +170,28 @@ static fedge_status replay(fedge_journal *journal, const journal_record *record,
         return fail_record(journal, "a record is missing", err);
     if (journal->state != FEDGE_JOURNAL_OPEN)
         return fail_record(journal, "a record follows the end of the phase", err);
-    fedge_status status;
-    switch (record->type) {
-    case JOURNAL_ASSIGN:
-        status = replay_assign(journal, body, record->body_size, err);
-        break;
-    case JOURNAL_ACCEPT:
-        status = replay_accept(journal, body, record->body_size, err);
-        break;
-    case JOURNAL_ELSEWHERE:
-        status = replay_elsewhere(journal, body, record->body_size, err);
-        break;
-    case JOURNAL_LOSE:
-        status = replay_lose(journal, body, record->body_size, err);
-        break;
-    case JOURNAL_CLOSE:
-    case JOURNAL_FAIL:
-        status = replay_end(journal, record, body, err);
-        break;
-    default:
-        return fedge_fail(err, FEDGE_UNSUPPORTED,
-                          "%s at byte %" PRIu64 ": record of type %" PRIu32
-                          ", which this release does not know",
-                          journal->file.path, journal->log_end, record->type);
-    }
-    if (status == FEDGE_OK) {
-        journal->log_end += record->total;
-        journal->next_number++;
-    }
-    return status;
+    FEDGE_TRY(replay_body(journal, record, body, err));
+    journal->log_end += record->total;
+    journal->next_number++;
+    return FEDGE_OK;
 }
 
-/* Makes the journal from its first record. */
-static fedge_status begin(fedge_os_file *file, const journal_layout *layout, uint32_t num_slots,
-                          uint64_t slot_size, fedge_journal **journal, fedge_error *err)
+/* Makes the journal from the body of its first record. */
+static fedge_status unpack_phase(const char *path, const uint8_t *body, uint32_t body_size,
+                                 uint32_t num_slots, uint64_t slot_size, fedge_journal **journal,
+                                 fedge_error *err)
 {
-    journal_record record = {0};
-    uint8_t *bytes;
-    fedge_status status =
-        read_record(file, JOURNAL_PAGE, layout->slots_offset, &record, &bytes, err);
-    if (status != FEDGE_OK)
-        return status;
-    if (!bytes || record.type != JOURNAL_OPEN || record.number != 0) {
-        free(bytes);
-        return fedge_fail(err, FEDGE_CORRUPT,
-                          "%s at byte %" PRIu64 ": the record of the phase is damaged; " ADVICE,
-                          file->path, JOURNAL_PAGE);
-    }
-    const uint8_t *body = bytes + JOURNAL_RECORD_HEADER;
     fedge_journal_phase phase;
     size_t tasks = 0;
-    status = fedge_journal_unpack_open(body, record.body_size, &phase, &tasks, file->path, err);
-    if (status == FEDGE_OK && (phase.num_tasks != num_slots || phase.slot_size != slot_size)) {
-        status = fedge_fail(err, FEDGE_CORRUPT,
-                            "%s at byte %" PRIu64 ": phase and header disagree; " ADVICE,
-                            file->path, JOURNAL_PAGE);
+    FEDGE_TRY(fedge_journal_unpack_open(body, body_size, &phase, &tasks, path, err));
+    if (phase.num_tasks != num_slots || phase.slot_size != slot_size) {
+        return fedge_fail(err, FEDGE_CORRUPT,
+                          "%s at byte %" PRIu64 ": phase and header disagree; " ADVICE, path,
+                          JOURNAL_PAGE);
     }
-    if (status == FEDGE_OK)
-        status = fedge_journal_allocate(&phase, journal, err);
+    FEDGE_TRY(fedge_journal_allocate(&phase, journal, err));
     const uint8_t *bases = body + tasks + (size_t)phase.num_tasks * JOURNAL_OPEN_TASK;
-    for (uint32_t i = 0; status == FEDGE_OK && i < phase.num_tasks; i++) {
+    for (uint32_t i = 0; i < phase.num_tasks; i++) {
         fedge_journal_task *task = &(*journal)->slots[i].facts.task;
         fedge_journal_unpack_task(body + tasks + (size_t)i * JOURNAL_OPEN_TASK, task);
         task->base =
@@ -215,9 +199,25 @@ static fedge_status begin(fedge_os_file *file, const journal_layout *layout, uin
         if (task->task_id >= (*journal)->next_task_id)
             (*journal)->next_task_id = task->task_id + 1;
     }
+    return FEDGE_OK;
+}
+
+/* Makes the journal and passes [file] to it. */
+static fedge_status begin(fedge_os_file *file, const journal_layout *layout, uint32_t num_slots,
+                          uint64_t slot_size, fedge_journal **journal, fedge_error *err)
+{
+    journal_record record = {0};
+    uint8_t *bytes;
+    FEDGE_TRY(read_record(file, JOURNAL_PAGE, layout->slots_offset, &record, &bytes, err));
+    const fedge_status status =
+        bytes && record.type == JOURNAL_OPEN && record.number == 0
+            ? unpack_phase(file->path, bytes + JOURNAL_RECORD_HEADER, record.body_size, num_slots,
+                           slot_size, journal, err)
+            : fedge_fail(err, FEDGE_CORRUPT,
+                         "%s at byte %" PRIu64 ": the record of the phase is damaged; " ADVICE,
+                         file->path, JOURNAL_PAGE);
     free(bytes);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(status);
     (*journal)->file = *file;
     file->fd = -1;
     (*journal)->layout = *layout;
@@ -231,21 +231,20 @@ static fedge_status replay_log(fedge_journal *journal, fedge_error *err)
     for (;;) {
         journal_record record = {0};
         uint8_t *bytes;
-        fedge_status status = read_record(&journal->file, journal->log_end,
-                                          journal->layout.slots_offset, &record, &bytes, err);
-        if (status != FEDGE_OK || !bytes)
-            return status;
-        status = replay(journal, &record, bytes + JOURNAL_RECORD_HEADER, err);
+        FEDGE_TRY(read_record(&journal->file, journal->log_end, journal->layout.slots_offset,
+                              &record, &bytes, err));
+        if (!bytes)
+            return FEDGE_OK;
+        const fedge_status status = replay(journal, &record, bytes + JOURNAL_RECORD_HEADER, err);
         free(bytes);
-        if (status != FEDGE_OK)
-            return status;
+        FEDGE_TRY(status);
     }
 }
 
 /* --- the end of the log ----------------------------------------------------------------------- */
 
-/* FEDGE_CORRUPT when a valid record at [offset] says that the end of the log was on the disk once.
- * Counts in *num_later one that does not say so. */
+/* FEDGE_CORRUPT: a valid record at [offset] proves that the end of the log was on the disk once.
+ * Counts a valid one that does not in *num_later. */
 static fedge_status check_later_record(const fedge_journal *journal, uint64_t offset,
                                        const uint8_t *header, uint32_t *num_later, fedge_error *err)
 {
@@ -255,9 +254,9 @@ static fedge_status check_later_record(const fedge_journal *journal, uint64_t of
         record.number <= journal->next_number)
         return FEDGE_OK;
     uint8_t *bytes;
-    fedge_status status = read_record(&journal->file, offset, limit, &record, &bytes, err);
-    if (status != FEDGE_OK || !bytes)
-        return status;
+    FEDGE_TRY(read_record(&journal->file, offset, limit, &record, &bytes, err));
+    if (!bytes)
+        return FEDGE_OK;
     free(bytes);
     if (record.durable <= journal->log_end) {
         ++*num_later;
@@ -270,8 +269,8 @@ static fedge_status check_later_record(const fedge_journal *journal, uint64_t of
                       journal->file.path, journal->log_end, journal->next_number, record.number);
 }
 
-/* Looks at all behind the end of the log; *dirty_end is where its last byte that is not zero ends,
- * *num_later how many whole records are in it. */
+/* Scans the region after the end of the log. *dirty_end: end of its last non-zero word; *num_later:
+ * number of complete records in it. */
 static fedge_status scan_tail(const fedge_journal *journal, uint64_t *dirty_end,
                               uint32_t *num_later, fedge_error *err)
 {
@@ -281,25 +280,26 @@ static fedge_status scan_tail(const fedge_journal *journal, uint64_t *dirty_end,
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to read %s", journal->file.path);
     fedge_status status = FEDGE_OK;
     *dirty_end = journal->log_end;
-    for (uint64_t at = journal->log_end; at < limit && status == FEDGE_OK; at += CHUNK) {
-        /* The last records' headers of a chunk reach into the next one. */
+    for (uint64_t at = journal->log_end; at < limit; at += CHUNK) {
+        /* A header at the end of a chunk extends into the next one. */
         uint64_t left = limit - at;
         size_t wanted = CHUNK + JOURNAL_RECORD_HEADER;
         size_t size = left < wanted ? (size_t)left : wanted;
-        status = fedge_os_read_at(&journal->file, at, chunk, size, err);
-        for (size_t i = 0; i < size && i < CHUNK && status == FEDGE_OK; i += 8) {
+        FEDGE_TRY_OR(fedge_os_read_at(&journal->file, at, chunk, size, err), end);
+        for (size_t i = 0; i < size && i < CHUNK; i += 8) {
             if (fedge_get_u64(chunk + i) == 0)
                 continue;
             *dirty_end = at + i + 8;
             if (size - i >= JOURNAL_RECORD_HEADER)
-                status = check_later_record(journal, at + i, chunk + i, num_later, err);
+                FEDGE_TRY_OR(check_later_record(journal, at + i, chunk + i, num_later, err), end);
         }
     }
+end:
     free(chunk);
     return status;
 }
 
-/* What the record at the end of the log was to be, as far as its header can be read. */
+/* Names the kind of the torn record at the end of the log, if its header is readable. */
 static fedge_status name_torn(const fedge_journal *journal, const char **name, fedge_error *err)
 {
     static const char *const names[] = {[JOURNAL_ASSIGN] = "an assignment",
@@ -310,18 +310,20 @@ static fedge_status name_torn(const fedge_journal *journal, const char **name, f
                                         [JOURNAL_LOSE] = "the loss of an update"};
     uint8_t header[JOURNAL_RECORD_HEADER];
     journal_record record;
-    const uint64_t room = journal->layout.slots_offset - journal->log_end;
+    const uint64_t available = journal->layout.slots_offset - journal->log_end;
     *name = "not readable";
-    if (room < sizeof(header))
+    if (available < sizeof(header))
         return FEDGE_OK;
     FEDGE_TRY(fedge_os_read_at(&journal->file, journal->log_end, header, sizeof(header), err));
-    if (fedge_journal_peek_record(header, room, &record) && record.number == journal->next_number &&
-        record.type >= JOURNAL_ASSIGN && record.type <= JOURNAL_LOSE)
+    if (fedge_journal_peek_record(header, available, &record) &&
+        record.number == journal->next_number && record.type >= JOURNAL_ASSIGN &&
+        record.type <= JOURNAL_LOSE)
         *name = names[record.type];
     return FEDGE_OK;
 }
 
-/* Whether it was acknowledged cannot be known: only a later record could say that it was stored. */
+/* Only a later record could prove that the cut one was stored, so it is unknown whether it was
+ * acknowledged. */
 static void note_cut(fedge_journal *journal, uint64_t size, const char *name, uint32_t num_later)
 {
     char later[64] = "";
@@ -335,26 +337,26 @@ static void note_cut(fedge_journal *journal, uint64_t size, const char *name, ui
              journal->file.path, size, journal->log_end, journal->next_number, name, later);
 }
 
-/* Overwrites the torn end with zeros: what is left of it must not look like a record once the log
- * has grown up to it. */
+/* Overwrites the torn end with zeros, since its remains could look like a record once the log has
+ * grown up to them. */
 static fedge_status cut_tail(fedge_journal *journal, fedge_error *err)
 {
     static const uint8_t zeros[4096];
     uint64_t dirty_end = 0;
     uint32_t num_later = 0;
     const char *name = "";
-    fedge_status status = scan_tail(journal, &dirty_end, &num_later, err);
-    if (status != FEDGE_OK || dirty_end == journal->log_end)
-        return status;
-    status = name_torn(journal, &name, err);
-    for (uint64_t at = journal->log_end; at < dirty_end && status == FEDGE_OK;) {
+    FEDGE_TRY(scan_tail(journal, &dirty_end, &num_later, err));
+    if (dirty_end == journal->log_end)
+        return FEDGE_OK;
+    FEDGE_TRY(name_torn(journal, &name, err));
+    for (uint64_t at = journal->log_end; at < dirty_end;) {
         uint64_t left = dirty_end - at;
         size_t size = left < sizeof(zeros) ? (size_t)left : sizeof(zeros);
-        status = fedge_os_write_at(&journal->file, at, zeros, size, err);
+        FEDGE_TRY(fedge_os_write_at(&journal->file, at, zeros, size, err));
         at += size;
     }
     note_cut(journal, dirty_end - journal->log_end, name, num_later);
-    return status;
+    return FEDGE_OK;
 }
 
 /* --- the updates ------------------------------------------------------------------------------ */
@@ -375,14 +377,14 @@ static fedge_status slot_crc(const fedge_journal *journal, uint32_t slot, uint8_
     return FEDGE_OK;
 }
 
-/* The bytes of an accepted update are not what was accepted. */
+/* Reopens a slot whose bytes differ from the accepted update. */
 static void drop_damaged(fedge_journal *journal, uint32_t slot)
 {
-    journal_slot *own = &journal->slots[slot];
+    journal_slot *entry = &journal->slots[slot];
     size_t used = strlen(journal->note);
     snprintf(journal->note + used, sizeof(journal->note) - used,
-             "The stored update of task %" PRIu64 " is not whole. ", own->facts.task.task_id);
-    forget_accepted(journal, own);
+             "The stored update of task %" PRIu64 " is not whole. ", entry->facts.task.task_id);
+    forget_accepted(journal, entry);
     journal->num_damaged++;
 }
 
@@ -392,42 +394,37 @@ static fedge_status check_updates(fedge_journal *journal, fedge_error *err)
     if (!chunk)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to read %s", journal->file.path);
     fedge_status status = FEDGE_OK;
-    for (uint32_t slot = 0; slot < journal->phase.num_tasks && status == FEDGE_OK; slot++) {
+    for (uint32_t slot = 0; slot < journal->phase.num_tasks; slot++) {
         uint32_t crc = 0;
         const fedge_journal_slot *facts = &journal->slots[slot].facts;
-        /* Updates elsewhere are for their own rank to check, and those of a failed attempt count no
-         * more. */
+        /* Updates elsewhere are checked by the rank that has them; those of a failed attempt no
+         * longer count. */
         if (!facts->accepted || facts->elsewhere || journal->state == FEDGE_JOURNAL_FAILED)
             continue;
-        status = slot_crc(journal, slot, chunk, &crc, err);
-        if (status == FEDGE_OK && crc != journal->slots[slot].facts.crc32)
+        FEDGE_TRY_OR(slot_crc(journal, slot, chunk, &crc, err), end);
+        if (crc != facts->crc32)
             drop_damaged(journal, slot);
     }
+end:
     free(chunk);
     return status;
 }
 
-/* --- all of it -------------------------------------------------------------------------------- */
+/* --- the journal ------------------------------------------------------------------------------ */
 
 static fedge_status read_header(const fedge_os_file *file, journal_layout *layout,
                                 uint32_t *num_slots, uint64_t *slot_size, fedge_error *err)
 {
     uint8_t page[JOURNAL_PAGE];
     uint64_t size = 0;
-    fedge_status status = fedge_os_file_size(file, &size, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_os_file_size(file, &size, err));
     if (size < sizeof(page)) {
         return fedge_fail(err, FEDGE_CORRUPT,
                           "%s has %" PRIu64 " bytes, less than a journal's header; " ADVICE,
                           file->path, size);
     }
-    status = fedge_os_read_at(file, 0, page, sizeof(page), err);
-    if (status == FEDGE_OK) {
-        status =
-            fedge_journal_unpack_header(page, size, file->path, layout, num_slots, slot_size, err);
-    }
-    return status;
+    FEDGE_TRY(fedge_os_read_at(file, 0, page, sizeof(page), err));
+    return fedge_journal_unpack_header(page, size, file->path, layout, num_slots, slot_size, err);
 }
 
 fedge_status fedge_journal_recover(const char *path, fedge_journal **journal, fedge_error *err)
@@ -438,28 +435,21 @@ fedge_status fedge_journal_recover(const char *path, fedge_journal **journal, fe
     uint32_t num_slots = 0;
     uint64_t slot_size = 0;
     fedge_journal *made = NULL;
-    fedge_status status = fedge_os_open(&file, path, FEDGE_OS_READ_WRITE, err);
-    if (status != FEDGE_OK)
-        return status;
-    status = read_header(&file, &layout, &num_slots, &slot_size, err);
-    if (status == FEDGE_OK)
-        status = begin(&file, &layout, num_slots, slot_size, &made, err);
-    if (status == FEDGE_OK)
-        status = replay_log(made, err);
-    if (status == FEDGE_OK)
-        status = cut_tail(made, err);
-    if (status == FEDGE_OK)
-        status = check_updates(made, err);
-    /* What was read may have been in memory only: from here on it counts. */
-    if (status == FEDGE_OK)
-        status = fedge_os_sync(&made->file, err);
-    fedge_os_close(&file);
-    if (status != FEDGE_OK) {
-        fedge_journal_free(made);
-        return status;
-    }
+    FEDGE_TRY(fedge_os_open(&file, path, FEDGE_OS_READ_WRITE, err));
+    fedge_status status;
+    FEDGE_TRY_OR(read_header(&file, &layout, &num_slots, &slot_size, err), failed);
+    FEDGE_TRY_OR(begin(&file, &layout, num_slots, slot_size, &made, err), failed);
+    FEDGE_TRY_OR(replay_log(made, err), failed);
+    FEDGE_TRY_OR(cut_tail(made, err), failed);
+    FEDGE_TRY_OR(check_updates(made, err), failed);
+    /* The bytes just read may exist in memory only, and are relied on from here on. */
+    FEDGE_TRY_OR(fedge_os_sync(&made->file, err), failed);
     made->ending = made->state != FEDGE_JOURNAL_OPEN;
     made->durable = made->log_end;
     *journal = made;
     return FEDGE_OK;
+failed:
+    fedge_os_close(&file);
+    fedge_journal_free(made);
+    return status;
 }

@@ -65,8 +65,8 @@ typedef struct fedge_report {
     uint64_t phase, task_id;
     fedge_status status; /* OPENED, VALIDATED */
     double seconds_upload;
-    fedge_journal_slot facts; /* VALIDATED and FEDGE_OK: the record in the journal at [place] */
-    fedge_journal_place place;
+    fedge_journal_slot facts; /* VALIDATED and FEDGE_OK: the record in the journal at [location] */
+    fedge_journal_location location;
     char message[FEDGE_ERROR_MESSAGE_SIZE];
     uint32_t size; /* bytes that follow */
 } fedge_report;

@@ -52,7 +52,7 @@ static fedge_recovered_update update(uint32_t slot, const char *meta)
                                   .facts = {.task = {.task_id = slot + 10u},
                                             .accepted = true,
                                             .metadata_size = (uint32_t)strlen(meta),
-                                            .place = {.disk = 9, .rank = 2}},
+                                            .location = {.disk = 9, .rank = 2}},
                                   .meta = copy};
     return one;
 }

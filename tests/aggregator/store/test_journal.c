@@ -261,7 +261,7 @@ static void a_full_log_takes_no_new_task(void **state)
     uint64_t task_id = 10;
     uint32_t accepted = 0;
     for (; accepted < 2; accepted++) {
-        const uint64_t others = (TEST_SLOTS - accepted) * fedge_journal_accept_room() + end;
+        const uint64_t others = (TEST_SLOTS - accepted) * fedge_journal_max_accept() + end;
         while (room_of(journal) >= others + assign) {
             fedge_journal_task next = test_task(task_id++);
             OK(fedge_journal_assign(journal, 3, &next, &err));

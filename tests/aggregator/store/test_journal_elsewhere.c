@@ -5,7 +5,7 @@
 #include "aggregator/store/disk.h"
 #include "aggregator/store/journal_file.h"
 
-static const fedge_journal_place PLACE = {.disk = 0x1234567890abcdefu, .rank = 3};
+static const fedge_journal_location LOCATION = {.disk = 0x1234567890abcdefu, .rank = 3};
 
 static fedge_journal_slot theirs(uint64_t task_id)
 {
@@ -32,22 +32,22 @@ static void it_counts_and_comes_back(void **state)
     char metadata[64];
     OK(test_create(*state, &phase, &journal, NULL));
     fedge_journal_slot facts = theirs(2);
-    OK(fedge_journal_accept_elsewhere(journal, 1, &facts, &PLACE, "{\"task\":2}", NULL));
+    OK(fedge_journal_accept_elsewhere(journal, 1, &facts, &LOCATION, "{\"task\":2}", NULL));
     assert_int_equal(fedge_journal_num_accepted(journal), 1);
     assert_int_equal(
-        fedge_journal_accept_elsewhere(journal, 1, &facts, &PLACE, "{\"task\":2}", NULL),
+        fedge_journal_accept_elsewhere(journal, 1, &facts, &LOCATION, "{\"task\":2}", NULL),
         FEDGE_DUPLICATE);
     assert_int_equal(fedge_journal_assign(journal, 1, &(fedge_journal_task){.task_id = 9}, NULL),
                      FEDGE_DUPLICATE);
     /* A task of the slot that this journal has not heard of yet. */
     facts = theirs(20);
-    OK(fedge_journal_accept_elsewhere(journal, 2, &facts, &PLACE, "{\"task\":20", NULL));
+    OK(fedge_journal_accept_elsewhere(journal, 2, &facts, &LOCATION, "{\"task\":20", NULL));
     OK(fedge_journal_close(journal, NULL));
     for (int i = 0; i < 2; i++) {
         const fedge_journal_slot slot = fedge_journal_get_slot(journal, 1);
         assert_true(slot.accepted && slot.elsewhere);
-        assert_int_equal(slot.place.disk, PLACE.disk);
-        assert_int_equal(slot.place.rank, PLACE.rank);
+        assert_int_equal(slot.location.disk, LOCATION.disk);
+        assert_int_equal(slot.location.rank, LOCATION.rank);
         assert_int_equal(slot.crc32, 77);
         assert_int_equal(slot.size, 1100);
         OK(fedge_journal_metadata(journal, 1, metadata, sizeof(metadata), NULL));
@@ -66,7 +66,7 @@ static void what_is_gone_is_open_again(void **state)
     fedge_journal_phase phase = test_phase(12, 0);
     const fedge_journal_slot facts = theirs(2);
     OK(test_create(*state, &phase, &journal, NULL));
-    OK(fedge_journal_accept_elsewhere(journal, 1, &facts, &PLACE, "{\"task\":2}", NULL));
+    OK(fedge_journal_accept_elsewhere(journal, 1, &facts, &LOCATION, "{\"task\":2}", NULL));
     OK(test_accept(journal, 0, 1, NULL));
     OK(fedge_journal_close(journal, NULL));
     journal = reopened(*state, journal);
@@ -94,7 +94,7 @@ static void what_does_not_fit_is_damage(void **state)
     char path[FEDGE_MAX_PATH];
     OK(test_create(*state, &phase, &journal, NULL));
     const fedge_journal_slot facts = theirs(2);
-    OK(fedge_journal_accept_elsewhere(journal, 1, &facts, &PLACE, "{\"task\":2}", NULL));
+    OK(fedge_journal_accept_elsewhere(journal, 1, &facts, &LOCATION, "{\"task\":2}", NULL));
     OK(fedge_journal_lose(journal, 1, NULL));
     /* The record of a loss once more: nothing is there to lose. */
     const uint64_t size = fedge_journal_record_size(JOURNAL_LOSE_BODY);
