@@ -20,7 +20,7 @@ void fedge_rank_blobs_fini(fedge_rank_blobs *self)
     *self = (fedge_rank_blobs){0};
 }
 
-static uint32_t place_of(const fedge_rank_blobs *self, const char *hash)
+static uint32_t index_of(const fedge_rank_blobs *self, const char *hash)
 {
     uint32_t i = 0;
     while (i < FEDGE_RANKS_BLOBS && (!self->blobs[i] || strcmp(self->blobs[i]->hash, hash) != 0))
@@ -30,16 +30,16 @@ static uint32_t place_of(const fedge_rank_blobs *self, const char *hash)
 
 fedge_blob *fedge_rank_blobs_find(const fedge_rank_blobs *self, const char *hash)
 {
-    const uint32_t place = place_of(self, hash);
-    return place < FEDGE_RANKS_BLOBS ? self->blobs[place] : NULL;
+    const uint32_t index = index_of(self, hash);
+    return index < FEDGE_RANKS_BLOBS ? self->blobs[index] : NULL;
 }
 
 void fedge_rank_blobs_drop(fedge_rank_blobs *self, const char *hash)
 {
-    const uint32_t place = place_of(self, hash);
-    if (place < FEDGE_RANKS_BLOBS) {
-        fedge_blob_release(self->blobs[place]);
-        self->blobs[place] = NULL;
+    const uint32_t index = index_of(self, hash);
+    if (index < FEDGE_RANKS_BLOBS) {
+        fedge_blob_release(self->blobs[index]);
+        self->blobs[index] = NULL;
     }
 }
 
@@ -77,23 +77,23 @@ fedge_status fedge_rank_blobs_broadcast(fedge_rank_blobs *self, fedge_blob *blob
     return keep(self, fedge_blob_retain(blob), err);
 }
 
-fedge_status fedge_rank_blobs_receive(fedge_rank_blobs *self, const fedge_rank_message_blob *said,
-                                      fedge_error *err)
+fedge_status fedge_rank_blobs_receive(fedge_rank_blobs *self,
+                                      const fedge_rank_message_blob *announced, fedge_error *err)
 {
     fedge_blob *blob = NULL;
-    uint8_t *bytes = malloc((size_t)said->size + 1);
+    uint8_t *bytes = malloc((size_t)announced->size + 1);
     if (!bytes) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a model of %llu bytes",
-                          (unsigned long long)said->size);
+                          (unsigned long long)announced->size);
     }
-    for (uint64_t at = 0; at < said->size;) {
-        const size_t size = next_size(said->size - at);
+    for (uint64_t at = 0; at < announced->size;) {
+        const size_t size = next_size(announced->size - at);
         fedge_collective_broadcast(self->collective, bytes + at, size, 0);
         at += size;
     }
-    FEDGE_TRY(fedge_blob_new(bytes, (size_t)said->size, &blob, err));
+    FEDGE_TRY(fedge_blob_new(bytes, (size_t)announced->size, &blob, err));
     /* Between machines no checksum of a transport is known to this program. */
-    if (strcmp(blob->hash, said->hash) != 0) {
+    if (strcmp(blob->hash, announced->hash) != 0) {
         fedge_blob_release(blob);
         return fedge_fail(err, FEDGE_CORRUPT, "a model has changed on its way from rank 0");
     }

@@ -36,13 +36,13 @@ void fedge_rank_blobs_fini(fedge_rank_blobs *self);
 fedge_blob *fedge_rank_blobs_find(const fedge_rank_blobs *self, const char *hash);
 void fedge_rank_blobs_drop(fedge_rank_blobs *self, const char *hash);
 
-/* Rank 0 broadcasts the bytes while all others are in _receive, with [said] from a
+/* Rank 0 broadcasts the bytes while all others are in _receive, with [announced] from a
  * FEDGE_RANK_MESSAGE_BLOB. Errors end all ranks: FEDGE_IO, FEDGE_NO_MEMORY, and FEDGE_CORRUPT for
  * bytes that changed on the way. */
 FEDGE_MUST_USE fedge_status fedge_rank_blobs_broadcast(fedge_rank_blobs *self, fedge_blob *blob,
                                                        fedge_error *err);
 FEDGE_MUST_USE fedge_status fedge_rank_blobs_receive(fedge_rank_blobs *self,
-                                                     const fedge_rank_message_blob *said,
+                                                     const fedge_rank_message_blob *announced,
                                                      fedge_error *err);
 
 #endif

@@ -85,7 +85,7 @@ static void resume_all(fedge_rank_worker *self)
     reply(self, all);
 }
 
-static void say_released(fedge_rank_worker *self, uint32_t slot)
+static void report_released(fedge_rank_worker *self, uint32_t slot)
 {
     report(self, &(fedge_report){.kind = FEDGE_REPORT_RELEASED, .slot = slot}, NULL);
 }
@@ -99,15 +99,15 @@ static void on_validated(fedge_rank_worker *self, const fedge_completion *comple
     fedge_error err;
     if (!self->journal || slot >= self->intake.num_slots)
         return;
-    const fedge_intake_slot *own = &self->intake.slots[slot];
-    const bool held = own->holder.finishing && own->holder.task_id == completion->task_id;
+    const fedge_intake_slot *state = &self->intake.slots[slot];
+    const bool held = state->holder.finishing && state->holder.task_id == completion->task_id;
     fedge_report result = {
         .kind = FEDGE_REPORT_VALIDATED,
         .slot = slot,
         .task_id = completion->task_id,
         .status = completion->status,
-        .number = own->holder.number,
-        .seconds_upload = own->seconds_upload,
+        .number = state->holder.number,
+        .seconds_upload = state->seconds_upload,
         .location = {.disk = self->disks.disks[self->disks.rank], .rank = self->disks.rank}};
     memcpy(result.message, completion->message, sizeof(result.message));
     if (completion->status == FEDGE_OK) {
@@ -125,7 +125,7 @@ static void on_validated(fedge_rank_worker *self, const fedge_completion *comple
     }
     report(self, &result, meta);
     if (release)
-        say_released(self, slot);
+        report_released(self, slot);
 }
 
 static void handle_completions(fedge_rank_worker *self)
@@ -140,7 +140,7 @@ static void handle_completions(fedge_rank_worker *self)
         }
         if (completion->type == FEDGE_COMPLETION_VALIDATED) {
             on_validated(self, completion);
-        } else if (completion->type == FEDGE_COMPLETION_ROOM) {
+        } else if (completion->type == FEDGE_COMPLETION_RESUME) {
             resume_all(self);
         } else {
             fedge_error err = {.status = completion->status};
@@ -221,41 +221,42 @@ static fedge_status change_gpus(fedge_rank_worker *self, fedge_error *err)
     return open_sums(self, err);
 }
 
-static fedge_status begin_phase(fedge_rank_worker *self, const task *said, fedge_error *err)
+static fedge_status begin_phase(fedge_rank_worker *self, const task *posted, fedge_error *err)
 {
     fedge_journal_phase phase;
-    assert(said->order.size >= sizeof(phase));
-    memcpy(&phase, said->bytes, sizeof(phase));
+    assert(posted->order.size >= sizeof(phase));
+    memcpy(&phase, posted->bytes, sizeof(phase));
     /* The phase's number changes with it, so orders of the phase before that are still queued are
      * passed over by carry_out. */
     forget_phase(self);
-    self->phase = said->order.phase;
+    self->phase = posted->order.phase;
     FEDGE_TRY(change_gpus(self, err));
     /* Rank 0 may not have used the sums of the phase before. */
     if (fedge_accumulator_get_totals(&self->accumulator).num_updates > 0)
         FEDGE_TRY(fedge_accumulator_reset(&self->accumulator, err));
-    FEDGE_TRY(fedge_disk_tidy(self->dir, said->order.oldest, err));
+    FEDGE_TRY(fedge_disk_tidy(self->dir, posted->order.oldest, err));
     /* A phase's size is a multiple of 8, and so is a task's. */
-    return make_journal(
-        self, &phase, (const fedge_journal_task *)(const void *)(said->bytes + sizeof(phase)), err);
+    return make_journal(self, &phase,
+                        (const fedge_journal_task *)(const void *)(posted->bytes + sizeof(phase)),
+                        err);
 }
 
-static void open_phase(fedge_rank_worker *self, const task *said)
+static void open_phase(fedge_rank_worker *self, const task *posted)
 {
     fedge_report answer = {.kind = FEDGE_REPORT_OPENED};
     fedge_error err = {.status = FEDGE_OK};
-    answer.status = begin_phase(self, said, &err);
+    answer.status = begin_phase(self, posted, &err);
     memcpy(answer.message, err.message, sizeof(answer.message));
     report(self, &answer, NULL);
 }
 
-static void grant(fedge_rank_worker *self, const task *said)
+static void grant(fedge_rank_worker *self, const task *posted)
 {
     fedge_error err;
     fedge_ingest_upload *incoming = malloc(sizeof(*incoming));
     /* Without a journal the phase could not be opened, as was reported to rank 0. */
-    if (!self->journal || said->order.slot >= self->intake.num_slots ||
-        said->order.size > sizeof(incoming->meta)) {
+    if (!self->journal || posted->order.slot >= self->intake.num_slots ||
+        posted->order.size > sizeof(incoming->meta)) {
         free(incoming);
         return;
     }
@@ -264,15 +265,15 @@ static void grant(fedge_rank_worker *self, const task *said)
         fail(self, &err);
         return;
     }
-    incoming->weight = said->order.weight;
-    incoming->meta_size = said->order.size;
-    memcpy(incoming->meta, said->bytes, said->order.size);
+    incoming->weight = posted->order.weight;
+    incoming->meta_size = posted->order.size;
+    memcpy(incoming->meta, posted->bytes, posted->order.size);
     const fedge_message message = {
         .type = FEDGE_MESSAGE_UPLOAD, .meta = incoming->meta, .meta_size = incoming->meta_size};
-    fedge_grant given = {.slot = said->order.slot,
-                         .number = said->order.number,
-                         .task = said->order.task,
-                         .conn_id = said->order.conn_id,
+    fedge_grant given = {.slot = posted->order.slot,
+                         .number = posted->order.number,
+                         .task = posted->order.task,
+                         .conn_id = posted->order.conn_id,
                          .incoming = incoming};
     fedge_status status = fedge_upload_read(&message, &incoming->upload, &err);
     if (status == FEDGE_OK)
@@ -300,20 +301,20 @@ static void close_phase(fedge_rank_worker *self, bool dropped)
         report(self, &(fedge_report){.kind = FEDGE_REPORT_FLUSHED}, NULL);
 }
 
-static void carry_out(fedge_rank_worker *self, const task *said)
+static void carry_out(fedge_rank_worker *self, const task *posted)
 {
-    const fedge_order *order = &said->order;
+    const fedge_order *order = &posted->order;
     if (order->kind == FEDGE_ORDER_OPEN)
-        open_phase(self, said);
+        open_phase(self, posted);
     else if (order->phase != self->phase)
         return;
     else if (order->kind == FEDGE_ORDER_GRANT)
-        grant(self, said);
+        grant(self, posted);
     else if (order->kind == FEDGE_ORDER_CLOSE)
         close_phase(self, order->dropped);
     else if (order->slot < self->intake.num_slots &&
              fedge_intake_recall(&self->intake, order->slot))
-        say_released(self, order->slot);
+        report_released(self, order->slot);
 }
 
 static void take_part(fedge_rank_worker *self, fedge_request *from)
@@ -337,25 +338,25 @@ static uint64_t size_of(const fedge_request *request)
 static void run_task(void *user, uint32_t worker, fedge_work *work)
 {
     fedge_rank_worker *self = user;
-    task *said = (task *)work;
+    task *posted = (task *)work;
     (void)worker;
-    if (said->request) {
-        const uint64_t size = size_of(said->request);
+    if (posted->request) {
+        const uint64_t size = size_of(posted->request);
         if (!atomic_load(&self->stopped))
-            take_part(self, said->request);
+            take_part(self, posted->request);
         /* Only when it is half empty: on and off at the mark itself would tell all connections to
          * go on for each part that is read. */
         if (atomic_fetch_sub(&self->queued, size) - size <= FEDGE_RANK_WORKER_INBOX_BYTES / 2 &&
             atomic_exchange(&self->was_full, false) && !atomic_load(&self->stopped))
             resume_all(self);
-        fedge_request_free(said->request);
-    } else if (said->wanted) {
+        fedge_request_free(posted->request);
+    } else if (posted->wanted) {
         free(self->wanted);
-        self->wanted = said->wanted;
+        self->wanted = posted->wanted;
     } else if (!atomic_load(&self->stopped)) {
-        carry_out(self, said);
+        carry_out(self, posted);
     }
-    free(said);
+    free(posted);
 }
 
 /* ---- from other threads ---------------------------------------------------------------------- */
@@ -368,54 +369,54 @@ void fedge_rank_worker_connect(fedge_rank_worker *worker,
 
 bool fedge_rank_worker_post(fedge_rank_worker *worker, fedge_request *request)
 {
-    task *said = calloc(1, sizeof(*said));
+    task *posted = calloc(1, sizeof(*posted));
     const uint64_t size = size_of(request);
-    if (!said) {
+    if (!posted) {
         fedge_error err;
         (void)fedge_fail(&err, FEDGE_NO_MEMORY, "no memory for a part of an upload");
         fedge_request_free(request);
         worker->out.fail(worker->out.user, &err);
         return true;
     }
-    said->work.run = run_task;
-    said->request = request;
+    posted->work.run = run_task;
+    posted->request = request;
     const bool full =
         atomic_fetch_add(&worker->queued, size) + size > FEDGE_RANK_WORKER_INBOX_BYTES;
     if (full) { /* before the post, as in engine_thread.c */
         atomic_store(&worker->was_full, true);
     }
-    fedge_worker_pool_post(worker->thread, 0, &said->work);
+    fedge_worker_pool_post(worker->thread, 0, &posted->work);
     return !full;
 }
 
 fedge_status fedge_rank_worker_order(fedge_rank_worker *worker, const fedge_order *order,
                                      const void *bytes, fedge_error *err)
 {
-    task *said = calloc(1, sizeof(*said) + order->size);
-    if (!said)
+    task *posted = calloc(1, sizeof(*posted) + order->size);
+    if (!posted)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an order of rank 0");
-    said->work.run = run_task;
-    said->order = *order;
+    posted->work.run = run_task;
+    posted->order = *order;
     if (order->size > 0)
-        memcpy(said->bytes, bytes, order->size);
-    fedge_worker_pool_post(worker->thread, 0, &said->work);
+        memcpy(posted->bytes, bytes, order->size);
+    fedge_worker_pool_post(worker->thread, 0, &posted->work);
     return FEDGE_OK;
 }
 
 fedge_status fedge_rank_worker_change_gpus(fedge_rank_worker *worker,
                                            const fedge_accumulator_config *sums, fedge_error *err)
 {
-    task *said = calloc(1, sizeof(*said));
+    task *posted = calloc(1, sizeof(*posted));
     fedge_accumulator_config *wanted = malloc(sizeof(*wanted));
-    if (!said || !wanted) {
-        free(said);
+    if (!posted || !wanted) {
+        free(posted);
         free(wanted);
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to change GPUs; ask again");
     }
     *wanted = *sums;
     wanted->log = worker->config.sums.log;
-    *said = (task){.work = {.run = run_task}, .wanted = wanted};
-    fedge_worker_pool_post(worker->thread, 0, &said->work);
+    *posted = (task){.work = {.run = run_task}, .wanted = wanted};
+    fedge_worker_pool_post(worker->thread, 0, &posted->work);
     return FEDGE_OK;
 }
 
@@ -429,7 +430,7 @@ fedge_accumulator *fedge_rank_worker_accumulator(fedge_rank_worker *worker)
 static fedge_status make(fedge_rank_worker *self, fedge_error *err)
 {
     const fedge_worker_pool_config thread = {
-        .name = "share", .thread = "share", .num_workers = 1, .user = self};
+        .name = "rank worker", .thread = "rank worker", .num_workers = 1, .user = self};
     FEDGE_TRY(open_sums(self, err));
     FEDGE_TRY(fedge_worker_pool_new(&self->thread, &thread, err));
     FEDGE_TRY(fedge_mailbox_new(&self->completions, wake, self, err));
@@ -441,8 +442,8 @@ static fedge_status make(fedge_rank_worker *self, fedge_error *err)
 }
 
 /* Recovers this rank's updates of a phase, gets their weights from rank 0 and sums them. */
-static fedge_status find(fedge_rank_worker *self, const fedge_journal_phase *phase,
-                         const fedge_journal_task *tasks, fedge_error *err)
+static fedge_status recover_updates(fedge_rank_worker *self, const fedge_journal_phase *phase,
+                                    const fedge_journal_task *tasks, fedge_error *err)
 {
     fedge_recovered_updates recovered = {0};
     const uint32_t rank = self->disks.rank;
@@ -478,7 +479,7 @@ static fedge_status receive_phase(fedge_rank_worker *self, uint32_t num_tasks, f
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a cohort of %u", num_tasks);
     }
     fedge_rendezvous_broadcast_phase(self->config.collective, &phase, tasks, num_tasks);
-    const fedge_status status = find(self, &phase, tasks, err);
+    const fedge_status status = recover_updates(self, &phase, tasks, err);
     free(tasks);
     return status;
 }
@@ -527,7 +528,7 @@ fedge_status fedge_rank_worker_open(const fedge_rank_worker_config *config,
     fedge_rank_disks none;
     char run_id[FEDGE_RUN_ID_TEXT];
     if (!fresh) {
-        (void)fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a rank's share");
+        (void)fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the rank worker");
         return fedge_rendezvous(config->collective, status, config->state_dir, run_id, &none,
                                 &no_state, err);
     }

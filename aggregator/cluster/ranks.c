@@ -29,22 +29,22 @@ static_assert(FEDGE_RANKS_MAX <= FEDGE_RANKS_WATCH_MAX, "all are watched");
 
 struct fedge_ranks {
     fedge_ranks_config config;
-    fedge_mailbox *outbox;   /* fedge_rank_message */
-    _Atomic uint64_t queued; /* bytes of requests in it or being sent */
-    atomic_bool was_full;    /* a peer was paused */
-    atomic_bool held;        /* rank 0: the engine's inbox is full; no message is read */
-    atomic_bool ending;      /* the service has ended here */
-    atomic_bool reload_told; /* rank 0 said so: the signal that follows is not passed on */
+    fedge_mailbox *outbox;       /* fedge_rank_message */
+    _Atomic uint64_t queued;     /* bytes of requests in it or being sent */
+    atomic_bool was_full;        /* a peer was paused */
+    atomic_bool held;            /* rank 0: the engine's inbox is full; no message is read */
+    atomic_bool ending;          /* the service has ended here */
+    atomic_bool reload_received; /* rank 0 said so: the signal that follows is not passed on */
     pthread_t thread;
     bool running;
 
-    pthread_mutex_t mutex; /* of the members down to joined_now */
+    pthread_mutex_t mutex; /* of the members down to join_done */
     pthread_cond_t changed;
     bool awake;
     fedge_accumulator *joining; /* sums to join; NULL: none */
-    fedge_error joined;
+    fedge_error join_result;
     bool over; /* the thread has ended, or will end without joining */
-    pthread_cond_t joined_now;
+    pthread_cond_t join_done;
 
     /* Used by the thread alone. */
     fedge_rank_message *sending, **sending_tail; /* not sent yet */
@@ -54,11 +54,11 @@ struct fedge_ranks {
     void *reading; /* the receive in progress; NULL: none */
     size_t in_size;
     uint32_t in_from;
-    uint64_t told_up, told_down; /* traffic already reported in messages */
-    uint64_t status_ms;          /* when the next STATUS or ALIVE message is due */
-    uint32_t num_last;           /* ranks that have sent LAST */
+    uint64_t reported_up, reported_down; /* traffic already reported in messages */
+    uint64_t status_ms;                  /* when the next STATUS or ALIVE message is due */
+    uint32_t num_last;                   /* ranks that have sent LAST */
     uint32_t nap_us;
-    bool said_last;
+    bool last_sent;
 };
 
 static bool leads(const fedge_ranks *self)
@@ -185,8 +185,8 @@ fedge_status fedge_ranks_join_sums(fedge_ranks *ranks, fedge_accumulator *accumu
     pthread_cond_signal(&ranks->changed);
     /* Only the ranks' thread calls MPI; the caller waits for it. */
     while (ranks->joining)
-        pthread_cond_wait(&ranks->joined_now, &ranks->mutex);
-    const fedge_error how = ranks->joined;
+        pthread_cond_wait(&ranks->join_done, &ranks->mutex);
+    const fedge_error how = ranks->join_result;
     pthread_mutex_unlock(&ranks->mutex);
     return how.status == FEDGE_OK ? FEDGE_OK : fedge_fail(err, how.status, "%s", how.message);
 }
@@ -195,9 +195,9 @@ static void answer_join(fedge_ranks *self, const fedge_error *how, bool over)
 {
     pthread_mutex_lock(&self->mutex);
     self->joining = NULL;
-    self->joined = *how;
+    self->join_result = *how;
     self->over = over;
-    pthread_cond_broadcast(&self->joined_now);
+    pthread_cond_broadcast(&self->join_done);
     pthread_mutex_unlock(&self->mutex);
 }
 
@@ -224,12 +224,12 @@ static void follow_sums(fedge_ranks *self)
 static fedge_status receive_blob(fedge_ranks *self, const uint8_t *body, size_t size,
                                  fedge_error *err)
 {
-    fedge_rank_message_blob said;
-    if (size != sizeof(said))
+    fedge_rank_message_blob announced;
+    if (size != sizeof(announced))
         return fedge_fail(err, FEDGE_CORRUPT, "a message between ranks names no blob");
-    memcpy(&said, body, sizeof(said));
+    memcpy(&announced, body, sizeof(announced));
     fedge_ranks_watch_begin(&self->watch, "a model's way to all ranks");
-    const fedge_status status = fedge_rank_blobs_receive(&self->blobs, &said, err);
+    const fedge_status status = fedge_rank_blobs_receive(&self->blobs, &announced, err);
     fedge_ranks_watch_end(&self->watch);
     return status;
 }
@@ -243,10 +243,10 @@ static void send_message(fedge_ranks *self, fedge_rank_message *message)
     fedge_rank_message_head *head = (fedge_rank_message_head *)(void *)message->bytes;
     /* The traffic since the last message: rank 0 adds up that of all ranks. */
     const uint64_t up = atomic_load(&traffic->up), down = atomic_load(&traffic->down);
-    head->up = up - self->told_up;
-    head->down = down - self->told_down;
-    self->told_up = up;
-    self->told_down = down;
+    head->up = up - self->reported_up;
+    head->down = down - self->reported_down;
+    self->reported_up = up;
+    self->reported_down = down;
     message->sending = fedge_collective_begin_send(all, message->bytes, message->size, message->to);
     if (!message->sending) {
         fedge_error err;
@@ -433,12 +433,12 @@ static fedge_status take_reply(fedge_ranks *self, const fedge_rank_message_head 
     FEDGE_TRY(fedge_rank_message_reply(head, body, &reply, err));
     /* The pointer in it is another process's: find the blob by its hash. */
     if (head->blob.hash[0]) {
-        fedge_blob *found = fedge_rank_blobs_find(&self->blobs, head->blob.hash);
-        if (!found) { /* withdrawn and never requested here */
+        fedge_blob *blob = fedge_rank_blobs_find(&self->blobs, head->blob.hash);
+        if (!blob) { /* withdrawn and never requested here */
             fedge_reply_free(reply);
             return FEDGE_OK;
         }
-        reply->blob = fedge_blob_retain(found);
+        reply->blob = fedge_blob_retain(blob);
         if (reply->type == FEDGE_REPLY_WITHDRAW)
             fedge_rank_blobs_drop(&self->blobs, head->blob.hash);
     }
@@ -452,7 +452,7 @@ static fedge_status take_status(fedge_ranks *self, const uint8_t *body, size_t s
     if (size != sizeof(status))
         return fedge_fail(err, FEDGE_CORRUPT, "a message between ranks has no status");
     memcpy(&status, body, sizeof(status));
-    fedge_engine_thread_tell(self->config.engine, &status);
+    fedge_engine_thread_set_status(self->config.engine, &status);
     return FEDGE_OK;
 }
 
@@ -499,7 +499,7 @@ static fedge_status take(fedge_ranks *self, size_t size, fedge_error *err)
             (void)kill(getpid(), SIGTERM);
         return FEDGE_OK;
     case FEDGE_RANK_MESSAGE_RELOAD:
-        atomic_store(&self->reload_told, !leads(self));
+        atomic_store(&self->reload_received, !leads(self));
         if (!atomic_load(&self->ending))
             (void)kill(getpid(), SIGHUP);
         return FEDGE_OK;
@@ -564,7 +564,7 @@ static bool read_new(fedge_ranks *self)
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
-static void tell_status(fedge_ranks *self)
+static void send_status(fedge_ranks *self)
 {
     const uint64_t now_ms = fedge_os_monotonic_ms();
     if (now_ms < self->status_ms || atomic_load(&self->ending))
@@ -595,9 +595,9 @@ static bool is_over(fedge_ranks *self)
     const uint32_t others = leads(self) ? self->config.collective->num_ranks - 1 : 1;
     if (!atomic_load(&self->ending))
         return false;
-    if (!self->said_last) {
+    if (!self->last_sent) {
         /* No thread may wait for sums that will not be joined. */
-        self->said_last = true;
+        self->last_sent = true;
         const fedge_error ending = {.status = FEDGE_CLOSED, .message = "the ranks are ending"};
         answer_join(self, &ending, true);
         if (leads(self))
@@ -617,7 +617,7 @@ static void *run(void *arg)
     for (;;) {
         /* In this order: what is said before sums are joined is on its way when a rank waits there.
          */
-        tell_status(self);
+        send_status(self);
         bool busy = send_new(self);
         busy = lead_sums(self) || busy;
         busy = forget_sent(self) || busy;
@@ -653,7 +653,7 @@ fedge_status fedge_ranks_new(const fedge_ranks_config *config, fedge_ranks **ran
     fresh->config = *config;
     fresh->sending_tail = &fresh->sending;
     fedge_condition_init(&fresh->changed);
-    pthread_cond_init(&fresh->joined_now, NULL);
+    pthread_cond_init(&fresh->join_done, NULL);
     pthread_mutex_init(&fresh->mutex, NULL);
     fresh->in = malloc(FEDGE_RANK_MESSAGE_MAX_SIZE);
     fedge_status status;
@@ -703,7 +703,7 @@ void fedge_ranks_free(fedge_ranks *ranks)
     fedge_rank_blobs_fini(&ranks->blobs);
     free(ranks->in);
     pthread_cond_destroy(&ranks->changed);
-    pthread_cond_destroy(&ranks->joined_now);
+    pthread_cond_destroy(&ranks->join_done);
     pthread_mutex_destroy(&ranks->mutex);
     free(ranks);
 }
@@ -724,7 +724,7 @@ fedge_status fedge_ranks_start(fedge_ranks *ranks, fedge_error *err)
 
 void fedge_ranks_reload(fedge_ranks *ranks)
 {
-    if (!ranks || !ranks->running || atomic_exchange(&ranks->reload_told, false))
+    if (!ranks || !ranks->running || atomic_exchange(&ranks->reload_received, false))
         return;
     if (leads(ranks))
         post_to_all(ranks, FEDGE_RANK_MESSAGE_RELOAD, NULL, 0);
@@ -733,7 +733,7 @@ void fedge_ranks_reload(fedge_ranks *ranks)
 }
 
 /* Sends the run's final status to the others, then END. */
-static void tell_end(fedge_ranks *self)
+static void send_end(fedge_ranks *self)
 {
     fedge_run_status status;
     fedge_error how = {.status = FEDGE_OK};
@@ -753,7 +753,7 @@ void fedge_ranks_end(fedge_ranks *ranks, bool stopped)
     } else if (stopped) {
         post_to_all(ranks, FEDGE_RANK_MESSAGE_STOP, NULL, 0);
     } else {
-        tell_end(ranks);
+        send_end(ranks);
     }
     /* A message held back may be the LAST that this rank waits for. */
     atomic_store(&ranks->held, false);

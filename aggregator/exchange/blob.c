@@ -35,12 +35,13 @@ fedge_status fedge_blob_new(uint8_t *bytes, size_t size, fedge_blob **blob, fedg
     return status;
 }
 
-fedge_status fedge_blob_new_end(fedge_blob *whole, size_t size, fedge_blob **blob, fedge_error *err)
+fedge_status fedge_blob_new_end(fedge_blob *parent, size_t size, fedge_blob **blob,
+                                fedge_error *err)
 {
     *blob = NULL;
-    assert(whole->bytes && size <= whole->size);
-    FEDGE_TRY(make(whole->bytes + (whole->size - size), size, blob, err));
-    (*blob)->whole = fedge_blob_retain(whole);
+    assert(parent->bytes && size <= parent->size);
+    FEDGE_TRY(make(parent->bytes + (parent->size - size), size, blob, err));
+    (*blob)->parent = fedge_blob_retain(parent);
     return FEDGE_OK;
 }
 
@@ -52,7 +53,7 @@ static const uint8_t *begin_reading(fedge_blob *blob)
     pthread_mutex_lock(&blob->lock);
     blob->num_readers++;
     /* The bytes are used without the lock. Should they move to a file meanwhile they stay in
-     * [left] until the last reader is done. */
+     * [retired] until the last reader is done. */
     const uint8_t *bytes = blob->bytes;
     pthread_mutex_unlock(&blob->lock);
     return bytes;
@@ -62,8 +63,8 @@ static void end_reading(fedge_blob *blob)
 {
     pthread_mutex_lock(&blob->lock);
     if (--blob->num_readers == 0) {
-        free(blob->left);
-        blob->left = NULL;
+        free(blob->retired);
+        blob->retired = NULL;
     }
     pthread_mutex_unlock(&blob->lock);
 }
@@ -152,15 +153,15 @@ fedge_status fedge_blob_move_to_file(fedge_blob *blob, const char *path, fedge_e
     pthread_mutex_lock(&blob->lock);
     /* Once: of two that wrote the same file the second changes nothing. */
     if (blob->bytes && blob->file.fd < 0) {
-        blob->left = blob->bytes;
+        blob->retired = blob->bytes;
         blob->bytes = NULL;
         blob->file = file;
         blob->sums = sums;
         sums = NULL;
         file.fd = -1;
         if (blob->num_readers == 0) {
-            free(blob->left);
-            blob->left = NULL;
+            free(blob->retired);
+            blob->retired = NULL;
         }
     }
     pthread_mutex_unlock(&blob->lock);
@@ -213,8 +214,8 @@ void fedge_blob_release(fedge_blob *blob)
         free(blob->sums);
         pthread_mutex_destroy(&blob->lock);
         fedge_blob_release(blob->parts);
-        if (blob->whole)
-            fedge_blob_release(blob->whole);
+        if (blob->parent)
+            fedge_blob_release(blob->parent);
         else
             free(blob->bytes);
         free(blob);

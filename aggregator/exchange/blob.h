@@ -31,16 +31,16 @@ typedef struct fedge_blob {
     _Atomic bool damaged; /* what file gave could not be used, and it has not been mended since */
     struct fedge_blob
         *parts; /* the list of its parts (edge/wire/protocol.h); NULL: none is offered */
-    struct fedge_blob *whole; /* whose bytes these are a part of; NULL: they are its own */
-    uint8_t *left;            /* what bytes was, until nobody reads it any more */
+    struct fedge_blob *parent; /* whose bytes these are a part of; NULL: they are its own */
+    uint8_t *retired;          /* what bytes was, until nobody reads it any more */
     uint32_t num_readers;
 } fedge_blob;
 
 /* Takes ownership of [bytes] (malloc'ed), also on failure; one reference. */
 FEDGE_MUST_USE fedge_status fedge_blob_new(uint8_t *bytes, size_t size, fedge_blob **blob,
                                            fedge_error *err);
-/* The last [size] bytes of [whole], which lies in memory: no bytes are copied. */
-FEDGE_MUST_USE fedge_status fedge_blob_new_end(fedge_blob *whole, size_t size, fedge_blob **blob,
+/* The last [size] bytes of [parent], which lies in memory: no bytes are copied. */
+FEDGE_MUST_USE fedge_status fedge_blob_new_end(fedge_blob *parent, size_t size, fedge_blob **blob,
                                                fedge_error *err);
 /* Reads [size] bytes at [offset], which are inside of the blob. FEDGE_CORRUPT: the file has other
  * bytes by now, and [out] is garbage; FEDGE_IO. The blob is damaged then, until it is mended. */

@@ -24,7 +24,7 @@ void fedge_reply_free(fedge_reply *reply)
     }
 }
 
-fedge_notice fedge_blob_is_gone(const char *hash)
+fedge_notice fedge_stale_blob_notice(const char *hash)
 {
     fedge_notice notice = {.reason = FEDGE_REASON_STALE_TASK};
     snprintf(notice.text, sizeof(notice.text), "no blob %.16s… is served any more", hash);
@@ -35,8 +35,8 @@ fedge_notice fedge_blob_is_gone(const char *hash)
 
 /* A number is (times that the slot was taken << 32) | (tag << TAG_SHIFT) | slot. */
 struct fedge_slot {
-    void *thing; /* NULL: free */
-    uint32_t times;
+    void *item; /* NULL: free */
+    uint32_t generation;
     uint32_t next_free;
 };
 
@@ -58,15 +58,15 @@ void fedge_slots_fini(fedge_slots *slots)
     *slots = (fedge_slots){0};
 }
 
-uint64_t fedge_slots_take(fedge_slots *slots, void *thing)
+uint64_t fedge_slots_take(fedge_slots *slots, void *item)
 {
-    assert(thing && slots->first_free < slots->capacity);
+    assert(item && slots->first_free < slots->capacity);
     const uint32_t at = slots->first_free;
     struct fedge_slot *slot = &slots->slots[at];
     slots->first_free = slot->next_free;
-    slot->thing = thing;
-    slot->times++;
-    return (uint64_t)slot->times << 32 | slots->tag << TAG_SHIFT | at;
+    slot->item = item;
+    slot->generation++;
+    return (uint64_t)slot->generation << 32 | slots->tag << TAG_SHIFT | at;
 }
 
 uint32_t fedge_slots_tag(uint64_t id)
@@ -74,34 +74,35 @@ uint32_t fedge_slots_tag(uint64_t id)
     return (uint32_t)id >> TAG_SHIFT;
 }
 
-static uint32_t place_of(uint64_t id)
+static uint32_t index_of(uint64_t id)
 {
     return (uint32_t)id & (FEDGE_SLOTS_MAX_CAPACITY - 1);
 }
 
 static struct fedge_slot *slot_of(const fedge_slots *slots, uint64_t id)
 {
-    if (fedge_slots_tag(id) != slots->tag || place_of(id) >= slots->capacity)
+    if (fedge_slots_tag(id) != slots->tag || index_of(id) >= slots->capacity)
         return NULL;
-    struct fedge_slot *slot = &slots->slots[place_of(id)];
-    /* [times] tells a slot's present thing from what it held before: a late answer finds nothing.
+    struct fedge_slot *slot = &slots->slots[index_of(id)];
+    /* [generation] tells a slot's present thing from what it held before: a late answer finds
+     * nothing.
      */
-    return slot->thing && slot->times == id >> 32 ? slot : NULL;
+    return slot->item && slot->generation == id >> 32 ? slot : NULL;
 }
 
 void fedge_slots_give_back(fedge_slots *slots, uint64_t id)
 {
     struct fedge_slot *slot = slot_of(slots, id);
     assert(slot);
-    slot->thing = NULL;
+    slot->item = NULL;
     slot->next_free = slots->first_free;
-    slots->first_free = place_of(id);
+    slots->first_free = index_of(id);
 }
 
 void *fedge_slots_find(const fedge_slots *slots, uint64_t id)
 {
     const struct fedge_slot *slot = slot_of(slots, id);
-    return slot ? slot->thing : NULL;
+    return slot ? slot->item : NULL;
 }
 
 /* ---- how often something may happen ---------------------------------------------------------- */
@@ -110,14 +111,14 @@ bool fedge_quota_take(fedge_quota *quota, uint32_t burst, uint32_t per_second, u
 {
     /* Of two threads the later may have read the clock first. */
     const uint64_t passed_ms = now_ms > quota->counted_ms ? now_ms - quota->counted_ms : 0;
-    const uint64_t back = passed_ms * per_second / 1000;
-    if (back >= quota->used) {
+    const uint64_t restored = passed_ms * per_second / 1000;
+    if (restored >= quota->used) {
         quota->used = 0;
         quota->counted_ms += passed_ms;
     } else {
-        quota->used -= (uint32_t)back;
+        quota->used -= (uint32_t)restored;
         /* Only the time of whole units, so that frequent calls do not lose the rest. */
-        quota->counted_ms += back * 1000 / per_second;
+        quota->counted_ms += restored * 1000 / per_second;
     }
     if (quota->used >= burst)
         return false;

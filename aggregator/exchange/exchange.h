@@ -92,7 +92,7 @@ typedef struct fedge_reply {
 void fedge_reply_free(fedge_reply *reply); /* and what it retains; NULL is fine */
 /* The answer to a client that asks for a blob of a round that is over: a newer TASK is on its way
  * or will come. */
-fedge_notice fedge_blob_is_gone(const char *hash);
+fedge_notice fedge_stale_blob_notice(const char *hash);
 
 /* Bytes of messages, counted where they travel. */
 typedef struct fedge_traffic {
@@ -162,8 +162,8 @@ FEDGE_MUST_USE fedge_status fedge_slots_init(fedge_slots *slots, uint32_t capaci
                                              fedge_error *err);
 void fedge_slots_fini(fedge_slots *slots); /* all zero is fine */
 
-/* A number ≥ 1 for [thing], which is not NULL. There is room: at most [capacity] have one. */
-uint64_t fedge_slots_take(fedge_slots *slots, void *thing);
+/* A number ≥ 1 for [item], which is not NULL. There is room: at most [capacity] have one. */
+uint64_t fedge_slots_take(fedge_slots *slots, void *item);
 /* The number names nothing any more. */
 void fedge_slots_give_back(fedge_slots *slots, uint64_t id);
 /* NULL: the number was given back, or is of another tag. */

@@ -368,7 +368,7 @@ void fedge_conn_set_redirect(fedge_conn *conn, const char *server)
 static void withdraw_blob(fedge_conn *conn, const fedge_blob *blob)
 {
     if (conn->sending == blob) {
-        const fedge_notice notice = fedge_blob_is_gone(blob->hash);
+        const fedge_notice notice = fedge_stale_blob_notice(blob->hash);
         send_notice(conn, FEDGE_MESSAGE_REFUSE, &notice);
         stop_blob(conn);
     }

@@ -63,7 +63,7 @@ void fedge_save_free(fedge_save *save)
 /* ---- the thread ------------------------------------------------------------------------------ */
 
 /* Said once; the process ends, and the next one closes the round again. */
-static void tell(fedge_checkpoint_writer *writer)
+static void post_failure(fedge_checkpoint_writer *writer)
 {
     fedge_completion *completion = writer->fatal;
     writer->fatal = NULL;
@@ -87,7 +87,7 @@ static void write_checkpoint(void *user, uint32_t worker, fedge_work *work)
                   fedge_log_num("seconds", (double)(fedge_os_monotonic_ns() - start_ns) * 1e-9));
     } else {
         writer->failed = err;
-        tell(writer);
+        post_failure(writer);
     }
 }
 

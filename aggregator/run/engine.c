@@ -148,7 +148,7 @@ void fedge_engine_hand_over(fedge_engine *engine)
     engine->owner = pthread_self();
 }
 
-static bool is_own(const fedge_engine *engine)
+static bool is_owner(const fedge_engine *engine)
 {
     return pthread_equal(engine->owner, pthread_self());
 }
@@ -202,7 +202,7 @@ void fedge_engine_free(fedge_engine *engine)
 {
     if (!engine)
         return;
-    assert(is_own(engine));
+    assert(is_owner(engine));
     /* In the reverse order of start_threads: the finalizer flushes the ingest, and threads of both
      * post to the mailbox until they have ended. */
     fedge_round_finalizer_free(engine->finalizer);
@@ -213,7 +213,7 @@ void fedge_engine_free(fedge_engine *engine)
     }
     fedge_journal_free(engine->journal);
     for (uint32_t i = 0; i < engine->num_slots; i++)
-        fedge_grant_free(engine->slots[i].asked);
+        fedge_grant_free(engine->slots[i].announced);
     fedge_intake_end(&engine->intake);
     free(engine->slots);
     fedge_engine_free_old_models(engine);
@@ -304,7 +304,7 @@ done:
 
 fedge_status fedge_engine_export(fedge_engine *engine, fedge_error *err)
 {
-    assert(is_own(engine) && engine->done);
+    assert(is_owner(engine) && engine->done);
     const fedge_run *run = &engine->server.run;
     char model[FEDGE_MAX_PATH], log[FEDGE_MAX_PATH], picture[FEDGE_MAX_PATH];
     FEDGE_TRY(fedge_round_finalizer_wait(engine->finalizer, err));
@@ -331,7 +331,7 @@ fedge_status fedge_engine_export(fedge_engine *engine, fedge_error *err)
 
 fedge_status fedge_engine_conclude(fedge_engine *engine, fedge_error *err)
 {
-    assert(is_own(engine) && engine->done);
+    assert(is_owner(engine) && engine->done);
     /* The next start continues a drained run. */
     return fedge_rounds_is_complete(engine->rounds) ? fedge_run_finish(&engine->server.run, err)
                                                     : FEDGE_OK;
@@ -339,7 +339,7 @@ fedge_status fedge_engine_conclude(fedge_engine *engine, fedge_error *err)
 
 void fedge_engine_tick(fedge_engine *engine, uint64_t now_ms)
 {
-    assert(is_own(engine));
+    assert(is_owner(engine));
     if (!engine->done) {
         fedge_rounds_tick(engine->rounds, now_ms);
         fedge_engine_pump(engine, now_ms);
@@ -351,7 +351,7 @@ void fedge_engine_tick(fedge_engine *engine, uint64_t now_ms)
 
 void fedge_engine_drain(fedge_engine *engine, uint64_t now_ms)
 {
-    assert(is_own(engine));
+    assert(is_owner(engine));
     FEDGE_LOG(engine->config.log, FEDGE_LOG_INFO, "draining",
               fedge_log_int("round", fedge_rounds_round(engine->rounds)));
     engine->draining = true;
@@ -361,7 +361,7 @@ void fedge_engine_drain(fedge_engine *engine, uint64_t now_ms)
 
 void fedge_engine_handle_completions(fedge_engine *engine, uint64_t now_ms)
 {
-    assert(is_own(engine));
+    assert(is_owner(engine));
     for (fedge_mailbox_item *item = fedge_mailbox_take(engine->mailbox), *next; item; item = next) {
         fedge_completion *completion = (fedge_completion *)item;
         /* Read before the item is freed. */
@@ -370,7 +370,7 @@ void fedge_engine_handle_completions(fedge_engine *engine, uint64_t now_ms)
         case FEDGE_COMPLETION_VALIDATED:
             fedge_engine_on_validated(engine, completion, now_ms);
             break;
-        case FEDGE_COMPLETION_ROOM:
+        case FEDGE_COMPLETION_RESUME:
             fedge_engine_resume_all(engine);
             break;
         case FEDGE_COMPLETION_OPENED:
@@ -423,7 +423,7 @@ static void welcome(fedge_engine *engine, const fedge_request *from)
     fedge_engine_send(engine, from->conn_id, FEDGE_MESSAGE_WELCOME, &reply);
 }
 
-static fedge_status make_room(fedge_engine *engine, uint32_t client_index, fedge_error *err)
+static fedge_status grow_devices(fedge_engine *engine, uint32_t client_index, fedge_error *err)
 {
     if (client_index < engine->num_devices)
         return FEDGE_OK;
@@ -448,7 +448,7 @@ static fedge_status make_room(fedge_engine *engine, uint32_t client_index, fedge
 static fedge_status admit(fedge_engine *engine, const fedge_request *from, uint64_t now_ms,
                           fedge_error *err)
 {
-    FEDGE_TRY(make_room(engine, from->client_index, err));
+    FEDGE_TRY(grow_devices(engine, from->client_index, err));
     fedge_engine_device *device = &engine->devices[from->client_index];
     if (device->conn_id != FEDGE_CONN_ALL) {
         fedge_engine_close_conn(engine, device->conn_id, FEDGE_MESSAGE_BYE, FEDGE_REASON_REPLACED,
@@ -457,7 +457,7 @@ static fedge_status admit(fedge_engine *engine, const fedge_request *from, uint6
     device->conn_id = from->conn_id;
     device->hangs_up = from->hangs_up;
     /* The task may not have arrived on the old connection: send it again. */
-    device->told = 0;
+    device->sent_task_id = 0;
     if (engine->gave_up_client == from->client_index)
         engine->gave_up[0] = '\0'; /* it tries anew */
     memcpy(device->device_id, from->device_id, sizeof(device->device_id));
@@ -505,7 +505,7 @@ static void fetch(fedge_engine *engine, const fedge_request *from)
     if (blob) {
         fedge_engine_send_blob(engine, from->conn_id, blob, from->blob.offset, from->blob.size);
     } else {
-        const fedge_notice notice = fedge_blob_is_gone(hash);
+        const fedge_notice notice = fedge_stale_blob_notice(hash);
         fedge_engine_send_notice(engine, from->conn_id, FEDGE_MESSAGE_REFUSE, &notice);
     }
 }
@@ -563,7 +563,7 @@ static void handle(fedge_engine *engine, fedge_request *request, uint64_t now_ms
 
 void fedge_engine_handle(fedge_engine *engine, fedge_request *request, uint64_t now_ms)
 {
-    assert(is_own(engine));
+    assert(is_owner(engine));
     /* Types from DRAIN on come from this process or from other ranks, not from a device. */
     const bool of_device = request->type < FEDGE_REQUEST_DRAIN;
     if (!engine->done && (!of_device || !is_displaced(engine, request)))
@@ -613,13 +613,13 @@ void fedge_engine_get_status(const fedge_engine *engine, fedge_run_status *statu
     memcpy(status->run_id, engine->server.run.run_id, sizeof(status->run_id));
     memcpy(status->model_hash, engine->model_hash, sizeof(status->model_hash));
     /* While GPUs are replaced the accumulator belongs to the round finalizer's thread. */
-    fedge_sums_seen now;
+    fedge_sums_snapshot now;
     if (!engine->gpus_change)
-        fedge_engine_look_at_sums(engine, &now);
-    const fedge_sums_seen *seen = engine->gpus_change ? &engine->seen : &now;
-    memcpy(status->accumulator, seen->kind, sizeof(status->accumulator));
-    status->num_gpus = seen->num_gpus;
-    memcpy(status->gpus, seen->gpus, seen->num_gpus * sizeof(*seen->gpus));
+        fedge_engine_snapshot_sums(engine, &now);
+    const fedge_sums_snapshot *sums = engine->gpus_change ? &engine->sums_snapshot : &now;
+    memcpy(status->accumulator, sums->kind, sizeof(status->accumulator));
+    status->num_gpus = sums->num_gpus;
+    memcpy(status->gpus, sums->gpus, sums->num_gpus * sizeof(*sums->gpus));
     memcpy(status->run_dir, engine->server.run.dir, sizeof(status->run_dir));
     fedge_engine_describe(engine, status->state, sizeof(status->state));
 }

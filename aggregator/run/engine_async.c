@@ -74,17 +74,17 @@ bool fedge_engine_keep_old_model(fedge_engine *engine)
 
 void fedge_engine_drop_old_models(fedge_engine *engine)
 {
-    uint32_t kept = 0;
+    uint32_t num_retained = 0;
     for (uint32_t i = 0; i < engine->num_old_models; i++) {
         const fedge_engine_old_model old = engine->old_models[i];
         if (is_named(engine, old.base)) {
-            engine->old_models[kept++] = old;
+            engine->old_models[num_retained++] = old;
         } else {
             fedge_engine_withdraw(engine, old.model);
             fedge_blob_release(old.model);
         }
     }
-    engine->num_old_models = kept;
+    engine->num_old_models = num_retained;
 }
 
 fedge_status fedge_engine_write_old_model(const fedge_engine *engine, uint32_t base, uint8_t **file,
@@ -147,8 +147,8 @@ void fedge_engine_free_old_models(fedge_engine *engine)
 /* ---- models that the disk has damaged -------------------------------------------------------- */
 
 /* [base]: of an old model. */
-static fedge_status make_again(const fedge_engine *engine, fedge_blob *model, uint32_t base,
-                               fedge_error *err)
+static fedge_status rebuild(const fedge_engine *engine, fedge_blob *model, uint32_t base,
+                            fedge_error *err)
 {
     uint8_t *file = NULL;
     size_t size = 0, control_size = 0;
@@ -168,7 +168,7 @@ static fedge_status make_again(const fedge_engine *engine, fedge_blob *model, ui
 static fedge_status mend(const fedge_engine *engine, fedge_blob *model, uint32_t base,
                          fedge_error *err)
 {
-    const fedge_status status = make_again(engine, model, base, err);
+    const fedge_status status = rebuild(engine, model, base, err);
     if (status != FEDGE_OK) {
         return fedge_error_prefix(
             err, status, "%s is damaged, and is made anew when the program is started again",
@@ -242,8 +242,8 @@ void fedge_engine_defer_slot(fedge_engine *engine, uint32_t index, const fedge_r
 {
     assert(index < engine->num_slots && index < engine->intake.num_slots);
     fedge_intake_slot *slot = &engine->intake.slots[index];
-    fedge_grant *grant = engine->slots[index].asked;
-    engine->slots[index].asked = NULL;
+    fedge_grant *grant = engine->slots[index].announced;
+    engine->slots[index].announced = NULL;
     if (!grant && slot->incoming && slot->holder.task_id == task->task_id) {
         grant = calloc(1, sizeof(*grant));
         if (grant) {

@@ -5,8 +5,8 @@
  * as long as such a task is open. An upload that is announced or under way while no journal is open
  * is deferred, and continues in the next journal. With other strategies none of this happens.
  */
-#ifndef FEDGE_AGGREGATOR_RUN_ENGINE_MODELS_H
-#define FEDGE_AGGREGATOR_RUN_ENGINE_MODELS_H
+#ifndef FEDGE_AGGREGATOR_RUN_ENGINE_ASYNC_H
+#define FEDGE_AGGREGATOR_RUN_ENGINE_ASYNC_H
 
 #include "aggregator/run/engine_state.h"
 

@@ -14,7 +14,7 @@
 static void free_slots(fedge_engine *engine)
 {
     for (uint32_t i = 0; i < engine->num_slots; i++)
-        fedge_grant_free(engine->slots[i].asked);
+        fedge_grant_free(engine->slots[i].announced);
     fedge_intake_end(&engine->intake);
     free(engine->slots);
     engine->slots = NULL;
@@ -58,11 +58,11 @@ fedge_journal_task fedge_engine_journal_task(const fedge_engine *engine,
 /* ---- opening --------------------------------------------------------------------------------- */
 
 /* This rank's journal is the last: what it does not have was not opened. */
-static fedge_status open_own(fedge_engine *engine, fedge_error *err)
+static fedge_status open_this_rank(fedge_engine *engine, fedge_error *err)
 {
     /* Now: until the phase is open the accumulator may be replaced on another thread. */
     if (engine->gpus_wanted)
-        fedge_engine_look_at_sums(engine, &engine->seen);
+        fedge_engine_snapshot_sums(engine, &engine->sums_snapshot);
     const fedge_status status =
         fedge_round_finalizer_open(engine->finalizer, &engine->phase, engine->other_ranks.tasks,
                                    engine->gpus_wanted ? &engine->config.sums : NULL, err);
@@ -104,7 +104,7 @@ static fedge_status journal_cohort(fedge_engine *engine, fedge_error *err)
         tasks[i] = fedge_engine_journal_task(engine, &cohort[i]);
     free(engine->other_ranks.tasks);
     engine->other_ranks.tasks = tasks;
-    return fedge_engine_open_other_ranks(engine) ? FEDGE_OK : open_own(engine, err);
+    return fedge_engine_open_other_ranks(engine) ? FEDGE_OK : open_this_rank(engine, err);
 }
 
 /* What there is of a phase begins now. */
@@ -135,7 +135,7 @@ static void wait_for_space(fedge_engine *engine, const fedge_error *why, uint64_
     if (!engine->waiting_for_space)
         fedge_log_failure(engine->config.log, FEDGE_LOG_WARN, "round-waits-for-disk", why);
     engine->waiting_for_space = true;
-    snprintf(engine->lacks, sizeof(engine->lacks), "%s", why->message);
+    snprintf(engine->missing_space, sizeof(engine->missing_space), "%s", why->message);
     engine->retry_open_ms = now_ms + FEDGE_ENGINE_SPACE_RETRY_MS;
 }
 
@@ -147,7 +147,7 @@ void fedge_engine_other_ranks_opened(fedge_engine *engine, uint64_t now_ms)
         wait_for_space(engine, worst, now_ms);
     else if (worst->status != FEDGE_OK)
         fedge_engine_fail(engine, worst);
-    else if (open_own(engine, &err) != FEDGE_OK)
+    else if (open_this_rank(engine, &err) != FEDGE_OK)
         fedge_engine_fail(engine, &err);
 }
 
@@ -268,7 +268,7 @@ static void send_task(fedge_engine *engine, const fedge_rounds_action *action, u
     if (slot->task_id != action->task_id) {
         *slot = (fedge_engine_slot){.task_id = action->task_id,
                                     .lease = slot->lease,
-                                    .asked = slot->asked,
+                                    .announced = slot->announced,
                                     .timed = slot->timed,
                                     .seconds_upload = slot->seconds_upload};
     }
@@ -276,9 +276,9 @@ static void send_task(fedge_engine *engine, const fedge_rounds_action *action, u
     if (conn_id == FEDGE_CONN_ALL)
         return; /* it gets the task when it comes back */
     fedge_engine_device *device = &engine->devices[action->client_index];
-    if (fedge_engine_has_buffer(engine) && device->told == action->task_id)
+    if (fedge_engine_has_buffer(engine) && device->sent_task_id == action->task_id)
         return; /* it is at work on it since a round before */
-    device->told = action->task_id;
+    device->sent_task_id = action->task_id;
     if (engine->gave_up_client == action->client_index)
         engine->gave_up[0] = '\0'; /* it tries anew */
     /* With a buffer a task ends with none of the rounds, and is of that which its model was for. */
@@ -315,7 +315,7 @@ static void send_task(fedge_engine *engine, const fedge_rounds_action *action, u
     fedge_engine_send(engine, conn_id, FEDGE_MESSAGE_TASK, &reply);
 }
 
-void fedge_engine_send_again(fedge_engine *engine, uint32_t index, uint64_t now_ms)
+void fedge_engine_resend_task(fedge_engine *engine, uint32_t index, uint64_t now_ms)
 {
     uint32_t num_tasks = 0;
     const fedge_rounds_task *task = &fedge_rounds_cohort(engine->rounds, &num_tasks)[index];
@@ -326,7 +326,7 @@ void fedge_engine_send_again(fedge_engine *engine, uint32_t index, uint64_t now_
                                         .slot = index};
     /* Else send_task takes it for one that the device is at work on. */
     if (task->client_index < engine->num_devices)
-        engine->devices[task->client_index].told = 0;
+        engine->devices[task->client_index].sent_task_id = 0;
     send_task(engine, &action, now_ms);
 }
 
@@ -522,22 +522,22 @@ static void replace_model(fedge_engine *engine, fedge_round_finalizer_result *re
 static fedge_status reopen_phase(fedge_engine *engine, fedge_round_finalizer_result *result,
                                  uint64_t now_ms, fedge_error *err)
 {
-    uint32_t num_tasks = 0, num_gone = 0;
+    uint32_t num_tasks = 0, num_damaged = 0;
     const fedge_rounds_task *cohort = fedge_rounds_cohort(engine->rounds, &num_tasks);
     engine->journal = result->journal;
     result->journal = NULL;
     FEDGE_TRY(fedge_engine_new_slots(engine, num_tasks, err));
     FEDGE_TRY(fedge_engine_begin_intake(engine, err));
-    uint32_t *gone = malloc(((size_t)num_tasks + 1) * sizeof(*gone));
-    if (!gone)
+    uint32_t *damaged = malloc(((size_t)num_tasks + 1) * sizeof(*damaged));
+    if (!damaged)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a cohort of %u", num_tasks);
     for (uint32_t i = 0; i < num_tasks; i++) {
         if (cohort[i].state == FEDGE_TASK_REPORTED &&
             !fedge_journal_get_slot(engine->journal, i).accepted)
-            gone[num_gone++] = i;
+            damaged[num_damaged++] = i;
     }
-    fedge_rounds_reopen(engine->rounds, gone, num_gone, now_ms);
-    free(gone);
+    fedge_rounds_reopen(engine->rounds, damaged, num_damaged, now_ms);
+    free(damaged);
     return FEDGE_OK;
 }
 
@@ -574,7 +574,7 @@ void fedge_engine_on_closed(fedge_engine *engine, fedge_completion *completion, 
         remember_accepted(engine);
     }
     if (!result->failed)
-        fedge_engine_tell_round(engine, summary);
+        fedge_engine_send_round(engine, summary);
     if (result->over)
         fedge_engine_stop_early(engine);
     fedge_engine_defer_uploads(engine);

@@ -21,7 +21,7 @@ void fedge_engine_other_ranks_closed(fedge_engine *engine);
 fedge_journal_task fedge_engine_journal_task(const fedge_engine *engine,
                                              const fedge_rounds_task *of);
 /* Sends the task of slot [index] again to a client that has lost track of it. */
-void fedge_engine_send_again(fedge_engine *engine, uint32_t index, uint64_t now_ms);
+void fedge_engine_resend_task(fedge_engine *engine, uint32_t index, uint64_t now_ms);
 
 /* Duty cycle: a client that may hang up (HELLO's hangs-up) needs no connection during a round
  * without a task for it. It is told not to come back before the round is about to end. */

@@ -21,12 +21,12 @@ void fedge_engine_fail(fedge_engine *engine, const fedge_error *err)
     engine->done = true;
 }
 
-void fedge_engine_look_at_sums(const fedge_engine *engine, fedge_sums_seen *seen)
+void fedge_engine_snapshot_sums(const fedge_engine *engine, fedge_sums_snapshot *snapshot)
 {
     assert(!engine->gpus_change); /* the round finalizer may be closing them */
     const fedge_accumulator *sums = &engine->server.model.accumulator;
-    snprintf(seen->kind, sizeof(seen->kind), "%s", sums->ops->name);
-    seen->num_gpus = fedge_accumulator_stats(sums, seen->gpus, FEDGE_ACCUMULATOR_MAX_GPUS);
+    snprintf(snapshot->kind, sizeof(snapshot->kind), "%s", sums->ops->name);
+    snapshot->num_gpus = fedge_accumulator_stats(sums, snapshot->gpus, FEDGE_ACCUMULATOR_MAX_GPUS);
 }
 
 void fedge_engine_check_evaluation(fedge_engine *engine, const fedge_round_summary *summary)
@@ -166,7 +166,7 @@ void fedge_engine_withdraw(fedge_engine *engine, fedge_blob *blob)
         withdraw(engine, blob->parts);
 }
 
-void fedge_engine_tell_round(fedge_engine *engine, const fedge_round_summary *summary)
+void fedge_engine_send_round(fedge_engine *engine, const fedge_round_summary *summary)
 {
     fedge_reply *reply = new_reply(engine, FEDGE_CONN_ALL, FEDGE_REPLY_ROUND);
     if (reply) {
@@ -177,8 +177,8 @@ void fedge_engine_tell_round(fedge_engine *engine, const fedge_round_summary *su
 
 /* ---- orders to other ranks ------------------------------------------------------------------- */
 
-static void say(const fedge_engine *engine, uint32_t to, const fedge_order *order,
-                const void *bytes)
+static void send_order(const fedge_engine *engine, uint32_t to, const fedge_order *order,
+                       const void *bytes)
 {
     engine->config.ranks->send_order(engine->config.ranks->user, to, order, bytes);
 }
@@ -199,21 +199,21 @@ void fedge_engine_grant(fedge_engine *engine, uint32_t rank, const fedge_grant *
                                .task = grant->task,
                                .weight = grant->incoming->weight,
                                .size = grant->incoming->meta_size};
-    say(engine, rank, &order, grant->incoming->meta);
+    send_order(engine, rank, &order, grant->incoming->meta);
 }
 
 void fedge_engine_recall(fedge_engine *engine, uint32_t slot)
 {
     const fedge_order order = {
         .kind = FEDGE_ORDER_RECALL, .slot = slot, .phase = engine->other_ranks.phase};
-    say(engine, engine->slots[slot].lease.rank, &order, NULL);
+    send_order(engine, engine->slots[slot].lease.rank, &order, NULL);
 }
 
-static bool say_to_all(fedge_engine *engine, const fedge_order *order, const void *bytes)
+static bool order_all(fedge_engine *engine, const fedge_order *order, const void *bytes)
 {
     fedge_engine_other_ranks *others = &engine->other_ranks;
     for (uint32_t to = 1; to <= others->num; to++)
-        say(engine, to, order, bytes);
+        send_order(engine, to, order, bytes);
     others->waiting = others->num;
     return others->num > 0;
 }
@@ -241,7 +241,7 @@ bool fedge_engine_open_other_ranks(fedge_engine *engine)
                                .phase = others->phase,
                                .oldest = round > keep ? round - keep : 0,
                                .size = (uint32_t)(sizeof(engine->phase) + size)};
-    const bool any = say_to_all(engine, &order, bytes);
+    const bool any = order_all(engine, &order, bytes);
     free(bytes);
     return any;
 }
@@ -250,7 +250,7 @@ bool fedge_engine_close_other_ranks(fedge_engine *engine, bool dropped)
 {
     const fedge_order order = {
         .kind = FEDGE_ORDER_CLOSE, .phase = engine->other_ranks.phase, .dropped = dropped};
-    return say_to_all(engine, &order, NULL);
+    return order_all(engine, &order, NULL);
 }
 
 /* ---- status ---------------------------------------------------------------------------------- */
@@ -262,7 +262,7 @@ void fedge_engine_describe(const fedge_engine *engine, char *text, size_t size)
         return;
     }
     if (engine->waiting_for_space) {
-        snprintf(text, size, "waiting for room on the disk: %s", engine->lacks);
+        snprintf(text, size, "waiting for room on the disk: %s", engine->missing_space);
         return;
     }
     fedge_rounds_describe(engine->rounds, text, size);
@@ -283,9 +283,9 @@ void fedge_engine_log_wait(fedge_engine *engine, uint64_t now_ms)
         engine->stalled_ms = now_ms;
         engine->wait_logged[0] = '\0';
     }
-    const bool again = engine->wait_logged[0] != '\0';
-    if (again ? now_ms - engine->wait_logged_ms < FEDGE_ENGINE_WAIT_AGAIN_MS
-              : now_ms - engine->stalled_ms < FEDGE_ENGINE_WAIT_MS)
+    const bool repeated = engine->wait_logged[0] != '\0';
+    if (repeated ? now_ms - engine->wait_logged_ms < FEDGE_ENGINE_WAIT_REPEAT_MS
+                 : now_ms - engine->stalled_ms < FEDGE_ENGINE_WAIT_MS)
         return;
     fedge_engine_describe(engine, text, sizeof(text));
     engine->wait_logged_ms = now_ms;

@@ -18,24 +18,26 @@
 #include "aggregator/threads/mailbox.h"
 
 #define FEDGE_ENGINE_MAX_BAD_UPLOADS 3 /* bad uploads of one task before it is lost */
-#define FEDGE_ENGINE_GONE_LINES 10     /* log lines a second about refusals whose device has left */
+#define FEDGE_ENGINE_REFUSAL_LINES                                                                 \
+    10 /* log lines a second about refusals whose device has left                                  \
+        */
 #define FEDGE_ENGINE_SPACE_RETRY_MS 5000 /* between attempts when the disk is full */
 #define FEDGE_ENGINE_WAIT_MS 5000 /* idle time before the log says what the round waits for */
-#define FEDGE_ENGINE_WAIT_AGAIN_MS 60000 /* before it says so again, if something has changed */
+#define FEDGE_ENGINE_WAIT_REPEAT_MS 60000 /* before it says so again, if something has changed */
 
 /* A snapshot of the accumulator. */
-typedef struct fedge_sums_seen {
+typedef struct fedge_sums_snapshot {
     char kind[16];
     uint32_t num_gpus;
     fedge_gpu_stats gpus[FEDGE_ACCUMULATOR_MAX_GPUS];
-} fedge_sums_seen;
+} fedge_sums_snapshot;
 
 /* One slot of the present phase. */
 typedef struct fedge_engine_slot {
     uint64_t task_id; /* the task that the other fields are about; 0: none sent yet */
     uint32_t bad_uploads;
     fedge_slot_lease lease; /* which rank may receive the update, whatever the task */
-    fedge_grant *asked;     /* the announcement that waits for the lease; malloc'ed; NULL: none */
+    fedge_grant *announced; /* the announcement that waits for the lease; malloc'ed; NULL: none */
     bool timed;             /* [seconds_upload] is that of an update that this process received */
     double seconds_upload;
     double loss, accuracy; /* EVALUATE */
@@ -47,7 +49,7 @@ typedef struct fedge_engine_device {
     uint64_t conn_id;
     char device_id[FEDGE_UUID_TEXT];
     bool hangs_up, at_work; /* see "not before" in engine_phase.h */
-    uint64_t told;          /* the last task sent on this connection; 0: none */
+    uint64_t sent_task_id;  /* the last task sent on this connection; 0: none */
     uint32_t model, before; /* numbers of the models of its last task, and of the last that had
                                another; 0: not known */
 } fedge_engine_device;
@@ -114,7 +116,7 @@ struct fedge_engine {
     uint64_t phase_started_ms, phase_bytes_up, phase_bytes_down;
     uint64_t retry_open_ms; /* ≠ 0: the disk was full; when to try opening again */
     bool waiting_for_space;
-    char lacks[FEDGE_RUN_STATE_TEXT - 32]; /* which space is missing, while it waits */
+    char missing_space[FEDGE_RUN_STATE_TEXT - 32]; /* which space is missing, while it waits */
 
     bool stalled; /* no client has been at work since stalled_ms */
     uint64_t stalled_ms, wait_logged_ms;
@@ -124,7 +126,7 @@ struct fedge_engine {
 
     uint64_t run_bytes_up, run_bytes_down;
     uint64_t updates_accepted, updates_refused, updates_duplicate;
-    fedge_quota gone_lines; /* of log lines about updates whose devices have left */
+    fedge_quota refusal_lines; /* of log lines about updates whose devices have left */
     uint32_t rounds_closed;
     double loss, accuracy;
 
@@ -134,7 +136,7 @@ struct fedge_engine {
     bool gpus_wanted; /* config.sums.gpus are to be opened with the next round */
     bool gpus_change; /* the round finalizer opens them: what sums is not to be looked at meanwhile,
                        */
-    fedge_sums_seen seen; /* but here */
+    fedge_sums_snapshot sums_snapshot; /* but here */
 
     bool draining;
     bool stopped_early;    /* early stopping: no round follows the last closed one */
@@ -147,7 +149,7 @@ struct fedge_engine {
 void fedge_engine_fail(fedge_engine *engine, const fedge_error *err);
 
 /* Takes a snapshot of the accumulator; not while engine->gpus_change. */
-void fedge_engine_look_at_sums(const fedge_engine *engine, fedge_sums_seen *seen);
+void fedge_engine_snapshot_sums(const fedge_engine *engine, fedge_sums_snapshot *snapshot);
 
 /* After an evaluation by clients: warns, once, if it measured nothing and keep-best or
  * early-stopping depends on it. */
@@ -175,7 +177,7 @@ void fedge_engine_send_blob(fedge_engine *engine, uint64_t conn_id, fedge_blob *
 void fedge_engine_close_conn(fedge_engine *engine, uint64_t conn_id, fedge_message_type message,
                              fedge_reason reason, uint64_t after_ms, const char *text);
 void fedge_engine_withdraw(fedge_engine *engine, fedge_blob *blob); /* to all */
-void fedge_engine_tell_round(fedge_engine *engine, const fedge_round_summary *summary);
+void fedge_engine_send_round(fedge_engine *engine, const fedge_round_summary *summary);
 
 /* ---- orders to other ranks ------------------------------------------------------------------- */
 

@@ -12,8 +12,8 @@
 struct fedge_engine_thread {
     fedge_engine *engine;
     fedge_mailbox *requests;
-    fedge_mailbox *made; /* replies, as the engine makes them */
-    fedge_mailbox *left; /* those to be taken */
+    fedge_mailbox *made;    /* replies, as the engine makes them */
+    fedge_mailbox *waiting; /* those to be taken */
     fedge_deliver_fn deliver;
     void *deliver_user;
     fedge_forward_fn forward; /* NULL: the engine is here */
@@ -28,8 +28,9 @@ struct fedge_engine_thread {
     pthread_cond_t changed;
     bool awake, stopping;
     bool ended; /* the engine is nobody's */
-    pthread_cond_t told;
-    uint64_t num_asked, num_told; /* for the status, and how many of these have been answered */
+    pthread_cond_t answered;
+    uint64_t num_status_requests,
+        num_status_answers; /* for the status, and how many of these have been answered */
     fedge_run_status status;
     bool done;
     fedge_error failure;
@@ -45,10 +46,11 @@ static void send_replies(void *thread)
         next = item->next;
         fedge_reply *reply = (fedge_reply *)item;
         if (!self->deliver || reply->type == FEDGE_REPLY_ROUND) {
-            fedge_mailbox_post(self->left, item);
+            fedge_mailbox_post(self->waiting, item);
         } else {
             fedge_error err;
-            /* The thread ends with it in tell_done: here the engine is in the middle of something.
+            /* The thread ends with it in publish_done: here the engine is in the middle of
+             * something.
              */
             if (self->deliver(self->deliver_user, reply, &err) != FEDGE_OK &&
                 self->lost.status == FEDGE_OK)
@@ -68,11 +70,11 @@ fedge_status fedge_engine_thread_new(fedge_engine_thread **thread, void (*on_rep
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the engine's thread");
     fedge_condition_init(&fresh->changed);
     pthread_mutex_init(&fresh->mutex, NULL);
-    pthread_cond_init(&fresh->told, NULL);
+    pthread_cond_init(&fresh->answered, NULL);
     fedge_status status;
     FEDGE_TRY_OR(fedge_mailbox_new(&fresh->requests, fedge_engine_thread_wake, fresh, err), failed);
     FEDGE_TRY_OR(fedge_mailbox_new(&fresh->made, send_replies, fresh, err), failed);
-    FEDGE_TRY_OR(fedge_mailbox_new(&fresh->left, on_reply, user, err), failed);
+    FEDGE_TRY_OR(fedge_mailbox_new(&fresh->waiting, on_reply, user, err), failed);
     *thread = fresh;
     return FEDGE_OK;
 failed:
@@ -109,8 +111,8 @@ void fedge_engine_thread_free(fedge_engine_thread *thread)
         fedge_mailbox_free(thread->requests);
     }
     drop_replies(thread->made);
-    drop_replies(thread->left);
-    pthread_cond_destroy(&thread->told);
+    drop_replies(thread->waiting);
+    pthread_cond_destroy(&thread->answered);
     pthread_cond_destroy(&thread->changed);
     pthread_mutex_destroy(&thread->mutex);
     free(thread);
@@ -138,7 +140,7 @@ void fedge_engine_thread_stand_in(fedge_engine_thread *thread, fedge_forward_fn 
         .state = "waiting for rank 0", .healthy = true, .accuracy = NAN, .loss = NAN};
 }
 
-void fedge_engine_thread_tell(fedge_engine_thread *thread, const fedge_run_status *status)
+void fedge_engine_thread_set_status(fedge_engine_thread *thread, const fedge_run_status *status)
 {
     assert(thread->forward);
     pthread_mutex_lock(&thread->mutex);
@@ -163,7 +165,7 @@ fedge_traffic *fedge_engine_thread_traffic(fedge_engine_thread *thread)
 /* ---- the thread ------------------------------------------------------------------------------ */
 
 /* All that the engine had to say before it was done has been sent off. */
-static void tell_done(fedge_engine_thread *self)
+static void publish_done(fedge_engine_thread *self)
 {
     fedge_error failure = self->lost;
     const bool done = failure.status != FEDGE_OK || fedge_engine_done(self->engine, &failure);
@@ -197,11 +199,11 @@ static void handle_requests(fedge_engine_thread *self)
 }
 
 /* Answers the threads that have asked for the status by now. */
-static void tell_status(fedge_engine_thread *self)
+static void answer_status(fedge_engine_thread *self)
 {
     pthread_mutex_lock(&self->mutex);
-    const uint64_t asked = self->num_asked;
-    const bool wanted = asked > self->num_told;
+    const uint64_t asked = self->num_status_requests;
+    const bool wanted = asked > self->num_status_answers;
     pthread_mutex_unlock(&self->mutex);
     if (wanted) {
         /* Outside the lock: posting threads must not wait for it. */
@@ -209,8 +211,8 @@ static void tell_status(fedge_engine_thread *self)
         fedge_engine_get_status(self->engine, &status);
         pthread_mutex_lock(&self->mutex);
         self->status = status;
-        self->num_told = asked;
-        pthread_cond_broadcast(&self->told);
+        self->num_status_answers = asked;
+        pthread_cond_broadcast(&self->answered);
         pthread_mutex_unlock(&self->mutex);
     }
 }
@@ -243,12 +245,12 @@ static void *run(void *arg)
             fedge_engine_tick(self->engine, now_ms);
             next_tick_ms = now_ms + FEDGE_ENGINE_TICK_MS;
         }
-        tell_done(self);
-        tell_status(self);
+        publish_done(self);
+        answer_status(self);
     }
     pthread_mutex_lock(&self->mutex);
     self->ended = true;
-    pthread_cond_broadcast(&self->told);
+    pthread_cond_broadcast(&self->answered);
     pthread_mutex_unlock(&self->mutex);
     return NULL;
 }
@@ -305,18 +307,18 @@ bool fedge_engine_thread_post(fedge_engine_thread *thread, fedge_request *reques
 
 fedge_reply *fedge_engine_thread_take(fedge_engine_thread *thread)
 {
-    return (fedge_reply *)fedge_mailbox_take(thread->left);
+    return (fedge_reply *)fedge_mailbox_take(thread->waiting);
 }
 
 void fedge_engine_thread_status(fedge_engine_thread *thread, fedge_run_status *status)
 {
     assert(thread->engine || thread->forward);
     pthread_mutex_lock(&thread->mutex);
-    const uint64_t mine = ++thread->num_asked;
+    const uint64_t mine = ++thread->num_status_requests;
     thread->awake = true;
     pthread_cond_signal(&thread->changed);
-    while (thread->num_told < mine && !thread->ended && !thread->forward)
-        pthread_cond_wait(&thread->told, &thread->mutex);
+    while (thread->num_status_answers < mine && !thread->ended && !thread->forward)
+        pthread_cond_wait(&thread->answered, &thread->mutex);
     /* There is no thread any more that could answer, nor one that could change anything. */
     if (thread->ended)
         fedge_engine_get_status(thread->engine, status);

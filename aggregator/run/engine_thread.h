@@ -45,7 +45,7 @@ void fedge_engine_thread_deliver_to(fedge_engine_thread *thread, fedge_deliver_f
 typedef bool (*fedge_forward_fn)(void *user, fedge_request *request);
 void fedge_engine_thread_stand_in(fedge_engine_thread *thread, fedge_forward_fn forward,
                                   void *user);
-void fedge_engine_thread_tell(fedge_engine_thread *thread, const fedge_run_status *status);
+void fedge_engine_thread_set_status(fedge_engine_thread *thread, const fedge_run_status *status);
 void fedge_engine_thread_end(fedge_engine_thread *thread, const fedge_error *failure);
 
 /* Starts the thread, which owns [engine] until fedge_engine_thread_stop. */

@@ -27,8 +27,8 @@ static void log_refusal(fedge_engine *engine, uint64_t task_id, fedge_reason rea
                         const char *text, uint64_t now_ms)
 {
     engine->updates_refused++;
-    if (!fedge_quota_take(&engine->gone_lines, FEDGE_ENGINE_GONE_LINES, FEDGE_ENGINE_GONE_LINES,
-                          now_ms))
+    if (!fedge_quota_take(&engine->refusal_lines, FEDGE_ENGINE_REFUSAL_LINES,
+                          FEDGE_ENGINE_REFUSAL_LINES, now_ms))
         return;
     FEDGE_LOG(engine->config.log, FEDGE_LOG_WARN, "update-refused",
               fedge_log_int("task", (int64_t)task_id), fedge_log_str("device", "gone"),
@@ -171,15 +171,15 @@ static fedge_grant *new_grant(const fedge_engine *engine, const fedge_request *f
 }
 
 /* Tells the client that announced the update last that the slot is filled. */
-static void tell_asker(fedge_engine *engine, uint32_t index, uint64_t now_ms)
+static void acknowledge_announced(fedge_engine *engine, uint32_t index, uint64_t now_ms)
 {
-    fedge_grant *asked = engine->slots[index].asked;
-    engine->slots[index].asked = NULL;
-    if (!asked)
+    fedge_grant *announced = engine->slots[index].announced;
+    engine->slots[index].announced = NULL;
+    if (!announced)
         return;
-    (void)answer_result(engine, asked->conn_id, asked->task.client_index, asked->task.task_id, true,
-                        now_ms);
-    fedge_grant_free(asked);
+    (void)answer_result(engine, announced->conn_id, announced->task.client_index,
+                        announced->task.task_id, true, now_ms);
+    fedge_grant_free(announced);
 }
 
 /* Carries out what the slot's lease says. */
@@ -191,13 +191,13 @@ static void act(fedge_engine *engine, uint32_t index, fedge_slot_lease_action ac
     if (action == FEDGE_LEASE_RECALL && slot->lease.rank == 0 &&
         fedge_intake_recall(&engine->intake, index))
         action = fedge_slot_lease_released(&slot->lease, 0);
-    if (action == FEDGE_LEASE_SAY_FILLED) {
-        tell_asker(engine, index, now_ms);
+    if (action == FEDGE_LEASE_ANSWER_FILLED) {
+        acknowledge_announced(engine, index, now_ms);
     } else if (action == FEDGE_LEASE_RECALL && slot->lease.rank != 0) {
         fedge_engine_recall(engine, index);
     } else if (action == FEDGE_LEASE_GRANT) {
-        fedge_grant *grant = slot->asked;
-        slot->asked = NULL;
+        fedge_grant *grant = slot->announced;
+        slot->announced = NULL;
         grant->number = slot->lease.number;
         if (slot->lease.rank != 0)
             fedge_engine_grant(engine, slot->lease.rank, grant);
@@ -213,8 +213,8 @@ static void ask_for(fedge_engine *engine, fedge_grant *grant, uint64_t now_ms)
     fedge_engine_slot *slot = &engine->slots[grant->slot];
     /* An announcement that is repeated, on a new connection for example, takes the place of the
      * first. */
-    fedge_grant_free(slot->asked);
-    slot->asked = grant;
+    fedge_grant_free(slot->announced);
+    slot->announced = grant;
     act(engine, grant->slot,
         fedge_slot_lease_request(&slot->lease, fedge_engine_rank_of(engine, grant->conn_id),
                                  grant->task.task_id),
@@ -295,7 +295,7 @@ static void refuse_kind(fedge_engine *engine, const fedge_request *from, uint32_
     if (++engine->slots[index].bad_uploads >= FEDGE_ENGINE_MAX_BAD_UPLOADS)
         lose(engine, from->upload->task_id, now_ms);
     else
-        fedge_engine_send_again(engine, index, now_ms);
+        fedge_engine_resend_task(engine, index, now_ms);
 }
 
 static bool is_of_kind(const fedge_upload *upload, fedge_task_kind kind)
@@ -384,9 +384,9 @@ static fedge_reason reason_of(fedge_status status)
     }
 }
 
-/* [told]: the client that waits for the slot gets the ACK instead. */
-static void count_result(fedge_engine *engine, const fedge_engine_result *result, bool told,
-                         uint64_t now_ms)
+/* [acks_announced]: the client that waits for the slot gets the ACK instead. */
+static void count_result(fedge_engine *engine, const fedge_engine_result *result,
+                         bool acks_announced, uint64_t now_ms)
 {
     const bool duplicate = result->status == FEDGE_DUPLICATE;
     const fedge_rounds_task *task = fedge_rounds_find(engine->rounds, result->task_id, NULL);
@@ -395,8 +395,9 @@ static void count_result(fedge_engine *engine, const fedge_engine_result *result
     const uint32_t client_index = task->client_index;
     const uint64_t conn_id = fedge_engine_conn_of(engine, client_index);
     const bool counts =
-        told ? fedge_rounds_report(engine->rounds, result->task_id, NULL) == FEDGE_OK
-             : answer_result(engine, conn_id, client_index, result->task_id, duplicate, now_ms);
+        acks_announced
+            ? fedge_rounds_report(engine->rounds, result->task_id, NULL) == FEDGE_OK
+            : answer_result(engine, conn_id, client_index, result->task_id, duplicate, now_ms);
     engine->updates_accepted += counts && !duplicate;
 }
 
@@ -439,11 +440,11 @@ void fedge_engine_take_result(fedge_engine *engine, const fedge_engine_result *r
         result->held ? fedge_slot_lease_validated(&slot->lease, result->rank, result->number, valid)
                      : FEDGE_LEASE_WAIT;
     if (valid) {
-        const bool told = action == FEDGE_LEASE_SAY_FILLED && slot->asked &&
-                          slot->asked->task.task_id == result->task_id;
+        const bool acks_announced = action == FEDGE_LEASE_ANSWER_FILLED && slot->announced &&
+                                    slot->announced->task.task_id == result->task_id;
         slot->timed = result->held;
         slot->seconds_upload = result->seconds_upload;
-        count_result(engine, result, told, now_ms);
+        count_result(engine, result, acks_announced, now_ms);
         act(engine, result->slot, action, now_ms);
     } else if (!result->held || slot->lease.state == FEDGE_LEASE_FREE) { /* else it comes again */
         refuse_result(engine, result, now_ms);
@@ -495,7 +496,7 @@ static const fedge_rounds_task *open_task_of(const fedge_engine *engine, uint32_
 /* A device whose site forbids the work for now says when to ask again; one that cannot do it at all
  * is asked last until it connects anew. Other reasons, such as training that failed, are of this
  * task alone. */
-static uint64_t rest_until(const fedge_notice *notice, uint64_t now_ms)
+static uint64_t not_before_of_decline(const fedge_notice *notice, uint64_t now_ms)
 {
     if (strcmp(fedge_reason_class(notice->reason), "never") == 0)
         return UINT64_MAX;
@@ -519,8 +520,8 @@ void fedge_engine_decline(fedge_engine *engine, const fedge_request *from, uint6
     }
     if (task && task->client_index == client_index && !is_with_workers(engine, index)) {
         note_why(engine, client_index, notice->reason, notice->text);
-        if (rest_until(notice, now_ms) > now_ms)
-            fedge_rounds_defer(engine->rounds, client_index, rest_until(notice, now_ms));
+        if (not_before_of_decline(notice, now_ms) > now_ms)
+            fedge_rounds_defer(engine->rounds, client_index, not_before_of_decline(notice, now_ms));
         lose(engine, task->task_id, now_ms);
     }
 }

@@ -130,13 +130,14 @@ void fedge_recovered_updates_free(fedge_recovered_updates *recovered)
 
 static fedge_status sum_one(fedge_recovered_updates *recovered,
                             const fedge_recovered_update *update, const fedge_plan *plan,
-                            fedge_accumulator *accumulator, fedge_upload *upload, uint32_t own,
-                            fedge_error *err)
+                            fedge_accumulator *accumulator, fedge_upload *upload,
+                            uint32_t this_rank, fedge_error *err)
 {
     fedge_journal *journal = recovered->journals[update->facts.location.rank];
     if (update->weight == 0) {
-        return update->facts.location.rank == own ? fedge_journal_lose(journal, update->slot, err)
-                                                  : FEDGE_OK;
+        return update->facts.location.rank == this_rank
+                   ? fedge_journal_lose(journal, update->slot, err)
+                   : FEDGE_OK;
     }
     const fedge_message message = {.type = FEDGE_MESSAGE_UPLOAD,
                                    .meta = update->meta,
@@ -147,7 +148,7 @@ static fedge_status sum_one(fedge_recovered_updates *recovered,
 }
 
 fedge_status fedge_recovered_updates_sum(fedge_recovered_updates *recovered, const fedge_plan *plan,
-                                         fedge_accumulator *accumulator, uint32_t own,
+                                         fedge_accumulator *accumulator, uint32_t this_rank,
                                          fedge_error *err)
 {
     fedge_status status = FEDGE_OK;
@@ -155,8 +156,9 @@ fedge_status fedge_recovered_updates_sum(fedge_recovered_updates *recovered, con
     if (!upload)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an upload");
     for (uint32_t i = 0; i < recovered->num; i++) {
-        FEDGE_TRY_OR(sum_one(recovered, &recovered->items[i], plan, accumulator, upload, own, err),
-                     done);
+        FEDGE_TRY_OR(
+            sum_one(recovered, &recovered->items[i], plan, accumulator, upload, this_rank, err),
+            done);
     }
 done:
     free(upload);

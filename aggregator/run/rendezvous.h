@@ -52,11 +52,11 @@ FEDGE_MUST_USE fedge_status fedge_recovered_updates_read(fedge_recovered_updates
                                                          const fedge_log *log, fedge_error *err);
 void fedge_recovered_updates_free(fedge_recovered_updates *recovered);
 
-/* Adds the updates that count to the sums. The journal of rank [own] forgets its others. */
+/* Adds the updates that count to the sums. The journal of rank [this_rank] forgets its others. */
 FEDGE_MUST_USE fedge_status fedge_recovered_updates_sum(fedge_recovered_updates *recovered,
                                                         const fedge_plan *plan,
                                                         fedge_accumulator *accumulator,
-                                                        uint32_t own, fedge_error *err);
+                                                        uint32_t this_rank, fedge_error *err);
 
 /* Packs and unpacks them for the way to rank 0; *bytes is malloc'ed. FEDGE_CORRUPT,
  * FEDGE_NO_MEMORY. */

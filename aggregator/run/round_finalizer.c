@@ -61,7 +61,7 @@ static uint64_t last_accepted_size(const fedge_server_run *server, const task *o
 /* Bytes that must stay free after the cohort's space is reserved: min-free-disk, the last
  * checkpoint, which may not be written yet, and twice the one that ends the phase, which is written
  * beside the file that it replaces. */
-static uint64_t room_to_leave(const fedge_server_run *server, const task *opening)
+static uint64_t min_free_bytes(const fedge_server_run *server, const task *opening)
 {
     const fedge_section *delta = &server->plan->sent.sections[0];
     uint64_t model = server->plan->schema.num_elements * sizeof(float);
@@ -99,7 +99,7 @@ static fedge_status open_phase(fedge_round_finalizer *finalizer, task *opening, 
     if (opening->changes_gpus)
         FEDGE_TRY(fedge_server_run_change_gpus(finalizer->server, &opening->sums, err));
     FEDGE_TRY(fedge_journal_create(dir, &opening->phase, opening->slots,
-                                   room_to_leave(finalizer->server, opening),
+                                   min_free_bytes(finalizer->server, opening),
                                    &opening->result->journal, err));
     FEDGE_TRY(carry_uploads(finalizer, opening, err));
     /* Of the phase's work alone: the workers' times count up for as long as the process runs. */
@@ -183,12 +183,12 @@ static void keep_journal(fedge_round_finalizer *finalizer, task *ended)
     }
 }
 
-static void task_free(task *gone)
+static void task_free(task *unposted)
 {
-    if (gone) {
-        fedge_journal_free(gone->journal);
-        free(gone->slots);
-        free(gone);
+    if (unposted) {
+        fedge_journal_free(unposted->journal);
+        free(unposted->slots);
+        free(unposted);
     }
 }
 
@@ -282,11 +282,11 @@ static task *new_task(fedge_status (*carry_out)(fedge_round_finalizer *finalizer
     return fresh;
 }
 
-static void give_up(task *gone)
+static void discard(task *unposted)
 {
-    free(gone->completion);
-    free(gone->result);
-    task_free(gone);
+    free(unposted->completion);
+    free(unposted->result);
+    task_free(unposted);
 }
 
 static void post(fedge_round_finalizer *finalizer, task *next)
@@ -304,7 +304,7 @@ fedge_status fedge_round_finalizer_open(fedge_round_finalizer *finalizer,
         return FEDGE_NO_MEMORY;
     opening->slots = calloc(phase->num_tasks, sizeof(*opening->slots));
     if (!opening->slots) {
-        give_up(opening);
+        discard(opening);
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a cohort of %u", phase->num_tasks);
     }
     memcpy(opening->slots, tasks, phase->num_tasks * sizeof(*tasks));

@@ -48,8 +48,8 @@ static fedge_status append_training_line(fedge_server_run *server, fedge_round_s
     const uint32_t count =
         fedge_accumulator_stats(&server->model.accumulator, now, FEDGE_ACCUMULATOR_MAX_GPUS);
     for (uint32_t i = 0; i < count; i++) {
-        done[i] = difference(now[i], &server->told[i]);
-        server->told[i] = now[i];
+        done[i] = difference(now[i], &server->logged_gpus[i]);
+        server->logged_gpus[i] = now[i];
     }
     summary->gpus = done;
     summary->num_gpus = count;
@@ -192,8 +192,8 @@ done:
 }
 
 /* Which updates a buffer had, for the line. */
-static fedge_status tell_updates(const fedge_server_run *server, const fedge_update_facts *facts,
-                                 fedge_round_summary *summary, fedge_error *err)
+static fedge_status list_buffered(const fedge_server_run *server, const fedge_update_facts *facts,
+                                  fedge_round_summary *summary, fedge_error *err)
 {
     if (server->job->rounds.buffer_size == 0 ||
         summary->reported > FEDGE_ROUND_SUMMARY_MAX_BUFFERED)
@@ -263,7 +263,7 @@ static fedge_status close_with(fedge_server_run *server, fedge_journal *journal,
     /* After the seal: until then updates came in on every rank. */
     FEDGE_TRY(fedge_server_run_join_sums(server, err));
     FEDGE_TRY(step_and_evaluate(server, journal, gathered, summary, err));
-    return tell_updates(server, gathered->facts, summary, err);
+    return list_buffered(server, gathered->facts, summary, err);
 }
 
 /* Closes the phase, or continues it if the disk has damaged updates that the step reads. */
@@ -355,11 +355,11 @@ fedge_status fedge_server_run_change_gpus(fedge_server_run *server,
         strcmp(present, fedge_accumulator_cpu.name) == 0 ? server->accumulator : present;
     if (fedge_global_model_reopen(&server->model, name, sums, &why) == FEDGE_OK) {
         server->sums = *sums;
-        memset(server->told, 0, sizeof(server->told)); /* they count from 0 again */
+        memset(server->logged_gpus, 0, sizeof(server->logged_gpus)); /* they count from 0 again */
         return fedge_server_run_wrap_sums(server, err);
     }
     fedge_log_failure(server->log, FEDGE_LOG_ERROR, "gpus-refused", &why);
-    memset(server->told, 0, sizeof(server->told));
+    memset(server->logged_gpus, 0, sizeof(server->logged_gpus));
     if (sums->lost)
         (void)atomic_fetch_or(&sums->lost->numbers, lost);
     /* What was in use a moment ago can be opened again, or a GPU has been lost and the process
@@ -437,8 +437,8 @@ static fedge_status load_checkpoint(fedge_server_run *server, fedge_checkpoint_d
     return FEDGE_OK;
 }
 
-static fedge_status close_again(fedge_server_run *server, fedge_recovery *recovery,
-                                fedge_error *err)
+static fedge_status close_recovered(fedge_server_run *server, fedge_recovery *recovery,
+                                    fedge_error *err)
 {
     fedge_round_summary summary = {.round = recovery->last_closed + 1,
                                    .attempt = recovery->attempt,
@@ -495,7 +495,7 @@ static fedge_status recover_once(fedge_server_run *server, fedge_recovery *recov
     if (recovery->journal)
         FEDGE_TRY(fedge_server_run_replay(server, recovery->journal, err));
     if (recovery->reclose)
-        return close_again(server, recovery, err);
+        return close_recovered(server, recovery, err);
     *done = true;
     return FEDGE_OK;
 }

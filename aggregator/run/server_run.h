@@ -74,9 +74,9 @@ typedef struct fedge_server_run {
     fedge_rank_disks disks; /* disks of all ranks; one when alone */
     bool starting;          /* true until the run is open */
     fedge_global_model model;
-    const char *accumulator; /* as requested: a kind or "auto" */
-    fedge_gpu_stats
-        told[FEDGE_ACCUMULATOR_MAX_GPUS]; /* the GPUs' counters at the last line of rounds.jsonl */
+    const char *accumulator;                                 /* as requested: a kind or "auto" */
+    fedge_gpu_stats logged_gpus[FEDGE_ACCUMULATOR_MAX_GPUS]; /* the GPUs' counters at the last line
+                                                                of rounds.jsonl */
     fedge_accumulator_config sums; /* model.accumulator's configuration, without the layout */
     fedge_evaluator *evaluator;    /* borrowed; NULL: no test set */
     fedge_round_log round_log;
@@ -214,7 +214,7 @@ FEDGE_MUST_USE fedge_status fedge_server_run_join_sums(fedge_server_run *server,
 #define FEDGE_MODEL_PARTS_MIN_BYTES ((size_t)1 << 16) /* smaller models are sent whole */
 /* A list is offered when at least 1/SHARE of the bytes is known: it costs clients one more FETCH.
  */
-#define FEDGE_MODEL_PARTS_SHARE 16u
+#define FEDGE_MODEL_PARTS_KNOWN_DIVISOR 16u
 
 /* Lists the parts (edge/wire/protocol.h) of [model], which lies in memory: files of [file_size]
  * bytes with the tensors of [schema], or one such file with anything behind it. *last: the list of

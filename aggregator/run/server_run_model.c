@@ -97,15 +97,15 @@ static fedge_status count_shared(uint8_t *list, size_t num_parts, uint8_t *last,
     qsort(sorted, count, sizeof(*sorted), compare);
     *bytes = 0;
     for (size_t i = 0, end; i < count; i = end) {
-        size_t here = 0, own = 0; /* bytes of equal parts, those of this list */
+        size_t here = 0, part_size = 0; /* bytes of equal parts in [list]; of one of them */
         bool before = false;
         for (end = i; end < count && compare(&sorted[i], &sorted[end]) == 0; end++) {
             const bool mine = sorted[end] >= list && sorted[end] < entry(list, num_parts);
-            own = mine ? fedge_get_u32(sorted[end]) : own;
-            here += mine ? own : 0;
+            part_size = mine ? fedge_get_u32(sorted[end]) : part_size;
+            here += mine ? part_size : 0;
             before = before || !mine;
         }
-        *bytes += before ? here : here - own;
+        *bytes += before ? here : here - part_size;
     }
     free(sorted);
     return FEDGE_OK;
@@ -143,7 +143,7 @@ fedge_status fedge_model_parts_add(fedge_blob *model, const fedge_schema *schema
         fedge_blob_release(blob);
         return status;
     }
-    if (shared >= model->size / FEDGE_MODEL_PARTS_SHARE)
+    if (shared >= model->size / FEDGE_MODEL_PARTS_KNOWN_DIVISOR)
         model->parts = fedge_blob_retain(blob);
     fedge_blob_release(*last);
     *last = blob;

@@ -179,8 +179,8 @@ done:
 }
 
 /* Rank 0 tells the others of the phase, as its journal has it. */
-static fedge_status tell_phase(const fedge_server_run *server, fedge_recovery *recovery,
-                               fedge_error *err)
+static fedge_status broadcast_phase(const fedge_server_run *server, fedge_recovery *recovery,
+                                    fedge_error *err)
 {
     fedge_journal_phase phase = *fedge_journal_get_phase(recovery->journal);
     fedge_rendezvous_command command = {.kind = FEDGE_RENDEZVOUS_RECOVER,
@@ -234,7 +234,7 @@ fedge_status fedge_server_run_recover_updates(fedge_server_run *server, fedge_re
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for what other ranks have");
     fedge_status status;
     if (server->ranks)
-        FEDGE_TRY_OR(tell_phase(server, recovery, err), done);
+        FEDGE_TRY_OR(broadcast_phase(server, recovery, err), done);
     status = find_all(server, recovery, recovered, err);
 done:
     for (uint32_t rank = 0; rank < server->disks.num_ranks; rank++)

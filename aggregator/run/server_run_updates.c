@@ -141,7 +141,7 @@ static fedge_status gather(fedge_server_run *server, fedge_journal *journal, uin
 }
 
 /* Slots that have had a task. */
-static uint32_t num_asked(fedge_journal *journal)
+static uint32_t count_asked(fedge_journal *journal)
 {
     const uint32_t num_slots = fedge_journal_get_phase(journal)->num_tasks;
     uint32_t asked = 0;
@@ -161,7 +161,7 @@ fedge_status fedge_server_run_gather(fedge_server_run *server, fedge_journal *jo
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a cohort of %u", num_slots);
     /* From the journal alone, never from what this process remembers: a round that is closed again
      * after a crash writes the same line. */
-    summary->asked = num_asked(journal);
+    summary->asked = count_asked(journal);
     summary->reported = 0;
     summary->examples = 0;
     if (server->model.strategy->collects) {
@@ -232,7 +232,7 @@ static fedge_status no_memory(uint32_t num_clients, fedge_error *err)
                       num_clients);
 }
 
-static fedge_status hold(fedge_last_accepted *last_accepted, uint32_t num_clients, fedge_error *err)
+static fedge_status grow(fedge_last_accepted *last_accepted, uint32_t num_clients, fedge_error *err)
 {
     if (num_clients <= last_accepted->num_clients)
         return FEDGE_OK;
@@ -261,7 +261,7 @@ fedge_status fedge_last_accepted_add(fedge_last_accepted *last_accepted, fedge_j
                               ", and a registry has %u devices at most",
                               fedge_journal_path(journal), client, FEDGE_REGISTRY_MAX_DEVICES);
         }
-        FEDGE_TRY(hold(last_accepted, client + 1, err));
+        FEDGE_TRY(grow(last_accepted, client + 1, err));
         /* A client may have several in a round that does not wait: ids ascend with time, and slots
          * need not. */
         if (slot.task.task_id > last_accepted->task_ids[client])
@@ -291,7 +291,7 @@ fedge_status fedge_last_accepted_read(fedge_last_accepted *last_accepted, const 
                           "%zu bytes, where task ids of %zu bytes for at most %u clients belong",
                           size, EACH, FEDGE_REGISTRY_MAX_DEVICES);
     }
-    FEDGE_TRY(hold(last_accepted, (uint32_t)(size / EACH), err));
+    FEDGE_TRY(grow(last_accepted, (uint32_t)(size / EACH), err));
     for (uint32_t i = 0; i < last_accepted->num_clients; i++)
         last_accepted->task_ids[i] = fedge_get_u64(bytes + i * EACH);
     return FEDGE_OK;

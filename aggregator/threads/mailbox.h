@@ -35,7 +35,7 @@ fedge_mailbox_item *fedge_mailbox_take(fedge_mailbox *mailbox);
 typedef enum fedge_completion_type {
     FEDGE_COMPLETION_VALIDATED, /* an upload was decoded, journalled, synced and summed, or refused
                                  */
-    FEDGE_COMPLETION_ROOM,      /* a full ingest queue has room again */
+    FEDGE_COMPLETION_RESUME,    /* a full ingest queue has room again */
     FEDGE_COMPLETION_OPENED,    /* a phase is journalled and its room reserved, or not */
     FEDGE_COMPLETION_CLOSED,    /* a phase is summed, stepped and checkpointed */
     FEDGE_COMPLETION_FATAL      /* the disk failed: the process must stop */

@@ -29,7 +29,7 @@ fedge_slot_lease_action fedge_slot_lease_request(fedge_slot_lease *lease, uint32
     case FEDGE_LEASE_COUNTED:
         break;
     }
-    return FEDGE_LEASE_SAY_FILLED;
+    return FEDGE_LEASE_ANSWER_FILLED;
 }
 
 fedge_slot_lease_action fedge_slot_lease_released(fedge_slot_lease *lease, uint32_t rank)
@@ -48,7 +48,7 @@ fedge_slot_lease_action fedge_slot_lease_validated(fedge_slot_lease *lease, uint
         return FEDGE_LEASE_WAIT;
     if (valid) {
         lease->state = FEDGE_LEASE_COUNTED;
-        return asked ? FEDGE_LEASE_SAY_FILLED : FEDGE_LEASE_WAIT;
+        return asked ? FEDGE_LEASE_ANSWER_FILLED : FEDGE_LEASE_WAIT;
     }
     if (!asked && lease->number == number) { /* else the release follows, or another upload */
         lease->state = FEDGE_LEASE_FREE;

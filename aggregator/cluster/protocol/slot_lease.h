@@ -26,10 +26,10 @@ typedef enum fedge_slot_lease_state {
 } fedge_slot_lease_state;
 
 typedef enum fedge_slot_lease_action {
-    FEDGE_LEASE_WAIT,      /* do nothing now */
-    FEDGE_LEASE_GRANT,     /* give the slot to lease->rank, for lease->task_id, by lease->number */
-    FEDGE_LEASE_RECALL,    /* tell lease->rank to give it back */
-    FEDGE_LEASE_SAY_FILLED /* tell the client that announced last: the slot is filled */
+    FEDGE_LEASE_WAIT,   /* do nothing now */
+    FEDGE_LEASE_GRANT,  /* give the slot to lease->rank, for lease->task_id, by lease->number */
+    FEDGE_LEASE_RECALL, /* tell lease->rank to give it back */
+    FEDGE_LEASE_ANSWER_FILLED /* tell the client that announced last: the slot is filled */
 } fedge_slot_lease_action;
 
 /* All zero: free. */

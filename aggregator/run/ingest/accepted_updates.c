@@ -19,9 +19,9 @@ fedge_status fedge_accepted_updates_init(fedge_accepted_updates *updates, const 
         .journal = journal,
         .bounds_log2 = fedge_journal_get_phase(journal)->bounds_log2,
         .stored = stored,
-        .places = calloc((size_t)most + 1, sizeof(*updates->places)),
+        .items = calloc((size_t)most + 1, sizeof(*updates->items)),
         .offsets = calloc(delta->schema.num_tensors, sizeof(*updates->offsets))};
-    if (!updates->places || !updates->offsets) {
+    if (!updates->items || !updates->offsets) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the updates of %u clients",
                           (unsigned)most);
     }
@@ -47,15 +47,15 @@ void fedge_accepted_updates_fini(fedge_accepted_updates *updates)
 {
     free_buffers(updates);
     for (uint32_t i = 0; i < updates->num; i++)
-        free(updates->places[i].sums);
-    free(updates->places);
+        free(updates->items[i].sums);
+    free(updates->items);
     free(updates->offsets);
     fedge_update_chunks_fini(&updates->chunks);
     *updates = (fedge_accepted_updates){0};
 }
 
 /* Can any of its values be decoded alone? The delta is the first section. */
-static bool lies_open(const fedge_accepted_updates *self, const fedge_upload *upload)
+static bool is_plain(const fedge_accepted_updates *self, const fedge_upload *upload)
 {
     return fedge_codec_is_plain(&self->plan->sent.sections[0].codec) &&
            !upload->sections[0].deflate;
@@ -85,17 +85,17 @@ static fedge_status fail_damaged(const fedge_accepted_updates *self, uint32_t sl
 }
 
 static fedge_status keep(fedge_accepted_updates *self, uint32_t slot, const fedge_upload *upload,
-                         uint32_t *place, fedge_error *err)
+                         uint32_t *index, fedge_error *err)
 {
     FEDGE_TRY(take_buffers(self, err));
     FEDGE_TRY(fedge_journal_read(self->journal, slot, 0, self->bytes, (size_t)upload->size, err));
     if (fedge_crc32(0, self->bytes, (size_t)upload->size) !=
         fedge_journal_get_slot(self->journal, slot).crc32)
         return fail_damaged(self, slot, err);
-    FEDGE_TRY(fedge_stored_updates_reserve(self->stored, 1, place, err));
+    FEDGE_TRY(fedge_stored_updates_reserve(self->stored, 1, index, err));
     FEDGE_TRY(fedge_update_decode(self->plan, self->bounds_log2, upload, self->bytes, self->raw,
                                   fedge_update_max_size(self->plan), self->v, err));
-    return fedge_stored_updates_put(self->stored, *place, self->v, err);
+    return fedge_stored_updates_put(self->stored, *index, self->v, err);
 }
 
 /* Bytes of a whole chunk of the delta, as it is encoded. */
@@ -148,10 +148,10 @@ static fedge_status check_chunks(const fedge_accepted_updates *self, uint32_t sl
 fedge_status fedge_accepted_updates_add(fedge_accepted_updates *updates, uint32_t slot,
                                         const fedge_upload *upload, fedge_error *err)
 {
-    struct fedge_accepted_place *added = &updates->places[updates->num];
-    *added = (struct fedge_accepted_place){.slot = slot, .is_stored = !lies_open(updates, upload)};
+    struct fedge_accepted_update *added = &updates->items[updates->num];
+    *added = (struct fedge_accepted_update){.slot = slot, .is_stored = !is_plain(updates, upload)};
     if (added->is_stored) {
-        FEDGE_TRY(keep(updates, slot, upload, &added->place, err));
+        FEDGE_TRY(keep(updates, slot, upload, &added->index, err));
         updates->num++;
         return FEDGE_OK;
     }
@@ -167,9 +167,9 @@ fedge_status fedge_accepted_updates_add(fedge_accepted_updates *updates, uint32_
 }
 
 /* Reads values of an update that lies open, from the chunks that hold them. */
-static fedge_status read_open(const fedge_accepted_updates *self,
-                              const struct fedge_accepted_place *of, uint32_t tensor, size_t at,
-                              size_t count, int32_t *v, fedge_error *err)
+static fedge_status read_plain(const fedge_accepted_updates *self,
+                               const struct fedge_accepted_update *of, uint32_t tensor, size_t at,
+                               size_t count, int32_t *v, fedge_error *err)
 {
     const fedge_section *delta = &self->plan->sent.sections[0];
     uint8_t bytes[FEDGE_UPDATES_CHUNK * sizeof(float)];
@@ -191,10 +191,10 @@ static fedge_status read_one(void *user, uint32_t index, uint32_t tensor, size_t
                              int32_t *v, fedge_error *err)
 {
     const fedge_accepted_updates *self = user;
-    const struct fedge_accepted_place *of = &self->places[index];
+    const struct fedge_accepted_update *of = &self->items[index];
     return of->is_stored
-               ? fedge_stored_updates_read(self->stored, of->place, tensor, at, count, v, err)
-               : read_open(self, of, tensor, at, count, v, err);
+               ? fedge_stored_updates_read(self->stored, of->index, tensor, at, count, v, err)
+               : read_plain(self, of, tensor, at, count, v, err);
 }
 
 fedge_updates fedge_accepted_updates_get(fedge_accepted_updates *updates)

@@ -24,11 +24,11 @@ typedef struct fedge_accepted_updates {
     const int8_t *bounds_log2;
     fedge_stored_updates *stored;
     uint32_t num;
-    struct fedge_accepted_place {
-        uint32_t slot, place;
-        bool is_stored;         /* at [place] of kept; else: */
+    struct fedge_accepted_update {
+        uint32_t slot, index;
+        bool is_stored;         /* at [index] of kept; else: */
         uint32_t *sums;         /* CRC-32s of its chunks, encoded */
-    } * places;                 /* (room for the cohort) */
+    } * items;                  /* (room for the cohort) */
     size_t *offsets;            /* of each tensor of the delta: of its first byte */
     fedge_update_chunks chunks; /* of the delta */
     uint8_t *bytes, *raw;       /* of one upload: for those that are kept */

@@ -29,10 +29,10 @@ typedef struct item {
 
 typedef struct worker {
     fedge_ingest *ingest;
-    pthread_mutex_t mutex;        /* of the next two */
-    bool back_pressure;           /* a caller was told that the queue is full */
-    fedge_completion *room_again; /* posted when the queue has room again */
-    fedge_completion *fatal;      /* posted when the disk fails; NULL afterwards */
+    pthread_mutex_t mutex;    /* of the next two */
+    bool back_pressure;       /* a caller was told that the queue is full */
+    fedge_completion *resume; /* posted when the queue has room again */
+    fedge_completion *fatal;  /* posted when the disk fails; NULL afterwards */
     _Atomic uint64_t queued_bytes;
     item *group, **group_tail; /* validated and appended, not yet synced */
     uint64_t ticket;           /* of what was added last */
@@ -279,14 +279,14 @@ static void end_back_pressure(worker *self)
     /* Under the lock, since the engine may be setting the flag at this moment; posted outside it,
      * since posting wakes the engine, which takes the lock. */
     pthread_mutex_lock(&self->mutex);
-    fedge_completion *room_again = self->back_pressure ? self->room_again : NULL;
-    if (room_again) {
+    fedge_completion *resume = self->back_pressure ? self->resume : NULL;
+    if (resume) {
         self->back_pressure = false;
-        self->room_again = NULL;
+        self->resume = NULL;
     }
     pthread_mutex_unlock(&self->mutex);
-    if (room_again)
-        fedge_mailbox_post(self->ingest->mailbox, &room_again->item);
+    if (resume)
+        fedge_mailbox_post(self->ingest->mailbox, &resume->item);
 }
 
 /* A slot that was given away, accepted or closed meanwhile takes no more bytes: nothing is wrong
@@ -398,7 +398,7 @@ static fedge_status worker_init(worker *self, fedge_ingest *ingest, fedge_error 
 static void worker_fini(worker *self)
 {
     pthread_mutex_destroy(&self->mutex);
-    free(self->room_again);
+    free(self->resume);
     free(self->fatal);
 }
 
@@ -481,11 +481,11 @@ fedge_status fedge_ingest_write(fedge_ingest *ingest, fedge_journal *journal, ui
      * each connection at most, which is read no further until there is buffer. */
     if (queued > FEDGE_INGEST_QUEUE_BYTES) {
         pthread_mutex_lock(&target->mutex);
-        if (!target->room_again)
-            target->room_again = calloc(1, sizeof(*target->room_again));
+        if (!target->resume)
+            target->resume = calloc(1, sizeof(*target->resume));
         /* Without memory to wake it nobody is put to sleep. */
-        if (target->room_again) {
-            target->room_again->type = FEDGE_COMPLETION_ROOM;
+        if (target->resume) {
+            target->resume->type = FEDGE_COMPLETION_RESUME;
             target->back_pressure = true;
             *full = true;
         }

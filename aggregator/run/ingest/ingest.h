@@ -59,8 +59,8 @@ typedef struct fedge_ingest_part {
 
 /* Queues bytes for a slot. part->data lies in the malloc'ed *block, which is taken over and set to
  * NULL (not on failure); where [block] is NULL, it is copied. *full is set when the worker's queue
- * is over its limit: stop reading from this peer until FEDGE_COMPLETION_ROOM. [journal] stays open
- * until a flush. */
+ * is over its limit: stop reading from this peer until FEDGE_COMPLETION_RESUME. [journal] stays
+ * open until a flush. */
 FEDGE_MUST_USE fedge_status fedge_ingest_write(fedge_ingest *ingest, fedge_journal *journal,
                                                uint32_t slot, const fedge_ingest_part *part,
                                                uint8_t **block, bool *full, fedge_error *err);

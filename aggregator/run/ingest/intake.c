@@ -47,18 +47,18 @@ fedge_status fedge_intake_assign(fedge_intake *intake, uint32_t slot,
                                  const fedge_journal_task *task, fedge_error *err)
 {
     assert(slot < intake->num_slots);
-    fedge_intake_slot *own = &intake->slots[slot];
+    fedge_intake_slot *state = &intake->slots[slot];
     /* A task that is sent again to its client has its record already. */
-    if (own->assigned == task->task_id)
+    if (state->assigned == task->task_id)
         return FEDGE_OK;
     FEDGE_TRY(fedge_ingest_assign(intake->ingest, intake->journal, slot, task, err));
-    own->assigned = task->task_id;
+    state->assigned = task->task_id;
     return FEDGE_OK;
 }
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
-static fedge_status say(fedge_intake *self, const fedge_reply *content, fedge_error *err)
+static fedge_status send_reply(fedge_intake *self, const fedge_reply *content, fedge_error *err)
 {
     fedge_reply *reply = malloc(sizeof(*reply));
     if (!reply)
@@ -76,7 +76,7 @@ static fedge_status close_conn(fedge_intake *self, uint64_t conn_id, fedge_reaso
                          .message = FEDGE_MESSAGE_REFUSE,
                          .notice = {.reason = reason, .after_ms = after_ms}};
     snprintf(reply.notice.text, sizeof(reply.notice.text), "%s", text);
-    return say(self, &reply, err);
+    return send_reply(self, &reply, err);
 }
 
 /* ---- an upload ------------------------------------------------------------------------------- */
@@ -119,7 +119,7 @@ fedge_status fedge_intake_grant(fedge_intake *intake, fedge_grant *grant, uint64
     slot->next = there > 0 ? there : slot->next;
     slot->started_ms = there > 0 ? now_ms : slot->started_ms;
     slot->carried = false;
-    slot->again = same_task && slot->conn_id == grant->conn_id;
+    slot->reannounced = same_task && slot->conn_id == grant->conn_id;
     free(slot->incoming);
     slot->incoming = incoming;
     slot->conn_id = grant->conn_id;
@@ -133,12 +133,13 @@ fedge_status fedge_intake_grant(fedge_intake *intake, fedge_grant *grant, uint64
         slot->holder.uploading = false; /* the next announcement begins anew */
         return close_conn(intake, grant->conn_id, FEDGE_REASON_BUSY, 1000, "out of memory", err);
     }
-    return say(intake,
-               &(fedge_reply){.type = FEDGE_REPLY_MESSAGE,
-                              .conn_id = grant->conn_id,
-                              .message = FEDGE_MESSAGE_RESUME,
-                              .position = {.task_id = grant->task.task_id, .offset = slot->next}},
-               err);
+    return send_reply(
+        intake,
+        &(fedge_reply){.type = FEDGE_REPLY_MESSAGE,
+                       .conn_id = grant->conn_id,
+                       .message = FEDGE_MESSAGE_RESUME,
+                       .position = {.task_id = grant->task.task_id, .offset = slot->next}},
+        err);
 }
 
 bool fedge_intake_find(const fedge_intake *intake, uint64_t task_id, uint32_t *slot)
@@ -180,21 +181,22 @@ fedge_status fedge_intake_part(fedge_intake *intake, uint32_t slot, fedge_reques
                                uint64_t now_ms, fedge_error *err)
 {
     assert(slot < intake->num_slots);
-    fedge_intake_slot *own = &intake->slots[slot];
-    assert(!own->holder.uploading || own->incoming);
+    fedge_intake_slot *state = &intake->slots[slot];
+    assert(!state->holder.uploading || state->incoming);
     const fedge_position *position = &from->position;
     const uint32_t size = from->payload_size;
     /* The part was sent to the phase before, or in answer to an earlier RESUME: a refusal of
      * damaged bytes may cross the client's announcement on a new connection, and then it announces
      * the update once more. The latest RESUME says where to continue. */
-    if ((intake->skips || own->again) && (!own->holder.uploading || position->offset != own->next))
+    if ((intake->skips || state->reannounced) &&
+        (!state->holder.uploading || position->offset != state->next))
         return FEDGE_OK;
-    if (!own->holder.uploading || position->offset != own->next || size == 0 ||
-        size > own->incoming->upload.size - own->next) {
+    if (!state->holder.uploading || position->offset != state->next || size == 0 ||
+        size > state->incoming->upload.size - state->next) {
         char text[160];
         snprintf(text, sizeof(text),
                  "PART at byte %llu of %u bytes does not continue the upload at byte %llu",
-                 (unsigned long long)position->offset, size, (unsigned long long)own->next);
+                 (unsigned long long)position->offset, size, (unsigned long long)state->next);
         return close_conn(intake, from->conn_id, FEDGE_REASON_BAD_STATE, 0, text, err);
     }
     bool full = false;
@@ -207,12 +209,13 @@ fedge_status fedge_intake_part(fedge_intake *intake, uint32_t slot, fedge_reques
         return close_conn(intake, from->conn_id, FEDGE_REASON_BUSY, 1000, err->message, err);
     /* [full]: the workers lag behind the network. The connection is not read until they have caught
      * up, so that TCP slows the client and memory does not grow. */
-    own->next += size;
+    state->next += size;
     if (full) {
-        FEDGE_TRY(
-            say(intake, &(fedge_reply){.type = FEDGE_REPLY_PAUSE, .conn_id = from->conn_id}, err));
+        FEDGE_TRY(send_reply(
+            intake, &(fedge_reply){.type = FEDGE_REPLY_PAUSE, .conn_id = from->conn_id}, err));
     }
-    return own->next == own->incoming->upload.size ? finish(intake, slot, now_ms, err) : FEDGE_OK;
+    return state->next == state->incoming->upload.size ? finish(intake, slot, now_ms, err)
+                                                       : FEDGE_OK;
 }
 
 bool fedge_intake_recall(fedge_intake *intake, uint32_t slot)

@@ -34,7 +34,7 @@ typedef struct fedge_intake_slot {
     uint64_t started_ms;   /* when the upload began */
     double seconds_upload; /* known once all bytes are received */
     bool carried;          /* the journal has bytes from the phase before, and no grant came yet */
-    bool again;            /* the update was announced more than once on this connection */
+    bool reannounced;      /* the update was announced more than once on this connection */
     fedge_ingest_upload *incoming; /* malloc'ed; NULL: none. With [skips] it stays after the last
                                       byte: the phase may close before the update counts */
 } fedge_intake_slot;

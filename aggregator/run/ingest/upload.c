@@ -126,7 +126,7 @@ void fedge_upload_buffers_empty(fedge_upload_buffers *buffers)
 
 /* ---- an upload in its journal slot ----------------------------------------------------------- */
 
-#define PIECE_BYTES 16384 /* read at a time when only the checksum wants them */
+#define CHUNK_BYTES 16384 /* read at a time when only the checksum wants them */
 
 /* The first pass, which is the validation's, takes the checksum as it goes. */
 static fedge_status pull(void *user, uint64_t offset, uint8_t *bytes, size_t size, fedge_error *err)
@@ -190,13 +190,13 @@ fedge_status fedge_upload_source_open(fedge_upload_source *source, const fedge_p
 }
 
 /* Takes the checksum of what no pass has reached. */
-static fedge_status check_rest(fedge_upload_source *source, fedge_error *err)
+static fedge_status check_remainder(fedge_upload_source *source, fedge_error *err)
 {
-    uint8_t bytes[PIECE_BYTES];
+    uint8_t bytes[CHUNK_BYTES];
     while (source->checked < source->size) {
         const uint64_t left = source->size - source->checked;
         FEDGE_TRY(pull(source, source->checked, bytes,
-                       left < PIECE_BYTES ? (size_t)left : PIECE_BYTES, err));
+                       left < CHUNK_BYTES ? (size_t)left : CHUNK_BYTES, err));
     }
     return source->crc == source->crc32
                ? FEDGE_OK
@@ -212,7 +212,7 @@ fedge_status fedge_upload_source_validate(fedge_upload_source *source,
     if (status == FEDGE_GPU_LOST || status == FEDGE_IO || status == FEDGE_NO_MEMORY)
         return status;
     /* After a bad value, too: damaged bytes are asked for again, and bad ones are not. */
-    const fedge_status intact = check_rest(source, &damage);
+    const fedge_status intact = check_remainder(source, &damage);
     if (intact == FEDGE_OK)
         return status;
     if (status == FEDGE_OK)

@@ -54,7 +54,7 @@ static void a_file_takes_the_place_of_memory(void **unused)
     assert_true(reads(blob));
     assert_int_equal(fedge_blob_move_to_file(blob, PATH, &err), FEDGE_OK);
     assert_null(blob->bytes);
-    assert_null(blob->left);
+    assert_null(blob->retired);
     assert_int_equal(fedge_os_remove(PATH, &err), FEDGE_OK); /* as retention does */
     assert_true(reads(blob));
     assert_int_equal(fedge_blob_move_to_file(blob, PATH, &err), FEDGE_NOT_FOUND);
@@ -147,7 +147,7 @@ static void readers_do_not_notice(void **unused)
             assert_int_equal(pthread_join(threads[i], &right), 0);
             assert_ptr_equal(right, blob);
         }
-        assert_null(blob->left);
+        assert_null(blob->retired);
         fedge_blob_release(blob);
     }
     assert_int_equal(fedge_os_remove(PATH, &err), FEDGE_OK);

@@ -75,7 +75,7 @@ static void serve(bench *b, const fedge_blob_ref *wanted)
     } else {
         take(b, &(fedge_reply){.type = FEDGE_REPLY_MESSAGE,
                                .message = FEDGE_MESSAGE_REFUSE,
-                               .notice = fedge_blob_is_gone(wanted->hash)});
+                               .notice = fedge_stale_blob_notice(wanted->hash)});
     }
 }
 

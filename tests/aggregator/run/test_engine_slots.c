@@ -339,7 +339,7 @@ static void post_room(void)
 {
     fedge_completion *completion = calloc(1, sizeof(*completion));
     assert_non_null(completion);
-    completion->type = FEDGE_COMPLETION_ROOM;
+    completion->type = FEDGE_COMPLETION_RESUME;
     fedge_mailbox_post(fed.engine->mailbox, &completion->item);
     fedge_engine_handle_completions(fed.engine, fed.now_ms);
     fed_take_replies(&fed);
@@ -497,7 +497,7 @@ static void a_full_disk_is_told_once(void **state)
 static void devices_that_are_gone_do_not_fill_the_log(void **state)
 {
     (void)state;
-    const uint32_t tries = FEDGE_ENGINE_GONE_LINES + 3;
+    const uint32_t tries = FEDGE_ENGINE_REFUSAL_LINES + 3;
     fed_device *device = &fed.devices[0];
     begin_idle("\"num-server-rounds\":1,\"min-train-nodes\":5,\"min-available-nodes\":5");
     fed.log = (fedge_log){.level = FEDGE_LOG_WARN, .write = count_refusals};
@@ -517,7 +517,7 @@ static void devices_that_are_gone_do_not_fill_the_log(void **state)
         fed_settle(&fed);
     }
     assert_int_equal(device->num_refusals, 0); /* it was never there to hear */
-    assert_int_equal(num_refusals_logged, FEDGE_ENGINE_GONE_LINES);
+    assert_int_equal(num_refusals_logged, FEDGE_ENGINE_REFUSAL_LINES);
 }
 
 /* As one does whose announcement on a new connection has crossed the refusal of what it sent on the

@@ -60,7 +60,7 @@ static void act(world *of, fedge_slot_lease_action action)
     case FEDGE_LEASE_RECALL:
         say(&of->down[of->lease.rank], RECALL, 0, 0);
         break;
-    case FEDGE_LEASE_SAY_FILLED:
+    case FEDGE_LEASE_ANSWER_FILLED:
         of->acknowledged = draw(of, 3) > 0; /* else lost on its way */
         break;
     }
@@ -217,7 +217,7 @@ static void test_a_slot_goes_to_another_rank_when_it_is_given_back(void **state)
     assert_int_equal(fedge_slot_lease_validated(&lease, 1, lease.number, true),
                      FEDGE_LEASE_WAIT); /* not its */
     assert_int_equal(fedge_slot_lease_validated(&lease, 3, lease.number, true), FEDGE_LEASE_WAIT);
-    assert_int_equal(fedge_slot_lease_request(&lease, 2, 7), FEDGE_LEASE_SAY_FILLED);
+    assert_int_equal(fedge_slot_lease_request(&lease, 2, 7), FEDGE_LEASE_ANSWER_FILLED);
 }
 
 static void test_a_result_that_crosses_the_recall_is_the_answer(void **state)
@@ -232,7 +232,7 @@ static void test_a_result_that_crosses_the_recall_is_the_answer(void **state)
     assert_false(fedge_slot_holder_recall(&holder));
     assert_false(fedge_slot_holder_validated(&holder, true));
     assert_int_equal(fedge_slot_lease_validated(&lease, 1, lease.number, true),
-                     FEDGE_LEASE_SAY_FILLED);
+                     FEDGE_LEASE_ANSWER_FILLED);
     /* Said before the recall came. */
     assert_true(fedge_slot_holder_recall(&holder));
     assert_int_equal(fedge_slot_lease_released(&lease, 1), FEDGE_LEASE_WAIT);

@@ -423,7 +423,7 @@ static void a_full_queue_holds_its_senders_back(void **state)
         flush();
         assert_int_equal(queued(), 0);
         assert_int_equal(take_completions(), turn + 1);
-        assert_completion(turn, FEDGE_COMPLETION_ROOM, 0, FEDGE_OK);
+        assert_completion(turn, FEDGE_COMPLETION_RESUME, 0, FEDGE_OK);
     }
     end();
     free(part);
