@@ -306,6 +306,14 @@ static int run_sweep(const fedge_simulate_options *options, fedge_collective *co
     return code;
 }
 
+/* The caller frees both results, also after a failure. */
+static fedge_status read_inputs(fedge_simulate_options *options, struct fedge_plugin **plugin,
+                                uint8_t **job_text, size_t *job_size, fedge_error *err)
+{
+    FEDGE_TRY(fedge_os_read_file(options->job, FEDGE_JOB_MAX_SIZE, job_text, job_size, err));
+    return fedge_experiment_load_plugin(options, plugin, err);
+}
+
 static int run(fedge_simulate_options *options)
 {
     struct fedge_plugin *plugin = NULL;
@@ -320,9 +328,7 @@ static int run(fedge_simulate_options *options)
     if (fedge_heartbeat_new(&collective, on_silence, &collective, &heartbeat, &err) != FEDGE_OK)
         return abandon(&collective, &err);
     catch_signals();
-    fedge_status status = fedge_os_read_file(options->job, FEDGE_JOB_MAX_SIZE, &text, &size, &err);
-    if (status == FEDGE_OK)
-        status = fedge_experiment_load_plugin(options, &plugin, &err);
+    fedge_status status = read_inputs(options, &plugin, &text, &size, &err);
     status = fedge_collective_agree(&collective, status, NULL, 0, &err);
     int code = EXIT_SETTINGS;
     if (status != FEDGE_OK)

@@ -287,6 +287,15 @@ static fedge_status exchange(loading *self, fedge_error *err)
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
+/* [said]: all ranks' local files. Ranks can differ only in a lack of memory. */
+static fedge_status divide_gathered(loading *self, const fedge_collective_said *said,
+                                    double validation_split, fedge_error *err)
+{
+    FEDGE_TRY(compare(self, said, err));
+    FEDGE_TRY(count(self, err));
+    return divide(self, validation_split, err);
+}
+
 static fedge_status load(loading *self, double validation_split, fedge_error *err)
 {
     const fedge_placement *placement = self->placement;
@@ -300,18 +309,15 @@ static fedge_status load(loading *self, double validation_split, fedge_error *er
         self->local && self->files && self->ends ? load_local(self, err) : no_memory(err);
     FEDGE_TRY(agree(self, status, err));
     assert(self->local && self->files && self->ends);
-    status = fedge_collective_gather(self->collective, self->local,
-                                     (placement->num_local + 1) * sizeof(*self->local), &said, err);
-    if (status == FEDGE_OK) { /* ranks can differ only in a lack of memory */
-        status = compare(self, &said, err);
-        if (status == FEDGE_OK)
-            status = count(self, err);
-        if (status == FEDGE_OK)
-            status = divide(self, validation_split, err);
-        status = agree(self, status, err);
-    }
+    FEDGE_TRY_OR(fedge_collective_gather(self->collective, self->local,
+                                         (placement->num_local + 1) * sizeof(*self->local), &said,
+                                         err),
+                 done);
+    status = agree(self, divide_gathered(self, &said, validation_split, err), err);
+done:
     fedge_collective_said_fini(&said);
-    return status == FEDGE_OK ? exchange(self, err) : status;
+    FEDGE_TRY(status);
+    return exchange(self, err);
 }
 
 fedge_status fedge_client_data_new_placed(const fedge_plan *plan, const fedge_site_data *data,
@@ -325,18 +331,16 @@ fedge_status fedge_client_data_new_placed(const fedge_plan *plan, const fedge_si
                     .placement = placement,
                     .collective = collective,
                     .fresh = calloc(1, sizeof(*self.fresh))};
-    fedge_status status = agree(&self, self.fresh ? FEDGE_OK : no_memory(err), err);
-    if (status == FEDGE_OK) {
-        assert(self.fresh);
-        status = load(&self, validation_split, err);
-    }
+    fedge_status status;
+    FEDGE_TRY_OR(agree(&self, self.fresh ? FEDGE_OK : no_memory(err), err), done);
+    assert(self.fresh);
+    FEDGE_TRY_OR(load(&self, validation_split, err), done);
+    *client_data = self.fresh;
+    self.fresh = NULL;
+done:
+    fedge_client_data_free(self.fresh);
     free(self.local);
     free(self.files);
     free(self.ends);
-    if (status != FEDGE_OK) {
-        fedge_client_data_free(self.fresh);
-        self.fresh = NULL;
-    }
-    *client_data = self.fresh;
     return status;
 }

@@ -281,18 +281,17 @@ fedge_status fedge_client_states_save(const fedge_client_states *states, const c
         return fedge_fail(err, FEDGE_TOO_BIG, "the path of %.200s… is too long", path);
     uint8_t *row = malloc(row_size(states));
     float *values = malloc(values_size(states));
-    fedge_status status = row && values
-                              ? fedge_os_remove_tree(built, err) /* of a program that was killed */
-                              : no_memory(states, err);
-    if (status == FEDGE_OK)
-        status = fedge_os_open(&file, built, FEDGE_OS_CREATE, err);
-    if (status == FEDGE_OK) {
-        status = write_all(states, &file, row, values, err);
-        fedge_os_close(&file);
-    }
+    fedge_status status;
+    FEDGE_TRY_OR(row && values ? FEDGE_OK : no_memory(states, err), done);
+    FEDGE_TRY_OR(fedge_os_remove_tree(built, err), done); /* of a program that was killed */
+    FEDGE_TRY_OR(fedge_os_open(&file, built, FEDGE_OS_CREATE, err), done);
+    status = write_all(states, &file, row, values, err);
+    fedge_os_close(&file);
+done:
     free(values);
     free(row);
-    return status == FEDGE_OK ? fedge_os_publish(built, path, err) : status;
+    FEDGE_TRY(status);
+    return fedge_os_publish(built, path, err);
 }
 
 static fedge_status read_row(fedge_client_states *states, const uint8_t *row, float *values,

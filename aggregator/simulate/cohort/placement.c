@@ -76,23 +76,27 @@ static fedge_status list_pair(local_files *local, uint32_t line, const char *val
                               const char *labels_line, fedge_error *err)
 {
     fedge_file_list values = {.count = 0}, labels = {.count = 0};
-    fedge_status status = list_line(values_line, &values, err);
-    if (status == FEDGE_OK && labels_line[0])
-        status = list_line(labels_line, &labels, err);
-    if (status == FEDGE_OK && labels_line[0] && labels.count != values.count) {
+    fedge_status status;
+    FEDGE_TRY_OR(list_line(values_line, &values, err), done);
+    if (labels_line[0])
+        FEDGE_TRY_OR(list_line(labels_line, &labels, err), done);
+    if (labels_line[0] && labels.count != values.count) {
         status = fedge_fail(err, FEDGE_MISMATCH,
                             "%.150s: %" PRIu32 " files of values, but %" PRIu32
                             " of labels in %.150s: have as many of both here",
                             values_line, values.count, labels.count, labels_line);
+        goto done;
     }
-    for (uint32_t i = 0; i < values.count && status == FEDGE_OK; i++) {
+    for (uint32_t i = 0; i < values.count; i++) {
         listed_file file;
         memset(&file, 0, sizeof(file)); /* its padding too, since it is sent */
         file.line = line;
         file.alone = strcmp(values.paths[i], values_line) == 0;
-        status =
-            add_file(local, &file, values.paths[i], labels.count > 0 ? labels.paths[i] : NULL, err);
+        FEDGE_TRY_OR(
+            add_file(local, &file, values.paths[i], labels.count > 0 ? labels.paths[i] : NULL, err),
+            done);
     }
+done:
     fedge_file_list_close(&values);
     fedge_file_list_close(&labels);
     return status;
@@ -299,39 +303,48 @@ static fedge_status place_all(fedge_placement *placement, const fedge_collective
     return set_holders(placement, all, collective->rank, err);
 }
 
+/* The same from all ranks' lists, [said]. Also ends the texts of paths in [local] with a NUL. */
+static fedge_status place_gathered(fedge_placement *placement, const fedge_collective *collective,
+                                   const fedge_collective_said *said, local_files *local,
+                                   const fedge_site_data *data, uint32_t wanted, fedge_error *err)
+{
+    known_files all = {0};
+    fedge_status status;
+    FEDGE_TRY_OR(read_all(&all, said, collective->num_ranks,
+                          said->starts[collective->num_ranks] / sizeof(listed_file), err),
+                 done);
+    FEDGE_TRY_OR(place_all(placement, collective, &all, data, wanted, err), done);
+    if (placement->holders) {
+        FEDGE_TRY_OR(fedge_buffer_append(&local->values, "", 1, err), done);
+        FEDGE_TRY_OR(fedge_buffer_append(&local->labels, "", 1, err), done);
+    }
+done:
+    free(all.files);
+    free(all.hosts);
+    return status;
+}
+
 fedge_status fedge_placement_find(fedge_placement *placement, const fedge_collective *collective,
                                   const fedge_site_data *data, uint32_t wanted, fedge_error *err)
 {
     local_files local;
     fedge_collective_said said = {0};
-    known_files all = {0};
     *placement = (fedge_placement){0};
     fedge_buffer_init(&local.said, MAX_NAMES);
     fedge_buffer_init(&local.values, MAX_NAMES);
     fedge_buffer_init(&local.labels, MAX_NAMES);
     fedge_status status = list_local(&local, collective, data, err);
-    status = fedge_collective_agree(collective, status, NULL, 0, err);
-    if (status == FEDGE_OK)
-        status = fedge_collective_gather(collective, local.said.data, local.said.size, &said, err);
-    if (status == FEDGE_OK) {
-        status = read_all(&all, &said, collective->num_ranks,
-                          said.starts[collective->num_ranks] / sizeof(listed_file), err);
-        if (status == FEDGE_OK)
-            status = place_all(placement, collective, &all, data, wanted, err);
-        if (status == FEDGE_OK && placement->holders) {
-            status = fedge_buffer_append(&local.values, "", 1, err);
-            if (status == FEDGE_OK)
-                status = fedge_buffer_append(&local.labels, "", 1, err);
-        }
-        status = fedge_collective_agree(collective, status, NULL, 0, err);
-    }
-    if (status == FEDGE_OK && placement->holders) {
+    FEDGE_TRY_OR(fedge_collective_agree(collective, status, NULL, 0, err), done);
+    FEDGE_TRY_OR(fedge_collective_gather(collective, local.said.data, local.said.size, &said, err),
+                 done);
+    status = place_gathered(placement, collective, &said, &local, data, wanted, err);
+    FEDGE_TRY_OR(fedge_collective_agree(collective, status, NULL, 0, err), done);
+    if (placement->holders) {
         placement->values = (char *)local.values.data;
         placement->labels = (char *)local.labels.data;
         local.values = local.labels = (fedge_buffer){0};
     }
-    free(all.files);
-    free(all.hosts);
+done:
     fedge_collective_said_fini(&said);
     fedge_buffer_fini(&local.said);
     fedge_buffer_fini(&local.values);

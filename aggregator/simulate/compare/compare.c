@@ -203,14 +203,6 @@ static fedge_status write_csv(const comparison *of, const char *path, fedge_erro
 
 /* ---- deployed runs -------------------------------------------------------------------------- */
 
-static fedge_status read_object(const char *dir, const char *name, cJSON **json, fedge_error *err)
-{
-    char path[FEDGE_MAX_PATH];
-    *json = NULL;
-    FEDGE_TRY(fedge_path_join(dir, name, path, err));
-    return fedge_json_file_read(path, FEDGE_JOB_MAX_SIZE, json, err);
-}
-
 /* Adds what job and state say. */
 static bool add_texts(cJSON *to, const cJSON *job, const cJSON *run)
 {
@@ -254,8 +246,8 @@ static fedge_status read_deployed(const char *dir, cJSON **summary, fedge_error 
     *summary = NULL;
     fedge_run_summary_init(&numbers, NULL, 0);
     fedge_status status;
-    FEDGE_TRY_OR(read_object(dir, "run.json", &run, err), done);
-    FEDGE_TRY_OR(read_object(dir, "job.json", &job, err), done);
+    FEDGE_TRY_OR(fedge_compare_read(dir, "run.json", FEDGE_JOB_MAX_SIZE, &run, err), done);
+    FEDGE_TRY_OR(fedge_compare_read(dir, "job.json", FEDGE_JOB_MAX_SIZE, &job, err), done);
     FEDGE_TRY_OR(fedge_path_join(dir, "rounds.jsonl", path, err), done);
     FEDGE_TRY_OR(fedge_run_summary_read(&numbers, path, err), done);
     *summary = cJSON_CreateObject();
@@ -269,17 +261,18 @@ done:
 
 /* ---- the runs -------------------------------------------------------------------------------- */
 
+static bool has_file(const char *dir, const char *name)
+{
+    char path[FEDGE_MAX_PATH];
+    return fedge_path_join(dir, name, path, NULL) == FEDGE_OK && fedge_os_exists(path);
+}
+
 /* Reads the summary of a simulation, or of a server's run. */
 static fedge_status read_summary(const char *dir, cJSON **json, fedge_error *err)
 {
-    char path[FEDGE_MAX_PATH], deployed[FEDGE_MAX_PATH];
-    fedge_status status = fedge_path_join(dir, "summary.json", path, err);
-    if (status == FEDGE_OK)
-        status = fedge_path_join(dir, "run.json", deployed, err);
-    if (status == FEDGE_OK && !fedge_os_exists(path) && fedge_os_exists(deployed))
+    if (!has_file(dir, "summary.json") && has_file(dir, "run.json"))
         return read_deployed(dir, json, err);
-    if (status == FEDGE_OK)
-        status = fedge_json_file_read(path, MAX_SUMMARY, json, err);
+    const fedge_status status = fedge_compare_read(dir, "summary.json", MAX_SUMMARY, json, err);
     return status == FEDGE_OK || status == FEDGE_NO_MEMORY
                ? status
                : fedge_error_prefix(err, FEDGE_NOT_FOUND,

@@ -37,15 +37,21 @@ static bool sort(cJSON *object)
     return true;
 }
 
+fedge_status fedge_compare_read(const char *dir, const char *name, size_t max_size, cJSON **json,
+                                fedge_error *err)
+{
+    char path[FEDGE_MAX_PATH];
+    *json = NULL;
+    FEDGE_TRY(fedge_path_join(dir, name, path, err));
+    return fedge_json_file_read(path, max_size, json, err);
+}
+
 /* Reads a file of the folder without its seeds, sorted; *text is NULL when it does not exist. */
 static fedge_status read_file(const char *dir, const char *name, char **text, fedge_error *err)
 {
-    char path[FEDGE_MAX_PATH];
     cJSON *json = NULL;
-    fedge_status status = fedge_path_join(dir, name, path, err);
     *text = NULL;
-    if (status == FEDGE_OK)
-        status = fedge_json_file_read(path, FEDGE_JOB_MAX_SIZE, &json, err);
+    const fedge_status status = fedge_compare_read(dir, name, FEDGE_JOB_MAX_SIZE, &json, err);
     if (status != FEDGE_OK)
         return status == FEDGE_NO_MEMORY ? status : FEDGE_OK;
     cJSON_DeleteItemFromObjectCaseSensitive(json, "seed");
@@ -59,10 +65,10 @@ fedge_status fedge_compare_settings(const char *dir, char **settings, fedge_erro
 {
     char *job = NULL, *simulation = NULL;
     *settings = NULL;
-    fedge_status status = read_file(dir, "job.json", &job, err);
-    if (status == FEDGE_OK)
-        status = read_file(dir, "simulation.json", &simulation, err);
-    if (status == FEDGE_OK && job && simulation) {
+    fedge_status status;
+    FEDGE_TRY_OR(read_file(dir, "job.json", &job, err), done);
+    FEDGE_TRY_OR(read_file(dir, "simulation.json", &simulation, err), done);
+    if (job && simulation) {
         const size_t size = strlen(job) + strlen(simulation) + 1;
         *settings = malloc(size);
         if (*settings)
@@ -70,6 +76,7 @@ fedge_status fedge_compare_settings(const char *dir, char **settings, fedge_erro
         else
             status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory for settings");
     }
+done:
     cJSON_free(job);
     cJSON_free(simulation);
     return status;

@@ -45,4 +45,8 @@ FEDGE_MUST_USE fedge_status fedge_compare_group(comparison *of, bool each, fedge
 FEDGE_MUST_USE fedge_status fedge_compare_settings(const char *dir, char **settings,
                                                    fedge_error *err);
 
+/* compare_groups.c: reads dir/name; *json is NULL on failure. Errors as fedge_json_file_read. */
+FEDGE_MUST_USE fedge_status fedge_compare_read(const char *dir, const char *name, size_t max_size,
+                                               cJSON **json, fedge_error *err);
+
 #endif

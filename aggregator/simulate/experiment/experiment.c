@@ -250,29 +250,32 @@ static fedge_status load_test_set(fedge_experiment *self, fedge_error *err)
     return explain_limit(status, err);
 }
 
-static fedge_status load_client_data(fedge_experiment *self, fedge_error *err)
+static fedge_status new_client_data(fedge_experiment *self, fedge_error *err)
 {
-    limit_data(self);
     const fedge_simulate_options *options = self->config.options;
-    const bool placed = self->placement.holders != NULL;
-    const char *files = placed ? self->placement.values : self->data.values;
-    fedge_status status =
-        placed ? fedge_client_data_new_placed(&self->job->plan, &self->data,
+    return self->placement.holders
+               ? fedge_client_data_new_placed(&self->job->plan, &self->data,
                                               options->validation_split, &self->placement,
                                               self->config.collective, &self->client_data, err)
                : fedge_client_data_new(&self->job->plan, &self->data, options->validation_split,
                                        self->settings.num_clients, &self->client_data, err);
-    if (status == FEDGE_OK)
-        self->client_data->placement = &self->placement;
-    if (status == FEDGE_OK && options->owner && files[0] && !has_column(files, options->owner)) {
-        status = fedge_fail(err, FEDGE_UNSUPPORTED,
-                            "--owner %.64s: it names a column of csv files, but the values are in "
-                            "another format; leave it out",
-                            options->owner);
+}
+
+static fedge_status load_client_data(fedge_experiment *self, fedge_error *err)
+{
+    const fedge_simulate_options *options = self->config.options;
+    const char *files = self->placement.holders ? self->placement.values : self->data.values;
+    limit_data(self);
+    FEDGE_TRY(explain_limit(new_client_data(self, err), err));
+    self->client_data->placement = &self->placement;
+    if (options->owner && files[0] && !has_column(files, options->owner)) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "--owner %.64s: it names a column of csv files, but the values are in "
+                          "another format; leave it out",
+                          options->owner);
     }
-    if (status == FEDGE_OK)
-        status = fedge_attack_spoil(&options->attack, &self->job->plan, self->client_data, err);
-    return explain_limit(status, err);
+    return explain_limit(
+        fedge_attack_spoil(&options->attack, &self->job->plan, self->client_data, err), err);
 }
 
 static fedge_collective_fact *add_fact(fedge_collective_fact *at, const char *name,
@@ -319,18 +322,24 @@ static fedge_status find_tests(fedge_experiment *self, fedge_status status, fedg
     return fedge_placement_find_tests(&self->placement, all, self->test_set != NULL, err);
 }
 
+static fedge_status load_job_and_site(fedge_experiment *self, fedge_error *err)
+{
+    FEDGE_TRY(load_job(self, err));
+    return load_site(self, err);
+}
+
+static fedge_status load_tests_and_count(fedge_experiment *self, fedge_error *err)
+{
+    if (self->job->test_set.present)
+        FEDGE_TRY(load_test_set(self, err));
+    return count_clients(self, err);
+}
+
+/* A rank that fails says so to the others in the next exchange, which then fails on all. */
 static fedge_status load(fedge_experiment *self, fedge_error *err)
 {
-    fedge_status status = load_job(self, err);
-    if (status == FEDGE_OK)
-        status = load_site(self, err);
-    status = find_files(self, status, err);
-    if (status == FEDGE_OK && self->job->test_set.present)
-        status = load_test_set(self, err);
-    if (status == FEDGE_OK)
-        status = count_clients(self, err);
-    status = find_tests(self, status, err);
-    FEDGE_TRY(status);
+    FEDGE_TRY(find_files(self, load_job_and_site(self, err), err));
+    FEDGE_TRY(find_tests(self, load_tests_and_count(self, err), err));
     FEDGE_TRY(load_client_data(self, err));
     FEDGE_TRY(check_evaluated(self, err));
     if (fedge_client_profiles_is_wanted(&self->config.options->profiles)) {
@@ -543,22 +552,24 @@ fedge_status fedge_experiment_check(fedge_experiment *experiment,
                                     const fedge_experiment_config *config, fedge_error *err)
 {
     *experiment = (fedge_experiment){.config = *config};
-    FEDGE_TRY(load_job(experiment, err));
-    FEDGE_TRY(load_site(experiment, err));
+    FEDGE_TRY(load_job_and_site(experiment, err));
     if (config->options->num_clients == 0 &&
         !fedge_partition_is_counted(&experiment->data.partition))
         return fail_uncounted(err);
     return FEDGE_OK;
 }
 
+static fedge_status load_and_make(fedge_experiment *self, fedge_error *err)
+{
+    FEDGE_TRY(load(self, err));
+    return make_simulation(self, err);
+}
+
 fedge_status fedge_experiment_init(fedge_experiment *experiment,
                                    const fedge_experiment_config *config, fedge_error *err)
 {
     *experiment = (fedge_experiment){.config = *config};
-    fedge_status status = load(experiment, err);
-    if (status == FEDGE_OK)
-        status = make_simulation(experiment, err);
-    FEDGE_TRY(agree(experiment, status, err));
+    FEDGE_TRY(agree(experiment, load_and_make(experiment, err), err));
     if (leads(experiment))
         FEDGE_TRY(open_results(experiment, err));
     experiment->progress = (fedge_progress){

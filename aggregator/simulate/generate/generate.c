@@ -265,9 +265,10 @@ static fedge_status write_job(const generator *self, fedge_error *err)
 {
     fedge_buffer text;
     fedge_buffer_init(&text, MAX_JSON);
-    fedge_status status = fedge_generate_job(self->settings, &text, err);
-    if (status == FEDGE_OK)
-        status = fedge_os_write_file(self->paths[JOB], text.data, text.size, FILE_MODE, err);
+    fedge_status status;
+    FEDGE_TRY_OR(fedge_generate_job(self->settings, &text, err), done);
+    status = fedge_os_write_file(self->paths[JOB], text.data, text.size, FILE_MODE, err);
+done:
     fedge_buffer_fini(&text);
     return status;
 }

@@ -279,8 +279,8 @@ static fedge_status find_best(fedge_results *results, const fedge_simulation *si
                                        err);
 }
 
-static fedge_status restore(fedge_results *results, fedge_simulation *simulation,
-                            const fedge_checkpoint_data *data, fedge_error *err)
+static fedge_status restore_models(fedge_results *results, fedge_simulation *simulation,
+                                   const fedge_checkpoint_data *data, fedge_error *err)
 {
     const fedge_simulation_state state = {
         .rounds_closed = data->checkpoint.round,
@@ -288,6 +288,14 @@ static fedge_status restore(fedge_results *results, fedge_simulation *simulation
         .clock_us = (uint64_t)llround(results->run_summary.virtual_time * 1e6),
         .evaluation_due =
             results->run_summary.trained_last && results->job->rounds.fraction_evaluate > 0.0};
+    FEDGE_TRY(fedge_simulation_restore(simulation, &state, data->model, data->model_size,
+                                       data->strategy_state, data->strategy_state_size, err));
+    return find_best(results, simulation, err);
+}
+
+static fedge_status restore(fedge_results *results, fedge_simulation *simulation,
+                            const fedge_checkpoint_data *data, fedge_error *err)
+{
     if (!data->model)
         return FEDGE_OK;
     fedge_status status = load_states(results, simulation, err);
@@ -298,19 +306,22 @@ static fedge_status restore(fedge_results *results, fedge_simulation *simulation
                                   results->dir);
     }
     if (fedge_selection_is_over(&results->run_summary.selection))
-        fedge_simulation_end_after(simulation, state.rounds_closed);
-    status = fedge_simulation_restore(simulation, &state, data->model, data->model_size,
-                                      data->strategy_state, data->strategy_state_size, err);
-    if (status == FEDGE_OK)
-        status = find_best(results, simulation, err);
+        fedge_simulation_end_after(simulation, data->checkpoint.round);
+    status = restore_models(results, simulation, data, err);
     return status == FEDGE_OK ? status : fedge_error_prefix(err, status, "%s", results->dir);
+}
+
+static fedge_status remove_from(const char *dir, const char *name, fedge_error *err)
+{
+    char path[FEDGE_MAX_PATH];
+    FEDGE_TRY(fedge_path_join(dir, name, path, err));
+    return fedge_os_remove_tree(path, err);
 }
 
 /* Removes a checkpoint older than the last: the program was killed before it did so. */
 static fedge_status remove_older(void *user, const char *name, fedge_error *err)
 {
     const fedge_results *results = user;
-    char path[FEDGE_MAX_PATH];
     unsigned round;
     int end = 0;
     const bool variates = sscanf(name, "variates-%6u.bin%n", &round, &end) == 1 && end > 0;
@@ -318,10 +329,9 @@ static fedge_status remove_older(void *user, const char *name, fedge_error *err)
         !variates && sscanf(name, "round-%6u%n", &round, &end) == 1 && round < results->checkpoint;
     const bool other =
         name[end] == '\0' && (checkpoint || (variates && round != results->checkpoint));
-    if (!other && !fedge_best_model_is_left(name, results->best.saved))
-        return FEDGE_OK;
-    FEDGE_TRY(fedge_path_join(results->checkpoints, name, path, err));
-    return fedge_os_remove_tree(path, err);
+    return other || fedge_best_model_is_left(name, results->best.saved)
+               ? remove_from(results->checkpoints, name, err)
+               : FEDGE_OK;
 }
 
 fedge_status fedge_results_begin(fedge_results *results, fedge_simulation *simulation,
@@ -382,10 +392,8 @@ static void remove_half_built(fedge_results *results, uint32_t round)
         fedge_path_join(results->dir, names[3], path, NULL) != FEDGE_OK || fedge_os_exists(path);
     const uint32_t count = placed ? 2 : 3;
     for (uint32_t i = 0; i < count; i++) {
-        fedge_status status = fedge_path_join(results->dir, names[i], path, NULL);
-        if (status == FEDGE_OK)
-            status = fedge_os_remove_tree(path, NULL);
-        (void)status; /* the first failure is reported */
+        const fedge_status removed = remove_from(results->dir, names[i], NULL);
+        (void)removed; /* the first failure is reported */
     }
     const fedge_status tidied = fedge_best_model_keep(&results->best, results->dir, placed, NULL);
     (void)tidied;
@@ -403,10 +411,18 @@ static fedge_status remove_last(const fedge_results *results, uint32_t last, uin
     return fedge_os_remove_tree(path, err);
 }
 
-static fedge_status save(fedge_results *results, fedge_simulation *simulation, const uint8_t *model,
-                         size_t size, fedge_error *err)
+/* Makes the checkpoint of [round] the last, and removes what it replaces. */
+static fedge_status replace_last(fedge_results *results, uint32_t round, fedge_error *err)
 {
-    const uint64_t start_ms = fedge_os_monotonic_ms();
+    const uint32_t last = results->checkpoint;
+    results->checkpoint = round;
+    FEDGE_TRY(remove_last(results, last, round, err));
+    return fedge_best_model_keep(&results->best, results->dir, true, err);
+}
+
+static fedge_status write_checkpoint(fedge_results *results, fedge_simulation *simulation,
+                                     const uint8_t *model, size_t size, fedge_error *err)
+{
     const fedge_global_model *global = fedge_simulation_model(simulation);
     const fedge_simulation_state state = fedge_simulation_get_state(simulation);
     fedge_checkpoint checkpoint = {.round = state.rounds_closed,
@@ -423,29 +439,33 @@ static fedge_status save(fedge_results *results, fedge_simulation *simulation, c
     fedge_buffer strategy;
     fedge_buffer_init(&strategy, FEDGE_STRATEGY_MAX_STATE);
     fedge_status status;
-    FEDGE_TRY_OR(fedge_global_model_save(global, &strategy, err), tried);
+    FEDGE_TRY_OR(fedge_global_model_save(global, &strategy, err), done);
     results->unsynced = true;
-    FEDGE_TRY_OR(fedge_os_sync(&results->log.file, err), tried);
+    FEDGE_TRY_OR(fedge_os_sync(&results->log.file, err), done);
     results->unsynced = false;
-    FEDGE_TRY_OR(save_states(results, simulation, state.rounds_closed, err), tried);
+    FEDGE_TRY_OR(save_states(results, simulation, state.rounds_closed, err), done);
     FEDGE_TRY_OR(fedge_best_model_save(&results->best, &results->job->plan, results->dir, err),
-                 tried);
+                 done);
     const fedge_checkpoint_files files = {.model = model,
                                           .model_size = size,
                                           .strategy_state = strategy.data,
                                           .strategy_state_size = strategy.size};
     status = fedge_checkpoint_save(results->checkpoints, &checkpoint, &files, err);
-tried:
+done:
     fedge_buffer_fini(&strategy);
-    if (status == FEDGE_OK) {
-        const uint32_t last = results->checkpoint;
-        results->checkpoint = state.rounds_closed;
-        status = remove_last(results, last, state.rounds_closed, err);
-        if (status == FEDGE_OK)
-            status = fedge_best_model_keep(&results->best, results->dir, true, err);
-    } else {
-        remove_half_built(results, state.rounds_closed);
-    }
+    return status;
+}
+
+static fedge_status save(fedge_results *results, fedge_simulation *simulation, const uint8_t *model,
+                         size_t size, fedge_error *err)
+{
+    const uint64_t start_ms = fedge_os_monotonic_ms();
+    const uint32_t round = fedge_simulation_get_state(simulation).rounds_closed;
+    fedge_status status = write_checkpoint(results, simulation, model, size, err);
+    if (status == FEDGE_OK)
+        status = replace_last(results, round, err);
+    else
+        remove_half_built(results, round);
     results->checkpoint_ms = fedge_os_monotonic_ms();
     const uint64_t pause_ms = SAVE_PAUSE * (results->checkpoint_ms - start_ms);
     results->interval_ms =

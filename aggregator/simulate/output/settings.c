@@ -74,11 +74,10 @@ static bool add_sums(cJSON *json, const fedge_simulation_settings *settings)
            (!settings->has_test_sum || cJSON_AddNumberToObject(json, TEST CRC, settings->test_sum));
 }
 
-fedge_status fedge_settings_text(const fedge_simulation_settings *settings, char **text,
+static fedge_status add_settings(cJSON *json, const fedge_simulation_settings *settings,
                                  fedge_error *err)
 {
-    cJSON *json = cJSON_CreateObject();
-    bool made =
+    const bool made =
         cJSON_AddNumberToObject(json, "format", 1) &&
         fedge_run_summary_add_seed(json, "seed", settings->seed) &&
         cJSON_AddNumberToObject(json, "clients", settings->num_clients) &&
@@ -88,16 +87,21 @@ fedge_status fedge_settings_text(const fedge_simulation_settings *settings, char
         (settings->validation_split == 0.0 ||
          cJSON_AddNumberToObject(json, "validation_split", settings->validation_split)) &&
         cJSON_AddNumberToObject(json, "num_server_rounds", settings->num_rounds) &&
-        cJSON_AddNumberToObject(json, EVALUATE_EVERY, settings->evaluate_every);
-    made = made && add_sums(json, settings);
-    fedge_status status = made ? add_profiles(json, &settings->profiles, err)
-                               : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the settings");
-    if (status == FEDGE_OK)
-        status = add_text(json, "engine", settings->backend, NULL, err);
-    if (status == FEDGE_OK)
-        status = add_text(json, "attack", settings->attack, NULL, err);
-    if (status == FEDGE_OK && settings->draws_ties)
-        status = add_text(json, "first_of_equals", "drawn", NULL, err);
+        cJSON_AddNumberToObject(json, EVALUATE_EVERY, settings->evaluate_every) &&
+        add_sums(json, settings);
+    if (!made)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the settings");
+    FEDGE_TRY(add_profiles(json, &settings->profiles, err));
+    FEDGE_TRY(add_text(json, "engine", settings->backend, NULL, err));
+    FEDGE_TRY(add_text(json, "attack", settings->attack, NULL, err));
+    return settings->draws_ties ? add_text(json, "first_of_equals", "drawn", NULL, err) : FEDGE_OK;
+}
+
+fedge_status fedge_settings_text(const fedge_simulation_settings *settings, char **text,
+                                 fedge_error *err)
+{
+    cJSON *json = cJSON_CreateObject();
+    const fedge_status status = add_settings(json, settings, err);
     *text = status == FEDGE_OK ? cJSON_PrintUnformatted(json) : NULL;
     cJSON_Delete(json);
     return status == FEDGE_OK && !*text
@@ -177,12 +181,14 @@ fedge_status fedge_settings_check(const char *path, const char *found, const cha
                                   fedge_error *err)
 {
     cJSON *had = cJSON_Parse(found), *have = cJSON_Parse(wanted);
-    fedge_status status =
+    fedge_status status;
+    FEDGE_TRY_OR(
         cJSON_IsObject(had) && cJSON_IsObject(have)
             ? check_each(path, had, have, false, err)
-            : fedge_fail(err, FEDGE_CORRUPT, "%s is not a JSON object: choose another --out", path);
-    if (status == FEDGE_OK)
-        status = check_each(path, have, had, true, err);
+            : fedge_fail(err, FEDGE_CORRUPT, "%s is not a JSON object: choose another --out", path),
+        done);
+    status = check_each(path, have, had, true, err);
+done:
     cJSON_Delete(had);
     cJSON_Delete(have);
     return status;

@@ -74,12 +74,11 @@ static fedge_status plan_work(workload *work, fedge_final_evaluation *to, const 
     }
     const fedge_view validation = fedge_client_data_validation(client_data);
     work->sets = calloc(NUM_WHOLE + (size_t)count, sizeof(*work->sets));
-    fedge_status status =
-        work->sets
-            ? FEDGE_OK
-            : fedge_fail(err, FEDGE_NO_MEMORY, "no memory to evaluate %" PRIu32 " clients", count);
-    if (status != FEDGE_OK)
-        goto done;
+    fedge_status status;
+    FEDGE_TRY_OR(work->sets ? FEDGE_OK
+                            : fedge_fail(err, FEDGE_NO_MEMORY,
+                                         "no memory to evaluate %" PRIu32 " clients", count),
+                 done);
     FEDGE_TRY_OR(add_whole(work, test, &work->test, err), done);
     FEDGE_TRY_OR(add_whole(work, &validation, &work->validation, err), done);
     for (uint32_t i = 0; i < count; i++) {

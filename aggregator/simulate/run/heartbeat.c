@@ -160,13 +160,13 @@ fedge_status fedge_heartbeat_new(const fedge_collective *collective, fedge_ranks
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for beats between ranks");
     fedge_condition_init(&fresh->changed);
     pthread_mutex_init(&fresh->mutex, NULL);
-    fedge_status status = fedge_collective_split(collective, 0, &fresh->own, err);
-    if (status == FEDGE_OK)
-        status = start(fresh, stuck, user, err);
-    if (status == FEDGE_OK)
-        *heartbeat = fresh;
-    else
-        free_heartbeat(fresh);
+    fedge_status status;
+    FEDGE_TRY_OR(fedge_collective_split(collective, 0, &fresh->own, err), failed);
+    FEDGE_TRY_OR(start(fresh, stuck, user, err), failed);
+    *heartbeat = fresh;
+    return FEDGE_OK;
+failed:
+    free_heartbeat(fresh);
     return status;
 }
 

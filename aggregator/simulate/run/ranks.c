@@ -299,8 +299,7 @@ fedge_status fedge_sim_ranks_spread(fedge_sim_ranks *ranks, fedge_error *err)
         if (fedge_client_states_has(states, i)) {
             /* After a failure the values are arbitrary: the others expect this many messages, and
              * learn of the failure below. */
-            if (status == FEDGE_OK)
-                status = fedge_client_states_get(states, i, values, err);
+            status = status == FEDGE_OK ? fedge_client_states_get(states, i, values, err) : status;
             fedge_collective_broadcast(ranks->collective, &i, sizeof(i), 0);
             fedge_collective_broadcast(ranks->collective, values, size, 0);
         }

@@ -212,8 +212,7 @@ static fedge_status receive_states(fedge_sim_ranks *self, const ranks_command *c
         if (fedge_placement_home(&self->placement, self->collective->num_ranks, client) !=
             self->collective->rank)
             continue;
-        if (status == FEDGE_OK)
-            status = fedge_client_states_set(states, client, values, err);
+        status = status == FEDGE_OK ? fedge_client_states_set(states, client, values, err) : status;
     }
     states->round = command->round;
     free(values);

@@ -226,27 +226,34 @@ static fedge_status reserve(fedge_simulation *of, uint32_t count, fedge_error *e
                : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %" PRIu32 " tasks", count);
 }
 
+/* Passes time again as in the closed rounds, after which the same clients are busy. */
+static fedge_status repeat_rounds(federation *self, fedge_error *err)
+{
+    fedge_simulation *of = self->of;
+    const uint64_t saved_us = of->virtual_clock.now_us, next_task_id = of->next_task_id;
+    of->virtual_clock.now_us = 0;
+    for (uint32_t round = 1; round <= of->rounds_closed; round++)
+        FEDGE_TRY(gather(self, round, err));
+    of->next_task_id = next_task_id;
+    if (of->rounds_closed > 0 && of->config.profiles && of->virtual_clock.now_us != saved_us) {
+        return fedge_fail(err, FEDGE_MISMATCH,
+                          "the run stood at %.6f virtual seconds, and with these profiles it "
+                          "would at %.6f: give the options that it was begun with",
+                          (double)saved_us * 1e-6, (double)of->virtual_clock.now_us * 1e-6);
+    }
+    return FEDGE_OK;
+}
+
 fedge_status fedge_simulation_run_async(fedge_simulation *of, fedge_error *err)
 {
     federation self;
-    const uint64_t saved_us = of->virtual_clock.now_us;
-    fedge_status status = init(&self, of, err);
-    if (status == FEDGE_OK)
-        status = reserve(of, of->config.replay ? of->config.replay->most : self.wanted, err);
-    of->virtual_clock.now_us = 0;
-    const uint64_t next_task_id = of->next_task_id;
-    for (uint32_t round = 1; status == FEDGE_OK && round <= of->rounds_closed; round++)
-        status = gather(&self, round, err);
-    of->next_task_id = next_task_id;
-    if (status == FEDGE_OK && of->rounds_closed > 0 && of->config.profiles &&
-        of->virtual_clock.now_us != saved_us) {
-        status = fedge_fail(err, FEDGE_MISMATCH,
-                            "the run stood at %.6f virtual seconds, and with these profiles it "
-                            "would at %.6f: give the options that it was begun with",
-                            (double)saved_us * 1e-6, (double)of->virtual_clock.now_us * 1e-6);
-    }
-    while (status == FEDGE_OK && of->rounds_closed < of->last_round)
-        status = run_round(&self, of->rounds_closed + 1, err);
+    fedge_status status;
+    FEDGE_TRY_OR(init(&self, of, err), done);
+    FEDGE_TRY_OR(reserve(of, of->config.replay ? of->config.replay->most : self.wanted, err), done);
+    FEDGE_TRY_OR(repeat_rounds(&self, err), done);
+    while (of->rounds_closed < of->last_round)
+        FEDGE_TRY_OR(run_round(&self, of->rounds_closed + 1, err), done);
+done:
     fini(&self);
     return status;
 }

@@ -116,9 +116,8 @@ static fedge_status step(fedge_simulation *self, fedge_round_summary *summary, f
         attacked.honest = updates;
         attacked.lies = lies;
         updates = fedge_attack_updates(&attacked);
-        status = lies ? FEDGE_OK : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an attack");
-        if (status != FEDGE_OK)
-            goto done;
+        FEDGE_TRY_OR(lies ? FEDGE_OK : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an attack"),
+                     done);
     }
     FEDGE_TRY_OR(fedge_sim_ranks_join(&self->ranks, err), done);
     self->mid_step = true; /* a strategy that fails may leave half a step */
@@ -262,16 +261,23 @@ static fedge_status name_updates(const fedge_simulation *self, fedge_round_summa
     return FEDGE_OK;
 }
 
+/* The round's step and tests, where clients have trained. */
+static fedge_status close_phase(fedge_simulation *self, const fedge_rounds_action *action,
+                                fedge_round_summary *summary, fedge_error *err)
+{
+    FEDGE_TRY(check_sums(self, err));
+    if (action->kind == FEDGE_TASK_TRAIN) {
+        FEDGE_TRY(step(self, summary, err));
+        FEDGE_TRY(test_model(self, summary, err));
+    }
+    return FEDGE_OK;
+}
+
 fedge_status fedge_simulation_conclude(fedge_simulation *self, const fedge_rounds_action *action,
                                        fedge_error *err)
 {
     fedge_round_summary summary = summarise(self, action);
-    fedge_status status = check_sums(self, err);
-    if (status == FEDGE_OK && action->kind == FEDGE_TASK_TRAIN) {
-        status = step(self, &summary, err);
-        if (status == FEDGE_OK)
-            status = test_model(self, &summary, err);
-    }
+    fedge_status status = close_phase(self, action, &summary, err);
     if (!fedge_has_accuracy(self->plan))
         summary.accuracy = summary.train_accuracy = summary.validation.accuracy = NAN;
     summary.seconds = seconds_since(self->phase_started_ns);
@@ -280,9 +286,9 @@ fedge_status fedge_simulation_conclude(fedge_simulation *self, const fedge_round
     self->clock_us = self->virtual_clock.now_us;
     self->evaluation_due =
         action->kind == FEDGE_TASK_TRAIN && self->config.job->rounds.fraction_evaluate > 0.0;
-    if (status == FEDGE_OK)
-        status = name_updates(self, &summary, err);
-    if (status == FEDGE_OK && self->config.on_round)
+    FEDGE_TRY(status);
+    FEDGE_TRY(name_updates(self, &summary, err));
+    if (self->config.on_round)
         status = self->config.on_round(self->config.user, &summary, err);
     free(summary.buffered);
     return status;

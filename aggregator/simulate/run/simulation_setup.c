@@ -266,18 +266,13 @@ static fedge_status open_global(fedge_simulation *self, const fedge_sim_backend_
 static fedge_status open_backend(fedge_simulation *self, const fedge_sim_backend_ops *backend,
                                  const fedge_sim_backend_config *wanted, fedge_error *err)
 {
-    const fedge_sim_backend_ops *other = backend;
-    fedge_status status = fedge_sim_backend_open(&self->backend, backend, wanted, err);
-    if (status != FEDGE_OK) {
-        status = fedge_sim_backend_choose_again(backend_name(&self->config), wanted, &other, status,
-                                                err);
-    }
-    if (status == FEDGE_OK && other != backend) {
-        status = check_memory(self, other, err);
-        if (status == FEDGE_OK)
-            status = fedge_sim_backend_open(&self->backend, other, wanted, err);
-    }
-    return status;
+    const fedge_status status = fedge_sim_backend_open(&self->backend, backend, wanted, err);
+    if (status == FEDGE_OK)
+        return FEDGE_OK;
+    FEDGE_TRY(
+        fedge_sim_backend_choose_again(backend_name(&self->config), wanted, &backend, status, err));
+    FEDGE_TRY(check_memory(self, backend, err));
+    return fedge_sim_backend_open(&self->backend, backend, wanted, err);
 }
 
 static fedge_status set_up(fedge_simulation *self, fedge_error *err)

@@ -73,6 +73,12 @@ static fedge_status check_files(const char *lines, fedge_error *err)
     return FEDGE_OK;
 }
 
+static fedge_status check_pair(const fedge_test_set *set, fedge_error *err)
+{
+    FEDGE_TRY(check_files(set->images, err));
+    return check_files(set->labels, err);
+}
+
 /* Checks the files once, unless they are an axis. */
 static fedge_status check_test_set(fedge_sweep *sweep, const fedge_job *job, fedge_error *err)
 {
@@ -82,9 +88,7 @@ static fedge_status check_test_set(fedge_sweep *sweep, const fedge_job *job, fed
         swept = swept || strncmp(sweep->axes[i].key, TEST_SET, strlen(TEST_SET)) == 0;
     if (!set->present || (sweep->has_test_set && !swept))
         return FEDGE_OK;
-    fedge_status status = check_files(set->images, err);
-    if (status == FEDGE_OK)
-        status = check_files(set->labels, err);
+    const fedge_status status = check_pair(set, err);
     sweep->has_test_set = status == FEDGE_OK;
     return status == FEDGE_OK ? status : fedge_error_prefix(err, status, TEST_SET);
 }
@@ -147,6 +151,21 @@ static bool may_evaluate(const fedge_experiment *experiment)
 
 /* ---- one combination ------------------------------------------------------------------------- */
 
+static fedge_status examine_job(fedge_sweep *sweep, const fedge_experiment *experiment,
+                                uint32_t *cohort, fedge_error *err)
+{
+    const fedge_simulate_options *options = experiment->config.options;
+    const fedge_job *job = experiment->job;
+    FEDGE_TRY(check_test_set(sweep, job, err));
+    const uint32_t clients = count_clients(sweep, experiment);
+    if (clients > 0) {
+        *cohort = fedge_cohort_size_of(&job->rounds, FEDGE_TASK_TRAIN, clients).wanted;
+        FEDGE_TRY(fedge_simulation_check_clients(&job->rounds, clients, err));
+        FEDGE_TRY(check_profiles(sweep, options, job, clients, err));
+    }
+    return choose_backend(sweep, options, job, clients, err);
+}
+
 /* Checks a combination as far as possible without data. *cohort: clients that train in a round; 0:
  * unknown. */
 static fedge_status examine(fedge_sweep *sweep, const fedge_simulate_options *options,
@@ -157,24 +176,16 @@ static fedge_status examine(fedge_sweep *sweep, const fedge_simulate_options *op
     if (!experiment)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an experiment");
     const fedge_experiment_config config = {.options = options, .job_text = text, .job_size = size};
-    fedge_status status = fedge_experiment_check(experiment, &config, err);
-    const fedge_job *job = experiment->job;
-    if (status == FEDGE_OK)
-        status = check_test_set(sweep, job, err);
-    const uint32_t clients = status == FEDGE_OK ? count_clients(sweep, experiment) : 0;
-    if (clients > 0) {
-        *cohort = fedge_cohort_size_of(&job->rounds, FEDGE_TASK_TRAIN, clients).wanted;
-        status = fedge_simulation_check_clients(&job->rounds, clients, err);
-    }
-    if (status == FEDGE_OK && clients > 0)
-        status = check_profiles(sweep, options, job, clients, err);
-    if (status == FEDGE_OK)
-        status = choose_backend(sweep, options, job, clients, err);
+    fedge_status status;
+    *shareable = false;
+    FEDGE_TRY_OR(fedge_experiment_check(experiment, &config, err), done);
+    FEDGE_TRY_OR(examine_job(sweep, experiment, cohort, err), done);
     /* Only one process alone measures a backdoor. */
-    *shareable = status == FEDGE_OK && !fedge_attack_is_backdoor(&options->attack) &&
-                 fedge_simulation_check_shared(job, NULL) == FEDGE_OK;
+    *shareable = !fedge_attack_is_backdoor(&options->attack) &&
+                 fedge_simulation_check_shared(experiment->job, NULL) == FEDGE_OK;
+    sweep->is_measured = sweep->is_measured || may_evaluate(experiment);
+done:
     sweep->uses_plugin = sweep->uses_plugin || experiment->uses_plugin;
-    sweep->is_measured = sweep->is_measured || (status == FEDGE_OK && may_evaluate(experiment));
     fedge_experiment_fini(experiment);
     free(experiment);
     return status;
@@ -196,25 +207,31 @@ static bool is_own(fedge_sweep *sweep, fedge_error *err)
     return true;
 }
 
-fedge_status fedge_sweep_check(fedge_sweep *sweep, uint32_t combination, fedge_error *err)
+static fedge_status check(fedge_sweep *sweep, uint32_t combination, fedge_error *err)
 {
     char name[FEDGE_SWEEP_MAX_NAME], *text = NULL;
     fedge_simulate_options options;
-    fedge_status status = fedge_sweep_make(sweep, combination, &options, &text, err);
+    FEDGE_TRY(fedge_sweep_make(sweep, combination, &options, &text, err));
     options.seed_offset = sweep->num_seeds - 1; /* the highest */
-    if (status == FEDGE_OK) {
-        status = examine(sweep, &options, text, strlen(text), &sweep->cohorts[combination],
-                         &sweep->shareable[combination], err);
-    }
+    const fedge_status status =
+        examine(sweep, &options, text, strlen(text), &sweep->cohorts[combination],
+                &sweep->shareable[combination], err);
     free(text);
-    if (status == FEDGE_OK && sweep->options->out &&
-        fedge_sweep_folder_of(sweep, combination, name) + sizeof(SEED_PART) >
-            FEDGE_SWEEP_MAX_NAME) {
-        status = fedge_fail(err, FEDGE_TOO_BIG,
-                            "its folder would have a name over %u bytes: sweep fewer settings, or "
-                            "shorter ones, at once",
-                            FEDGE_SWEEP_MAX_NAME - 1);
+    FEDGE_TRY(status);
+    if (sweep->options->out && fedge_sweep_folder_of(sweep, combination, name) + sizeof(SEED_PART) >
+                                   FEDGE_SWEEP_MAX_NAME) {
+        return fedge_fail(err, FEDGE_TOO_BIG,
+                          "its folder would have a name over %u bytes: sweep fewer settings, or "
+                          "shorter ones, at once",
+                          FEDGE_SWEEP_MAX_NAME - 1);
     }
+    return FEDGE_OK;
+}
+
+fedge_status fedge_sweep_check(fedge_sweep *sweep, uint32_t combination, fedge_error *err)
+{
+    char name[FEDGE_SWEEP_MAX_NAME];
+    const fedge_status status = check(sweep, combination, err);
     if (status == FEDGE_OK || is_own(sweep, err))
         return status;
     if (fedge_sweep_name_of(sweep, combination, name) == 0) /* the only axis is seeds */ {

@@ -46,16 +46,19 @@ static fedge_status count_begun(const fedge_sweep *sweep, uint32_t *count,
     return FEDGE_OK;
 }
 
-/* Can folders be made there? */
-static fedge_status check_writable(const char *out, fedge_error *err)
+static fedge_status write_test_file(const char *out, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH + 32];
     (void)snprintf(path, sizeof(path), "%s/.can-be-written", out);
-    fedge_status status = fedge_os_make_dirs(out, err);
-    if (status == FEDGE_OK)
-        status = fedge_os_write_file(path, "\n", 1, 0600, err);
-    if (status == FEDGE_OK)
-        status = fedge_os_remove(path, err);
+    FEDGE_TRY(fedge_os_make_dirs(out, err));
+    FEDGE_TRY(fedge_os_write_file(path, "\n", 1, 0600, err));
+    return fedge_os_remove(path, err);
+}
+
+/* Can folders be made there? */
+static fedge_status check_writable(const char *out, fedge_error *err)
+{
+    const fedge_status status = write_test_file(out, err);
     return status == FEDGE_OK ? status : fedge_error_prefix(err, status, "--out");
 }
 
@@ -107,14 +110,15 @@ fedge_status fedge_sweep_run_one(const fedge_sweep *sweep, const sweep_run *run,
     to->begun = false;
     if (!experiment)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a run");
-    fedge_status status = fedge_sweep_make(sweep, run->combination, &options, &text, err);
+    fedge_status status;
+    FEDGE_TRY_OR(fedge_sweep_make(sweep, run->combination, &options, &text, err), done);
     (void)snprintf(number, sizeof(number), "run %" PRIu32 " of %" PRIu32, run->number,
                    sweep->num_combinations * sweep->num_seeds);
     const bool leads = !run->collective || run->collective->rank == 0;
     const bool seen = run->alone && leads && !sweep->options->quiet && !sweep->options->json;
     fedge_experiment_config config = {.options = &options,
                                       .job_text = text,
-                                      .job_size = text ? strlen(text) : 0,
+                                      .job_size = strlen(text),
                                       .collective = run->collective,
                                       .out = sweep->options->out && leads ? out : NULL,
                                       .summary = sweep->options->out != NULL,
@@ -126,18 +130,16 @@ fedge_status fedge_sweep_run_one(const fedge_sweep *sweep, const sweep_run *run,
     options.seed_offset = run->seed;
     options.num_threads = run->num_threads;
     options.backend = run->backend ? run->backend : options.backend;
-    if (status == FEDGE_OK && config.out) {
-        status = fedge_sweep_run_folder(sweep, run->combination, run->seed, out, err);
+    if (config.out) {
+        FEDGE_TRY_OR(fedge_sweep_run_folder(sweep, run->combination, run->seed, out, err), done);
         config.resume = sweep->options->resume;
     }
-    if (status == FEDGE_OK)
-        status = fedge_experiment_init(experiment, &config, err);
-    to->begun = status == FEDGE_OK;
-    if (to->begun) {
-        watch->begun(watch->user, fedge_simulation_promised_bytes(experiment->simulation));
-        status = fedge_experiment_run(experiment, err);
-        to->run_summary = experiment->results.run_summary;
-    }
+    FEDGE_TRY_OR(fedge_experiment_init(experiment, &config, err), done);
+    to->begun = true;
+    watch->begun(watch->user, fedge_simulation_promised_bytes(experiment->simulation));
+    status = fedge_experiment_run(experiment, err);
+    to->run_summary = experiment->results.run_summary;
+done:
     if (fedge_sweep_is_machines(status) && experiment->kept[0]) /* it ends the sweep */ {
         fprintf(stderr, "fedge-simulate: %s\n", experiment->kept);
     }
@@ -218,12 +220,11 @@ fedge_status fedge_sweep_new(const fedge_simulate_options *options,
         calloc((size_t)fresh->num_combinations * fresh->num_seeds, sizeof(*fresh->outcomes));
     fresh->cohorts = calloc(fresh->num_combinations, sizeof(*fresh->cohorts));
     fresh->shareable = calloc(fresh->num_combinations, sizeof(*fresh->shareable));
-    status = fresh->outcomes && fresh->cohorts && fresh->shareable
-                 ? FEDGE_OK
-                 : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u runs",
-                              fresh->num_combinations * fresh->num_seeds);
-    if (status != FEDGE_OK)
-        goto failed;
+    FEDGE_TRY_OR(fresh->outcomes && fresh->cohorts && fresh->shareable
+                     ? FEDGE_OK
+                     : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u runs",
+                                  fresh->num_combinations * fresh->num_seeds),
+                 failed);
     for (uint32_t c = 0; c < fresh->num_combinations; c++)
         FEDGE_TRY_OR(fedge_sweep_check(fresh, c, err), failed);
     FEDGE_TRY_OR(check_folders(fresh, err), failed);

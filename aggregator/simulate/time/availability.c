@@ -226,9 +226,10 @@ static fedge_status load(fedge_availability *self, const char *path, fedge_error
     fedge_csv csv;
     uint32_t column[NUM_COLUMNS] = {0};
     FEDGE_TRY(fedge_csv_open(&csv, path, 0, err));
-    fedge_status status = read_header(&csv, column, err);
-    if (status == FEDGE_OK)
-        status = read_rows(self, &csv, column, err);
+    fedge_status status;
+    FEDGE_TRY_OR(read_header(&csv, column, err), done);
+    status = read_rows(self, &csv, column, err);
+done:
     fedge_csv_close(&csv);
     FEDGE_TRY(status);
     return index_intervals(self, path, err);

@@ -481,12 +481,15 @@ fedge_status fedge_trace_load(const char *path, uint32_t num_clients, fedge_clie
     trace self = {.path = path, .num_clients = num_clients};
     FEDGE_TRY(fedge_csv_open(&self.csv, path, 0, err));
     self.line_of = calloc(num_clients, sizeof(*self.line_of));
-    fedge_status status =
-        self.line_of ? read_header(&self, err)
+    fedge_status status;
+    FEDGE_TRY_OR(self.line_of
+                     ? FEDGE_OK
                      : fedge_fail(err, FEDGE_NO_MEMORY,
-                                  "no memory for a trace of %" PRIu32 " clients", num_clients);
-    if (status == FEDGE_OK)
-        status = read_rows(&self, clients, err);
+                                  "no memory for a trace of %" PRIu32 " clients", num_clients),
+                 done);
+    FEDGE_TRY_OR(read_header(&self, err), done);
+    status = read_rows(&self, clients, err);
+done:
     *columns =
         (fedge_trace_columns){self.has[COMPUTE], self.has[DOWN], self.has[UP], self.has[FAILURE]};
     free(self.line_of);
