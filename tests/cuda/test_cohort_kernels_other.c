@@ -82,7 +82,7 @@ static void maximum_pools_are_exact(void **state)
         p.y = y.gpu;
         p.dy = dy.gpu;
         p.dx = dx.gpu;
-        p.places = places;
+        p.argmax = places;
         kernel_must(fedge_cohort_launch_maxpool2d(&kernel_shape, &p));
         kernel_must(fedge_cohort_launch_maxpool2d_backward(&kernel_shape, &p));
         kernel_fetch(&y);
@@ -113,7 +113,7 @@ typedef struct span {
     uint32_t counted;
 } span;
 
-static span fixed_span(const fedge_cohort_averages *p, int axis, uint32_t i)
+static span fixed_span(const fedge_cohort_avgpool2d *p, int axis, uint32_t i)
 {
     const int64_t first = (int64_t)i * p->stride[axis] - p->padding[axis], size = p->in_size[axis];
     const int64_t end = first + p->kernel[axis];
@@ -124,7 +124,7 @@ static span fixed_span(const fedge_cohort_averages *p, int axis, uint32_t i)
 }
 
 /* From i · in / out, and as far as ⌈(i + 1) · in / out⌉. */
-static span adaptive_span(const fedge_cohort_averages *p, int axis, uint32_t i)
+static span adaptive_span(const fedge_cohort_avgpool2d *p, int axis, uint32_t i)
 {
     const uint32_t in = p->in_size[axis], out = p->out_size[axis];
     span found = {.first = i * in / out, .last = ((i + 1) * in + out - 1) / out};
@@ -132,10 +132,10 @@ static span adaptive_span(const fedge_cohort_averages *p, int axis, uint32_t i)
     return found;
 }
 
-typedef span (*span_fn)(const fedge_cohort_averages *p, int axis, uint32_t i);
+typedef span (*span_fn)(const fedge_cohort_avgpool2d *p, int axis, uint32_t i);
 
 /* Output [i] of slot s, and its share of the inputs' gradients. */
-static void plain_average(const fedge_cohort_averages *p, span_fn of, uint32_t s, uint32_t i)
+static void plain_average(const fedge_cohort_avgpool2d *p, span_fn of, uint32_t s, uint32_t i)
 {
     const uint32_t plane = p->out_size[0] * p->out_size[1];
     const span rows = of(p, 0, i % plane / p->out_size[1]);
@@ -157,7 +157,7 @@ static void plain_average(const fedge_cohort_averages *p, span_fn of, uint32_t s
     allowed[i] = is_power_of_two(count) ? 0.0 : ROUNDING * fabs(sums[i]);
 }
 
-static void check_averages(const fedge_cohort_averages *p, span_fn of)
+static void check_averages(const fedge_cohort_avgpool2d *p, span_fn of)
 {
     const size_t in = (size_t)p->channels * p->in_size[0] * p->in_size[1];
     const size_t out = (size_t)p->channels * p->out_size[0] * p->out_size[1];
@@ -177,7 +177,7 @@ static void check_averages(const fedge_cohort_averages *p, span_fn of)
 }
 
 /* With ceil_mode a last window may reach over the padding, but begins before it. */
-static uint32_t windows_of(const fedge_cohort_averages *p, int axis, bool ceils)
+static uint32_t windows_of(const fedge_cohort_avgpool2d *p, int axis, bool ceils)
 {
     const uint32_t room = p->in_size[axis] + 2 * p->padding[axis] - p->kernel[axis];
     const uint32_t floored = room / p->stride[axis] + 1;
@@ -191,9 +191,9 @@ static void average_pools_are_exact(void **state)
     (void)state;
     for (uint64_t seed = 0; seed < SEEDS; seed++) {
         kernel_begin(seed);
-        fedge_cohort_averages p = {.channels = 1 + kernel_below(3),
-                                   .count_pad = kernel_below(2),
-                                   .divisor = seed % 3 ? 0 : 1 + kernel_below(4)};
+        fedge_cohort_avgpool2d p = {.channels = 1 + kernel_below(3),
+                                    .count_pad = kernel_below(2),
+                                    .divisor = seed % 3 ? 0 : 1 + kernel_below(4)};
         for (int axis = 0; axis < 2; axis++) {
             p.in_size[axis] = 4 + kernel_below(6);
             p.kernel[axis] = 1 + kernel_below(4);
@@ -220,8 +220,8 @@ static void adaptive_pools_are_exact(void **state)
     (void)state;
     for (uint64_t seed = 0; seed < SEEDS; seed++) {
         kernel_begin(seed);
-        fedge_cohort_avgpool p = {.channels = 1 + kernel_below(3)};
-        fedge_cohort_averages plain = {.channels = p.channels};
+        fedge_cohort_adaptiveavgpool2d p = {.channels = 1 + kernel_below(3)};
+        fedge_cohort_avgpool2d plain = {.channels = p.channels};
         for (int axis = 0; axis < 2; axis++) {
             p.in_size[axis] = plain.in_size[axis] = 1 + kernel_below(9);
             p.out_size[axis] = plain.out_size[axis] = 1 + kernel_below(6);
@@ -240,7 +240,7 @@ static void adaptive_pools_are_exact(void **state)
 }
 
 /* An axis is the height of images that are one window wide: Select's window is one place. */
-static span axis_span(const fedge_cohort_averages *p, int axis, uint32_t i)
+static span axis_span(const fedge_cohort_avgpool2d *p, int axis, uint32_t i)
 {
     const span whole = {
         .first = p->stride[0], .last = p->stride[0] + p->kernel[0], .counted = p->kernel[0]};
@@ -257,11 +257,11 @@ static void one_place_and_means_of_an_axis_are_exact(void **state)
                                .inner = 1 + kernel_below(7)};
         a.first = seed % 2 ? kernel_below(a.length) : 0;
         a.count = seed % 2 ? 1 : a.length;
-        const fedge_cohort_averages plain = {.channels = a.outer,
-                                             .in_size = {a.length, a.inner},
-                                             .out_size = {1, a.inner},
-                                             .stride = {a.first, 1},
-                                             .kernel = {a.count, 1}};
+        const fedge_cohort_avgpool2d plain = {.channels = a.outer,
+                                              .in_size = {a.length, a.inner},
+                                              .out_size = {1, a.inner},
+                                              .stride = {a.first, 1},
+                                              .kernel = {a.count, 1}};
         fill_all((size_t)a.outer * a.length * a.inner, (size_t)a.outer * a.inner);
         a.x = x.gpu;
         a.y = y.gpu;
@@ -369,7 +369,7 @@ enum { FRACTION = 20, TOO_LARGE = 70000 };
 
 /* Of all slots' gradients, of which value [bad] is too large everywhere. */
 typedef struct shared {
-    fedge_cohort_shared_sums on_gpu;
+    fedge_cohort_gradient_sums on_gpu;
     fedge_cohort_tally *tallies; /* pinned, as sums */
     int64_t *sums, expected[MOST];
     uint32_t bad; /* UINT32_MAX: none */
@@ -390,14 +390,14 @@ static void draw_share(uint64_t seed)
     for (uint32_t i = 0; i < n; i++)
         share.expected[i] = share.sums[i] = (int64_t)kernel_below(1000) << 30;
     share.on_gpu =
-        (fedge_cohort_shared_sums){.gradients = gradients.gpu,
-                                   .gradient_stride = gradients.values,
-                                   .sums = kernel_allocate(n * sizeof(*share.sums)),
-                                   .first = first,
-                                   .count = n - first,
-                                   .fraction = FRACTION,
-                                   .examples = 1 + kernel_below(20),
-                                   .tallies = kernel_allocate(SLOTS * sizeof(*share.tallies))};
+        (fedge_cohort_gradient_sums){.gradients = gradients.gpu,
+                                     .gradient_stride = gradients.values,
+                                     .sums = kernel_allocate(n * sizeof(*share.sums)),
+                                     .first = first,
+                                     .count = n - first,
+                                     .fraction = FRACTION,
+                                     .examples = 1 + kernel_below(20),
+                                     .tallies = kernel_allocate(SLOTS * sizeof(*share.tallies))};
     kernel_send(share.on_gpu.tallies, share.tallies, SLOTS * sizeof(*share.tallies));
     kernel_send(share.on_gpu.sums, share.sums, n * sizeof(*share.sums));
     for (uint32_t i = 0; i < SLOTS * n; i++) {
@@ -409,8 +409,8 @@ static void draw_share(uint64_t seed)
 
 static void add_shares(void)
 {
-    const fedge_cohort_shared_sums *p = &share.on_gpu;
-    kernel_must(fedge_cohort_launch_share(&kernel_shape, p));
+    const fedge_cohort_gradient_sums *p = &share.on_gpu;
+    kernel_must(fedge_cohort_launch_sum_gradients(&kernel_shape, p));
     kernel_must(cudaMemcpyAsync(share.sums, p->sums, gradients.values * sizeof(*share.sums),
                                 cudaMemcpyDeviceToHost, kernel_shape.stream));
     kernel_must(cudaMemcpyAsync(share.tallies, p->tallies, SLOTS * sizeof(*share.tallies),
@@ -426,11 +426,11 @@ static void add_shares(void)
 /* The sums' mean in their place of the first slot's gradients, which are of [first] and behind. */
 static void take_shares(void)
 {
-    const fedge_cohort_shared_sums *p = &share.on_gpu;
+    const fedge_cohort_gradient_sums *p = &share.on_gpu;
     memcpy(expected, gradients.pinned, gradients.values * sizeof(float));
     for (uint32_t i = 0; i < p->count; i++)
         expected[p->first + i] = (float)(ldexp((double)share.expected[i], -FRACTION) / p->examples);
-    kernel_must(fedge_cohort_launch_unshare(p, kernel_shape.stream));
+    kernel_must(fedge_cohort_launch_mean_gradients(p, kernel_shape.stream));
     kernel_fetch(&gradients);
     kernel_same(&gradients, 0, expected, gradients.values, "gradients");
 }

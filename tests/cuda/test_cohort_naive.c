@@ -220,7 +220,7 @@ static void attention_is_near_the_naive_one(uint64_t seed)
     kernel_array context = kernel_fill(kernel_shape.batch * dims);
     kernel_array dcontext = kernel_fill(context.values);
     a.qkv = qkv.gpu;
-    a.shares = p.gpu;
+    a.att = p.gpu;
     a.context = context.gpu;
     a.dcontext = dcontext.gpu;
     a.dscores = ds.gpu;

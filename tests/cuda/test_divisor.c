@@ -7,8 +7,8 @@
 static void check(uint32_t n, uint32_t by)
 {
     const fedge_divided parts = fedge_divide(n, fedge_divisor_of(by));
-    if (parts.quotient != n / by || parts.rest != n % by)
-        fail_msg("%u / %u: %u, rest %u", n, by, parts.quotient, parts.rest);
+    if (parts.quotient != n / by || parts.remainder != n % by)
+        fail_msg("%u / %u: %u, remainder %u", n, by, parts.quotient, parts.remainder);
 }
 
 /* Where a quotient becomes the next, and at both ends. */

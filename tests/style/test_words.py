@@ -23,7 +23,7 @@ PLAIN = (
     "README.md", "docs/",
     "aggregator/cluster/", "aggregator/exchange/", "aggregator/net/", "aggregator/program/", "aggregator/reduce/",
     "aggregator/rounds/", "aggregator/run/ingest/", "aggregator/simulate/", "aggregator/threads/",
-    "edge/core/", "edge/json/", "edge/wire/", "edge/plan/", "edge/data/", "edge/site/", "edge/train/fused/",
+    "edge/core/", "edge/json/", "edge/wire/", "edge/plan/", "edge/data/", "edge/site/", "edge/train/cuda/kernels/", "edge/train/fused/",
     "edge/train/losses/", "edge/train/model/", "edge/train/optimizers/", "secure/", "client/",
     "examples/",
 )

@@ -13,7 +13,7 @@
 /* What a simulation's user adds to its command to go on; a silo's client just begins anew. */
 static const char *with_resume(const fedge_cohort *cohort)
 {
-    return cohort->config.share.num_parts > 0 ? "" : " with --resume";
+    return cohort->config.split.num_parts > 0 ? "" : " with --resume";
 }
 
 /* Others have it, or the driver itself: the GPU is sound. A new start takes what fits then. */
@@ -59,10 +59,10 @@ fedge_status fedge_cohort_bytes(const fedge_cohort_config *config, fedge_cohort_
     if (status == FEDGE_OK) {
         fedge_cohort_plan *plan = &counted->plan;
         /* Laid out from NULL: only the sizes are wanted. */
-        memory->slot = fedge_cohort_place_slots(plan, &counted->arrays, NULL, 1, 1);
-        memory->slots = fedge_cohort_place_slots(plan, &counted->arrays, NULL, config->most_slots,
-                                                 fedge_cohort_run_of(plan, config->most_slots));
-        memory->shared = fedge_cohort_place_shared(plan, config, &counted->arrays, NULL);
+        memory->slot = fedge_cohort_lay_out_slots(plan, &counted->arrays, NULL, 1, 1);
+        memory->slots = fedge_cohort_lay_out_slots(plan, &counted->arrays, NULL, config->most_slots,
+                                                   fedge_cohort_run_of(plan, config->most_slots));
+        memory->shared = fedge_cohort_lay_out_shared(plan, config, &counted->arrays, NULL);
         memory->host =
             fedge_cohort_host_bytes(plan, config->most_slots) +
             (size_t)fedge_cohort_members(config) * config->num_chunks * sizeof(fedge_cohort_chunk);
@@ -73,8 +73,8 @@ fedge_status fedge_cohort_bytes(const fedge_cohort_config *config, fedge_cohort_
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-fedge_status fedge_cohort_take(const fedge_cohort *cohort, void *pointer, size_t size, bool pinned,
-                               fedge_error *err)
+fedge_status fedge_cohort_allocate(const fedge_cohort *cohort, void *pointer, size_t size,
+                                   bool pinned, fedge_error *err)
 {
     void *memory = NULL;
     const cudaError_t error =
@@ -91,8 +91,8 @@ fedge_status fedge_cohort_take(const fedge_cohort *cohort, void *pointer, size_t
 
 static size_t bytes_of(fedge_cohort *self, uint32_t slots)
 {
-    return fedge_cohort_place_slots(&self->plan, &self->arrays, NULL, slots,
-                                    fedge_cohort_run_of(&self->plan, slots));
+    return fedge_cohort_lay_out_slots(&self->plan, &self->arrays, NULL, slots,
+                                      fedge_cohort_run_of(&self->plan, slots));
 }
 
 /* As many slots as fit, by halving. */
@@ -100,15 +100,15 @@ static fedge_status choose_slots(fedge_cohort *self, fedge_error *err)
 {
     size_t there = 0, total = 0;
     const size_t shared =
-        fedge_cohort_place_shared(&self->plan, &self->config, &self->arrays, NULL);
+        fedge_cohort_lay_out_shared(&self->plan, &self->config, &self->arrays, NULL);
     FEDGE_TRY(
         fedge_cohort_cuda(self, cudaMemGetInfo(&there, &total), "asking for its memory", err));
-    const size_t room = there / 10 * 9; /* a tenth is left for the driver */
+    const size_t capacity = there / 10 * 9; /* a tenth is left for the driver */
     uint32_t least = 0, most = self->config.most_slots;
     most = most < FEDGE_COHORT_MAX_SLOTS ? most : FEDGE_COHORT_MAX_SLOTS;
-    while (least < most && shared < room) {
+    while (least < most && shared < capacity) {
         const uint32_t middle = least + (most - least + 1) / 2;
-        if (bytes_of(self, middle) <= room - shared)
+        if (bytes_of(self, middle) <= capacity - shared)
             least = middle;
         else
             most = middle - 1;
@@ -136,23 +136,23 @@ static fedge_status make_upload(fedge_cohort *self, fedge_cohort_upload *upload,
 {
     const size_t steps = (size_t)self->run * self->num_slots, examples = steps * self->plan.batch;
     const size_t moves = self->plan.augments ? examples * sizeof(*upload->moves) : 0;
-    FEDGE_TRY(fedge_cohort_take(self, &upload->slot_steps, steps * sizeof(*upload->slot_steps),
-                                true, err));
-    FEDGE_TRY(
-        fedge_cohort_take(self, &upload->indices, examples * sizeof(*upload->indices), true, err));
+    FEDGE_TRY(fedge_cohort_allocate(self, &upload->slot_steps, steps * sizeof(*upload->slot_steps),
+                                    true, err));
+    FEDGE_TRY(fedge_cohort_allocate(self, &upload->indices, examples * sizeof(*upload->indices),
+                                    true, err));
     if (moves > 0)
-        FEDGE_TRY(fedge_cohort_take(self, &upload->moves, moves, true, err));
+        FEDGE_TRY(fedge_cohort_allocate(self, &upload->moves, moves, true, err));
     return make_event(self, &upload->done, err);
 }
 
 static fedge_status make_ending(fedge_cohort *self, fedge_cohort_ending *ending, fedge_error *err)
 {
     /* A silo brings back one model, by its first ending. */
-    const bool brings = self->plan.share.num_parts == 0 || ending == self->endings;
+    const bool brings = self->plan.split.num_parts == 0 || ending == self->endings;
     const size_t model = self->plan.num_state * sizeof(float);
     if (brings)
-        FEDGE_TRY(fedge_cohort_take(self, &ending->values, model, true, err));
-    FEDGE_TRY(fedge_cohort_take(self, &ending->tally, sizeof(*ending->tally), true, err));
+        FEDGE_TRY(fedge_cohort_allocate(self, &ending->values, model, true, err));
+    FEDGE_TRY(fedge_cohort_allocate(self, &ending->tally, sizeof(*ending->tally), true, err));
     return make_event(self, &ending->done, err);
 }
 
@@ -161,23 +161,24 @@ static fedge_status make_host(fedge_cohort *self, fedge_error *err)
     const size_t model = self->plan.num_state * sizeof(float);
     for (uint32_t i = 0; i < 2; i++) {
         FEDGE_TRY(make_upload(self, &self->upload[i], err));
-        FEDGE_TRY(fedge_cohort_take(self, &self->staging[i], model, true, err));
+        FEDGE_TRY(fedge_cohort_allocate(self, &self->staging[i], model, true, err));
         FEDGE_TRY(make_event(self, &self->staged[i], err));
     }
     for (uint32_t i = 0; i < FEDGE_COHORT_RING; i++)
         FEDGE_TRY(make_ending(self, &self->endings[i], err));
-    for (uint32_t i = 0; i < self->plan.num_states && self->plan.share.states_on_host; i++) {
-        const size_t size = fedge_cohort_kept(&self->plan) * fedge_cohort_state_size(&self->plan);
-        FEDGE_TRY(fedge_cohort_take(self, &self->host_states[i], size, true, err));
+    for (uint32_t i = 0; i < self->plan.num_states && self->plan.split.states_on_host; i++) {
+        const size_t size =
+            fedge_cohort_num_state_values(&self->plan) * fedge_cohort_state_size(&self->plan);
+        FEDGE_TRY(fedge_cohort_allocate(self, &self->host_states[i], size, true, err));
         self->arrays.states[i] = self->host_states[i];
     }
     const size_t chunks = (size_t)fedge_cohort_members(&self->config) * self->config.num_chunks;
     if (chunks > 0) {
         FEDGE_TRY(
-            fedge_cohort_take(self, &self->chunks, chunks * sizeof(*self->chunks), true, err));
+            fedge_cohort_allocate(self, &self->chunks, chunks * sizeof(*self->chunks), true, err));
     }
     const size_t predicted = (size_t)self->run * self->num_slots * self->plan.batch;
-    return fedge_cohort_take(self, &self->predicted, predicted * sizeof(int32_t), true, err);
+    return fedge_cohort_allocate(self, &self->predicted, predicted * sizeof(int32_t), true, err);
 }
 
 /* ---- examples -------------------------------------------------------------------------------- */
@@ -288,7 +289,7 @@ static fedge_status check_examples(const fedge_cohort *self, fedge_error *err)
 static fedge_status check_precision(const fedge_cohort *self, fedge_error *err)
 {
     int major = 0, minor = 0;
-    if (fedge_cohort_dropped(&self->plan) == 0)
+    if (fedge_cohort_dropped_bits(&self->plan) == 0)
         return FEDGE_OK;
     cudaError_t error =
         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, self->config.gpu);
@@ -334,15 +335,16 @@ static fedge_status open_on_gpu(fedge_cohort *self, fedge_error *err)
                                 cudaStreamCreateWithFlags(&self->stream, cudaStreamNonBlocking),
                                 "making a stream", err));
     const size_t shared =
-        fedge_cohort_place_shared(&self->plan, &self->config, &self->arrays, NULL);
-    FEDGE_TRY(fedge_cohort_take(self, &self->shared_block, shared, false, err));
-    FEDGE_TRY(
-        fedge_cohort_take(self, &self->slot_block, bytes_of(self, self->num_slots), false, err));
-    (void)fedge_cohort_place_shared(&self->plan, &self->config, &self->arrays, self->shared_block);
-    (void)fedge_cohort_place_slots(&self->plan, &self->arrays, self->slot_block, self->num_slots,
-                                   self->run);
+        fedge_cohort_lay_out_shared(&self->plan, &self->config, &self->arrays, NULL);
+    FEDGE_TRY(fedge_cohort_allocate(self, &self->shared_block, shared, false, err));
+    FEDGE_TRY(fedge_cohort_allocate(self, &self->slot_block, bytes_of(self, self->num_slots), false,
+                                    err));
+    (void)fedge_cohort_lay_out_shared(&self->plan, &self->config, &self->arrays,
+                                      self->shared_block);
+    (void)fedge_cohort_lay_out_slots(&self->plan, &self->arrays, self->slot_block, self->num_slots,
+                                     self->run);
     FEDGE_TRY(make_host(self, err));
-    FEDGE_TRY(fedge_cohort_take(self, &pinned, UPLOAD, true, err));
+    FEDGE_TRY(fedge_cohort_allocate(self, &pinned, UPLOAD, true, err));
     const fedge_status status = upload_all(self, pinned, err);
     (void)cudaFreeHost(pinned);
     return status;

@@ -44,13 +44,13 @@ typedef struct fedge_cohort_examples {
 
 /* Of one model that several GPUs train together (edge/train/cuda/silo.h): a cohort's slots have the
  * same weights and a part of the batch each, and their gradients are summed. */
-typedef struct fedge_cohort_share {
+typedef struct fedge_cohort_split {
     uint32_t num_gpus;   /* each of which steps as many of the values */
     uint32_t part;       /* examples of a slot, at most */
     uint32_t num_parts;  /* of a batch, on this GPU; 0: each slot has a model of its own */
     bool states_on_host; /* the optimizer's, in pinned memory */
     bool states_bf16;    /* likewise, in half of the bytes; else fp32 */
-} fedge_cohort_share;
+} fedge_cohort_split;
 
 typedef struct fedge_cohort_config {
     const fedge_model_spec *model;
@@ -66,7 +66,7 @@ typedef struct fedge_cohort_config {
     uint32_t num_chunks;  /* of a fedge_cohort_work, at most */
     uint32_t num_members; /* likewise; 0: one */
     int gpu;              /* the driver's number */
-    fedge_cohort_share share;
+    fedge_cohort_split split;
 } fedge_cohort_config;
 
 typedef struct fedge_cohort fedge_cohort;

@@ -29,7 +29,7 @@ typedef struct fedge_cohort_ending {
 typedef struct fedge_cohort_slot {
     fedge_cohort_task *task; /* NULL: free */
     uint32_t *order;         /* (room): its examples in this epoch's order */
-    uint32_t room, next, epoch;
+    uint32_t capacity, next, epoch;
     uint64_t steps, done; /* how many it has, and how many are queued */
     uint64_t seen;        /* examples in these */
     fedge_rng moves;      /* of this epoch's augmentation */
@@ -51,14 +51,14 @@ struct fedge_cohort {
     uint32_t num_slots, run; /* run: steps that are told at a time, at most */
     cudaStream_t stream;
     fedge_cohort_upload upload[2];
-    uint32_t turn; /* which of these is next */
+    uint32_t next_upload; /* which of these is next */
     fedge_cohort_ending endings[FEDGE_COHORT_RING];
     uint32_t first_ending, num_endings;
     void *host_states[2]; /* pinned, of a share that keeps them so; else NULL */
     float *staging[2];    /* pinned, (num_values): corrections and the start, on
                              their way */
     cudaEvent_t staged[2];
-    uint32_t staging_turn;
+    uint32_t next_staging;
     int32_t *predicted;         /* pinned, (run, slots, batch) */
     fedge_cohort_chunk *chunks; /* pinned, (members, config.num_chunks); NULL: there are none */
     fedge_cohort_slot *slots;
@@ -76,8 +76,8 @@ fedge_status fedge_cohort_cuda(const fedge_cohort *cohort, cudaError_t error, co
 
 /* [size] bytes of the GPU, or of the host, pinned; their place goes to the pointer that [pointer]
  * points to. FEDGE_NO_MEMORY says what to do. */
-fedge_status fedge_cohort_take(const fedge_cohort *cohort, void *pointer, size_t size, bool pinned,
-                               fedge_error *err);
+fedge_status fedge_cohort_allocate(const fedge_cohort *cohort, void *pointer, size_t size,
+                                   bool pinned, fedge_error *err);
 
 /* ---- a step (cohort_step.c): its examples, and what the optimizer needs ---- */
 
@@ -134,7 +134,7 @@ typedef struct fedge_silo_gpu {
 
 struct fedge_silo {
     fedge_silo_config config;
-    fedge_cohort_share share;
+    fedge_cohort_split split;
     uint32_t num_parts; /* of a batch */
     fedge_silo_gpu gpus[FEDGE_COHORT_MAX_GPUS];
     fedge_nccl nccl; /* with more than one */

@@ -261,7 +261,7 @@ fedge_status fedge_cohort_plan_make(fedge_cohort_plan *plan, const fedge_cohort_
                                 .num_states = fedge_optimizer_states(config->options),
                                 .loss = loss_of(spec->loss),
                                 .argument = loss_argument(spec),
-                                .share = config->share};
+                                .split = config->split};
     FEDGE_TRY(fedge_cohort_check(config, err));
     FEDGE_TRY(fedge_shape_input(spec, &plan->shape, err));
     plan->input = plan->most = fedge_shape_count(&plan->shape);
@@ -271,9 +271,9 @@ fedge_status fedge_cohort_plan_make(fedge_cohort_plan *plan, const fedge_cohort_
     choose_recomputed(plan);
     FEDGE_TRY(choose_over_input(plan, err));
     plan->classes = (uint32_t)fedge_shape_count(&plan->layers[spec->num_layers - 1].out);
-    const size_t line = LINE * (plan->share.num_parts > 0 ? (size_t)plan->share.num_gpus : 1);
+    const size_t line = LINE * (plan->split.num_parts > 0 ? (size_t)plan->split.num_gpus : 1);
     plan->stride = (plan->num_state + line - 1) / line * line;
-    plan->batch = plan->share.num_parts > 0 ? plan->share.part : plan->batch;
+    plan->batch = plan->split.num_parts > 0 ? plan->split.part : plan->batch;
     if (plan->num_state > MOST_VALUES || plan->most > MOST_VALUES / plan->batch) {
         return fedge_fail(err, FEDGE_UNSUPPORTED,
                           "a batch of %u examples of %zu values: GPUs take up to %zu in all: use "
@@ -336,13 +336,13 @@ static void place_layer(fedge_cohort_plan *plan, const fedge_cohort_arrays *arra
 static void place_gradients(fedge_cohort_plan *plan, const fedge_cohort_arrays *arrays,
                             places *from, size_t examples)
 {
-    uint32_t turn = 0;
+    uint32_t chain = 0;
     for (uint32_t i = 0; i < plan->num_layers; i++)
         plan->layers[i].dy = NULL;
     for (uint32_t i = plan->num_layers; i-- > 0;) {
         fedge_cohort_layer *layer = &plan->layers[i];
         if (!layer->dy && plan->is_chain)
-            layer->dy = arrays->between[turn++ % 2];
+            layer->dy = arrays->between[chain++ % 2];
         else if (!layer->dy)
             layer->dy = take(from, examples * fedge_shape_count(&layer->out), sizeof(float));
         if (layer->over_input && layer->inputs[0] != FEDGE_INPUT_MODEL)
@@ -350,20 +350,20 @@ static void place_gradients(fedge_cohort_plan *plan, const fedge_cohort_arrays *
     }
 }
 
-size_t fedge_cohort_place_slots(fedge_cohort_plan *plan, fedge_cohort_arrays *arrays, char *block,
-                                uint32_t slots, uint32_t run)
+size_t fedge_cohort_lay_out_slots(fedge_cohort_plan *plan, fedge_cohort_arrays *arrays, char *block,
+                                  uint32_t slots, uint32_t run)
 {
     places from = {.block = block};
     const size_t parameters = slots * plan->stride, examples = (size_t)slots * plan->batch;
     const bool training = plan->options->training;
-    const bool shares = plan->share.num_parts > 0;
+    const bool shares = plan->split.num_parts > 0;
     const size_t models = shares ? plan->stride : parameters;
     const size_t sums = shares && training ? plan->stride : 0;
     arrays->values = take(&from, training ? models : 0, sizeof(float));
     arrays->gradients = take(&from, training ? parameters : 0, sizeof(float));
     for (uint32_t i = 0; i < 2; i++) {
-        const bool kept = i < plan->num_states && !(shares && plan->share.states_on_host);
-        const size_t each = (shares ? 1 : slots) * fedge_cohort_kept(plan);
+        const bool kept = i < plan->num_states && !(shares && plan->split.states_on_host);
+        const size_t each = (shares ? 1 : slots) * fedge_cohort_num_state_values(plan);
         void *state = take(&from, kept ? each : 0, fedge_cohort_state_size(plan));
         arrays->states[i] = kept ? state : NULL;
         const size_t between = plan->is_chain || i == 0 ? examples * plan->most : 0;
@@ -371,10 +371,10 @@ size_t fedge_cohort_place_slots(fedge_cohort_plan *plan, fedge_cohort_arrays *ar
     }
     void *corrections = take(&from, plan->options->correction ? models : 0, sizeof(float));
     arrays->sums = take(&from, sums, sizeof(*arrays->sums));
-    arrays->joined =
-        take(&from, sums / (shares && plan->share.num_gpus > 1 ? plan->share.num_gpus : 1),
-             sizeof(*arrays->joined));
-    arrays->joined = shares && plan->share.num_gpus == 1 ? arrays->sums : arrays->joined;
+    arrays->reduced =
+        take(&from, sums / (shares && plan->split.num_gpus > 1 ? plan->split.num_gpus : 1),
+             sizeof(*arrays->reduced));
+    arrays->reduced = shares && plan->split.num_gpus == 1 ? arrays->sums : arrays->reduced;
     arrays->corrections = plan->options->correction ? corrections : NULL;
     arrays->squares = take(&from, plan->options->clip ? (size_t)slots * FEDGE_COHORT_NORM_PARTS : 0,
                            sizeof(double));
@@ -385,11 +385,12 @@ size_t fedge_cohort_place_slots(fedge_cohort_plan *plan, fedge_cohort_arrays *ar
     arrays->moves = plan->augments ? moves : NULL;
     arrays->predicted = take(&from, run * examples, sizeof(*arrays->predicted));
     const size_t stepping = training && !shares ? slots : 0;
-    arrays->taken = take(&from, stepping, sizeof(*arrays->taken));
-    arrays->turn = take(&from, stepping, sizeof(*arrays->turn));
+    arrays->steps_taken = take(&from, stepping, sizeof(*arrays->steps_taken));
+    arrays->slot_step = take(&from, stepping, sizeof(*arrays->slot_step));
     arrays->batch = take(&from, stepping * plan->batch, sizeof(*arrays->batch));
-    void *moved = take(&from, plan->augments ? stepping * plan->batch : 0, sizeof(*arrays->moved));
-    arrays->moved = plan->augments ? moved : NULL;
+    void *step_moves =
+        take(&from, plan->augments ? stepping * plan->batch : 0, sizeof(*arrays->step_moves));
+    arrays->step_moves = plan->augments ? step_moves : NULL;
     arrays->input = take(&from, examples * plan->input, sizeof(float));
     places group = {.block = take(&from, recomputed_bytes(plan, examples), 1)};
     for (uint32_t i = 0; i < plan->num_layers; i++)
@@ -398,8 +399,8 @@ size_t fedge_cohort_place_slots(fedge_cohort_plan *plan, fedge_cohort_arrays *ar
     return from.used;
 }
 
-size_t fedge_cohort_place_shared(const fedge_cohort_plan *plan, const fedge_cohort_config *config,
-                                 fedge_cohort_arrays *arrays, char *block)
+size_t fedge_cohort_lay_out_shared(const fedge_cohort_plan *plan, const fedge_cohort_config *config,
+                                   fedge_cohort_arrays *arrays, char *block)
 {
     places from = {.block = block};
     const size_t value = config->dtype == FEDGE_U8 ? 1 : sizeof(float);
@@ -427,7 +428,7 @@ static size_t example_told(const fedge_cohort_plan *plan)
     return sizeof(uint32_t) + (plan->augments ? sizeof(fedge_cohort_move) : 0);
 }
 
-uint32_t fedge_cohort_dropped(const fedge_cohort_plan *plan)
+uint32_t fedge_cohort_dropped_bits(const fedge_cohort_plan *plan)
 {
     const fedge_precision precision = plan->options->precision;
     return precision == FEDGE_PRECISION_TF32   ? FEDGE_COHORT_TF32
@@ -435,30 +436,30 @@ uint32_t fedge_cohort_dropped(const fedge_cohort_plan *plan)
                                                : 0;
 }
 
-size_t fedge_cohort_stepped(const fedge_cohort_plan *plan)
+size_t fedge_cohort_num_stepped(const fedge_cohort_plan *plan)
 {
-    return plan->share.num_parts > 0 ? plan->stride / plan->share.num_gpus : plan->stride;
+    return plan->split.num_parts > 0 ? plan->stride / plan->split.num_gpus : plan->stride;
 }
 
-uint32_t fedge_cohort_cut(const fedge_cohort_plan *plan, const uint32_t range[2], size_t from,
-                          uint32_t *first)
+uint32_t fedge_cohort_clip_range(const fedge_cohort_plan *plan, const uint32_t range[2],
+                                 size_t from, uint32_t *first)
 {
-    const size_t end = from + fedge_cohort_stepped(plan), last = (size_t)range[0] + range[1];
+    const size_t end = from + fedge_cohort_num_stepped(plan), last = (size_t)range[0] + range[1];
     const size_t cut = last < end ? last : end;
     *first = range[0] > from ? range[0] : (uint32_t)from;
     return *first < cut ? (uint32_t)(cut - *first) : 0;
 }
 
-size_t fedge_cohort_kept(const fedge_cohort_plan *plan)
+size_t fedge_cohort_num_state_values(const fedge_cohort_plan *plan)
 {
-    const size_t each = fedge_cohort_stepped(plan);
-    const uint32_t gpus = plan->share.num_parts > 0 ? plan->share.num_gpus : 1;
+    const size_t each = fedge_cohort_num_stepped(plan);
+    const uint32_t gpus = plan->split.num_parts > 0 ? plan->split.num_gpus : 1;
     size_t most = 0;
     for (uint32_t g = 0; g < gpus; g++) {
         size_t count = 0;
         uint32_t unused = 0;
         for (uint32_t i = 0; i < plan->num_ranges; i++)
-            count += fedge_cohort_cut(plan, plan->ranges[i], g * each, &unused);
+            count += fedge_cohort_clip_range(plan, plan->ranges[i], g * each, &unused);
         most = count > most ? count : most;
     }
     return (most + LINE - 1) / LINE * LINE;
@@ -466,15 +467,15 @@ size_t fedge_cohort_kept(const fedge_cohort_plan *plan)
 
 size_t fedge_cohort_state_size(const fedge_cohort_plan *plan)
 {
-    return plan->share.states_bf16 ? sizeof(uint16_t) : sizeof(float);
+    return plan->split.states_bf16 ? sizeof(uint16_t) : sizeof(float);
 }
 
 uint32_t fedge_cohort_run_of(const fedge_cohort_plan *plan, uint32_t slots)
 {
     const size_t step = slots * (sizeof(fedge_cohort_slot_step) + plan->batch * example_told(plan));
     const size_t run = MOST_BUFFERED / step;
-    if (plan->share.num_parts > 0)
-        return (plan->share.num_parts + slots - 1) / slots + 1;
+    if (plan->split.num_parts > 0)
+        return (plan->split.num_parts + slots - 1) / slots + 1;
     return run > FEDGE_COHORT_MAX_RUN ? FEDGE_COHORT_MAX_RUN : run > 0 ? (uint32_t)run : 1;
 }
 
@@ -483,9 +484,9 @@ size_t fedge_cohort_host_bytes(const fedge_cohort_plan *plan, uint32_t slots)
     const size_t upload =
         (size_t)fedge_cohort_run_of(plan, slots) * slots *
         (sizeof(fedge_cohort_slot_step) + plan->batch * (example_told(plan) + sizeof(int32_t)));
-    const bool shares = plan->share.num_parts > 0; /* one model comes back at a time */
+    const bool shares = plan->split.num_parts > 0; /* one model comes back at a time */
     const size_t states =
-        plan->share.states_on_host ? plan->num_states * fedge_cohort_kept(plan) : 0;
+        plan->split.states_on_host ? plan->num_states * fedge_cohort_num_state_values(plan) : 0;
     return 2 * upload + ((shares ? 1u : FEDGE_COHORT_RING) + 3) * (plan->stride * sizeof(float)) +
            states * fedge_cohort_state_size(plan) + FEDGE_COHORT_RING * sizeof(fedge_cohort_tally);
 }

@@ -28,19 +28,19 @@ typedef struct fedge_cohort_plan {
     uint32_t num_states; /* of the optimizer */
     uint32_t loss;       /* its function in kernels.h, and its argument */
     float argument;
-    fedge_cohort_share share;
+    fedge_cohort_split split;
 } fedge_cohort_plan;
 
 /* Arrays on the GPU, those of slots first. */
 typedef struct fedge_cohort_arrays {
     float *values; /* models' states */
     float *gradients, *corrections;
-    void *states[2]; /* of what is trained alone, (slots, fedge_cohort_kept) */
+    void *states[2]; /* of what is trained alone, (slots, fedge_cohort_num_state_values) */
     float *input;
     float *between[2]; /* of a chain: gradients of layers' outputs, in turn; else [0]: what is added
                           to another gradient */
     int64_t *sums;     /* of a share: (stride), of gradients; else NULL */
-    int64_t *joined;   /* then: this GPU's part of all GPUs' */
+    int64_t *reduced;  /* then: this GPU's part of all GPUs' */
     double *squares;
     fedge_cohort_tally *tallies;
     fedge_cohort_slot_step *slot_steps; /* (run, slots) */
@@ -49,13 +49,13 @@ typedef struct fedge_cohort_arrays {
     int32_t *predicted;                 /* likewise */
     /* In training, but not of a share: how many steps of the run each slot has taken, and what the
      * present one is told. */
-    uint32_t *taken;              /* (slots) */
-    fedge_cohort_slot_step *turn; /* (slots) */
-    uint32_t *batch;              /* (slots, batch): its indices */
-    fedge_cohort_move *moved;     /* likewise; NULL without augmentation */
-    float *start;                 /* shared: (members, stride) */
-    float *mean, *std;            /* likewise: (channels) */
-    fedge_cohort_chunk *chunks;   /* likewise: (members, config.num_chunks) */
+    uint32_t *steps_taken;             /* (slots) */
+    fedge_cohort_slot_step *slot_step; /* (slots) */
+    uint32_t *batch;                   /* (slots, batch): its indices */
+    fedge_cohort_move *step_moves;     /* likewise; NULL without augmentation */
+    float *start;                      /* shared: (members, stride) */
+    float *mean, *std;                 /* likewise: (channels) */
+    fedge_cohort_chunk *chunks;        /* likewise: (members, config.num_chunks) */
     fedge_cohort_set sets[FEDGE_COHORT_SETS];
 } fedge_cohort_arrays;
 
@@ -67,11 +67,11 @@ FEDGE_MUST_USE fedge_status fedge_cohort_plan_make(fedge_cohort_plan *plan,
 /* Lays the arrays of so many slots out from [block] on, layers' among them, and
  * returns their bytes; NULL: only counts. [run]: steps that are told at a time.
  */
-size_t fedge_cohort_place_slots(fedge_cohort_plan *plan, fedge_cohort_arrays *arrays, char *block,
-                                uint32_t slots, uint32_t run);
+size_t fedge_cohort_lay_out_slots(fedge_cohort_plan *plan, fedge_cohort_arrays *arrays, char *block,
+                                  uint32_t slots, uint32_t run);
 /* The same for what all slots share. */
-size_t fedge_cohort_place_shared(const fedge_cohort_plan *plan, const fedge_cohort_config *config,
-                                 fedge_cohort_arrays *arrays, char *block);
+size_t fedge_cohort_lay_out_shared(const fedge_cohort_plan *plan, const fedge_cohort_config *config,
+                                   fedge_cohort_arrays *arrays, char *block);
 
 /* May batches not be cut (fedge_cohort_layer_ops)? */
 bool fedge_cohort_batch_coupled(const fedge_model_spec *model);
@@ -86,17 +86,17 @@ FEDGE_MUST_USE fedge_status fedge_cohort_count_steps(const fedge_cohort_plan *pl
 uint32_t fedge_cohort_members(const fedge_cohort_config *config);
 
 /* Bits that factors of products lose (kernels.h). */
-uint32_t fedge_cohort_dropped(const fedge_cohort_plan *plan);
+uint32_t fedge_cohort_dropped_bits(const fedge_cohort_plan *plan);
 
 /* Values that a GPU steps, of a share; else those of a slot. */
-size_t fedge_cohort_stepped(const fedge_cohort_plan *plan);
+size_t fedge_cohort_num_stepped(const fedge_cohort_plan *plan);
 /* How many values of a range that is trained lie among those that are stepped from [from] on, and
  * the first of them. */
-uint32_t fedge_cohort_cut(const fedge_cohort_plan *plan, const uint32_t range[2], size_t from,
-                          uint32_t *first);
+uint32_t fedge_cohort_clip_range(const fedge_cohort_plan *plan, const uint32_t range[2],
+                                 size_t from, uint32_t *first);
 /* Values that the optimizer keeps states of: for each slot, or of a share on the GPU that steps the
  * most that are trained. */
-size_t fedge_cohort_kept(const fedge_cohort_plan *plan);
+size_t fedge_cohort_num_state_values(const fedge_cohort_plan *plan);
 size_t fedge_cohort_state_size(const fedge_cohort_plan *plan); /* bytes of one of a value */
 
 /* Steps that are told at a time, of so many slots; of a share one, whose parts come in so many

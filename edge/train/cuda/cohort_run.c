@@ -44,7 +44,7 @@ static fedge_status stage(running *self, float *to, const float *from, size_t co
 {
     fedge_cohort *cohort = self->cohort;
     /* Two places: one is filled while the other is copied. */
-    const uint32_t at = cohort->staging_turn++ % 2;
+    const uint32_t at = cohort->next_staging++ % 2;
     cudaError_t error = cudaEventSynchronize(cohort->staged[at]);
     if (error == cudaSuccess) {
         memcpy(cohort->staging[at], from, count * sizeof(float));
@@ -254,7 +254,7 @@ static uint32_t count_run(const running *self, uint32_t *active)
 static fedge_status tell_run(running *self, uint32_t run, uint32_t active, fedge_error *err)
 {
     fedge_cohort *cohort = self->cohort;
-    fedge_cohort_upload *upload = &cohort->upload[cohort->turn++ % 2];
+    fedge_cohort_upload *upload = &cohort->upload[cohort->next_upload++ % 2];
     const uint32_t batch = cohort->plan.batch;
     const size_t slot_steps = (size_t)run * active;
     /* The copy before last is still read by the GPU. */
@@ -289,8 +289,8 @@ static fedge_status tell_run(running *self, uint32_t run, uint32_t active, fedge
     }
     /* Each slot begins with the first step of this run. */
     if (error == cudaSuccess && trains(self)) {
-        error = cudaMemsetAsync(cohort->arrays.taken, 0, active * sizeof(*cohort->arrays.taken),
-                                cohort->stream);
+        error = cudaMemsetAsync(cohort->arrays.steps_taken, 0,
+                                active * sizeof(*cohort->arrays.steps_taken), cohort->stream);
     }
     if (error == cudaSuccess)
         error = cudaEventRecord(upload->done, cohort->stream);
@@ -313,15 +313,15 @@ static cudaError_t queue_step(const void *user)
     const fedge_cohort_advance next = {.slot_steps = arrays->slot_steps,
                                        .indices = arrays->indices,
                                        .moves = arrays->moves,
-                                       .taken = arrays->taken,
-                                       .turn = arrays->turn,
+                                       .steps_taken = arrays->steps_taken,
+                                       .slot_step = arrays->slot_step,
                                        .batch = arrays->batch,
-                                       .moved = arrays->moved};
-    const fedge_cohort_batch batch = {arrays->batch, arrays->moved, arrays->predicted,
+                                       .step_moves = arrays->step_moves};
+    const fedge_cohort_batch batch = {arrays->batch, arrays->step_moves, arrays->predicted,
                                       arrays->tallies};
     const fedge_cohort_pass pass = {
-        .shape = {arrays->turn, self->active, cohort->plan.batch, cohort->stream},
-        .dropped = fedge_cohort_dropped(&cohort->plan),
+        .shape = {arrays->slot_step, self->active, cohort->plan.batch, cohort->stream},
+        .dropped = fedge_cohort_dropped_bits(&cohort->plan),
         .training = true,
         .values = {arrays->values, cohort->plan.stride},
         .tracked = arrays->values,
@@ -348,7 +348,7 @@ static cudaError_t evaluate_step(const running *self, uint32_t k, uint32_t activ
                                       .tallies = arrays->tallies};
     const fedge_cohort_pass pass = {
         .shape = {arrays->slot_steps + at, active, cohort->plan.batch, cohort->stream},
-        .dropped = fedge_cohort_dropped(&cohort->plan),
+        .dropped = fedge_cohort_dropped_bits(&cohort->plan),
         .values = {own ? arrays->values : arrays->start, own ? cohort->plan.stride : 0}};
     return fedge_cohort_forward(cohort, &pass, &batch);
 }

@@ -8,13 +8,13 @@
 
 fedge_status fedge_cohort_fit_order(fedge_cohort_slot *slot, uint32_t count, fedge_error *err)
 {
-    if (count <= slot->room)
+    if (count <= slot->capacity)
         return FEDGE_OK;
     uint32_t *order = realloc(slot->order, count * sizeof(*order));
     if (!order)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the order of %u examples", count);
     slot->order = order;
-    slot->room = count;
+    slot->capacity = count;
     return FEDGE_OK;
 }
 
@@ -72,12 +72,12 @@ static void begin_epoch(const fedge_trainer_config *training, fedge_cohort_slot 
 /* The next example's, with the draws of edge/train/augment.c in their order. */
 static fedge_cohort_move next_move(const fedge_augmentation *how, fedge_rng *rng)
 {
-    const uint32_t padding = how->crop_padding, places = 2 * padding + 1;
+    const uint32_t padding = how->crop_padding, shifts = 2 * padding + 1;
     fedge_cohort_move move = {0};
     if (padding > 0) {
-        const uint32_t top = how->height > 1 ? fedge_rng_below(rng, places) : padding;
-        move.down = (int16_t)((int32_t)top - (int32_t)padding);
-        move.right = (int16_t)((int32_t)fedge_rng_below(rng, places) - (int32_t)padding);
+        const uint32_t top = how->height > 1 ? fedge_rng_below(rng, shifts) : padding;
+        move.shift_h = (int16_t)((int32_t)top - (int32_t)padding);
+        move.shift_w = (int16_t)((int32_t)fedge_rng_below(rng, shifts) - (int32_t)padding);
     }
     move.flip = how->horizontal_flip > 0.0f && fedge_rng_float(rng) < how->horizontal_flip;
     return move;
@@ -85,13 +85,13 @@ static fedge_cohort_move next_move(const fedge_augmentation *how, fedge_rng *rng
 
 /* As the CPU's model names it (edge/train/model/graph.c). [step]: from 0. */
 static void name_stream(const fedge_trainer_config *training, uint32_t client, uint64_t step,
-                        fedge_cohort_slot_step *turn)
+                        fedge_cohort_slot_step *slot_step)
 {
     const fedge_rng rng =
         fedge_rng_stream(training->seed ^ (step >> 16) << 32, FEDGE_PURPOSE_DROPOUT,
                          training->round, client, (uint16_t)step);
-    memcpy(turn->key, rng.key, sizeof(turn->key));
-    memcpy(turn->stream, rng.counter + 1, sizeof(turn->stream));
+    memcpy(slot_step->key, rng.key, sizeof(slot_step->key));
+    memcpy(slot_step->stream, rng.counter + 1, sizeof(slot_step->stream));
 }
 
 fedge_cohort_slot_step fedge_cohort_next_step(const fedge_cohort *cohort,
@@ -111,25 +111,25 @@ fedge_cohort_slot_step fedge_cohort_next_step(const fedge_cohort *cohort,
     slot->next = count == left ? 0 : slot->next + count;
     slot->seen += count;
     slot->done++;
-    fedge_cohort_slot_step turn = {
+    fedge_cohort_slot_step slot_step = {
         .count = count, .step = (uint32_t)slot->done, .data = task->set, .member = task->member};
     if (training) {
         const fedge_optimizer *o = &training->optimizer;
-        name_stream(training, task->client_index, slot->done - 1, &turn);
-        turn.whole = count;
-        turn.part = cohort->plan.options->micro_batch;
-        turn.rate = o->learning_rate;
-        turn.keep =
+        name_stream(training, task->client_index, slot->done - 1, &slot_step);
+        slot_step.whole = count;
+        slot_step.part = cohort->plan.options->micro_batch;
+        slot_step.rate = o->learning_rate;
+        slot_step.keep =
             o->type == FEDGE_OPTIMIZER_ADAMW ? 1.0f - o->learning_rate * o->weight_decay : 1.0f;
     }
     if (training && training->optimizer.type != FEDGE_OPTIMIZER_SGD) {
         const fedge_cohort_step step = fedge_cohort_step_of(cohort, training);
         const double t = (double)slot->done;
-        turn.size =
+        slot_step.size =
             (float)((double)training->optimizer.learning_rate / (1.0 - pow((double)step.beta1, t)));
-        turn.root = (float)sqrt(1.0 - pow((double)step.beta2, t));
+        slot_step.root = (float)sqrt(1.0 - pow((double)step.beta2, t));
     }
-    return turn;
+    return slot_step;
 }
 
 fedge_cohort_step fedge_cohort_step_of(const fedge_cohort *cohort,
@@ -156,9 +156,9 @@ fedge_cohort_step fedge_cohort_step_of(const fedge_cohort *cohort,
     step.gradients = arrays->gradients;
     step.states[0] = arrays->states[0];
     step.states[1] = arrays->states[1];
-    step.states_bf16 = cohort->plan.share.states_bf16;
+    step.states_bf16 = cohort->plan.split.states_bf16;
     step.rounding = (uint32_t)FEDGE_PURPOSE_ROUNDING << 16;
-    step.states_stride = fedge_cohort_kept(&cohort->plan);
+    step.states_stride = fedge_cohort_num_state_values(&cohort->plan);
     step.squares = arrays->squares;
     return step;
 }
@@ -305,7 +305,7 @@ cudaError_t fedge_cohort_take_step(const fedge_cohort *cohort, const fedge_cohor
             continue;
         }
         args.states_first += args.count;
-        args.count = fedge_cohort_cut(plan, range, from, &args.first);
+        args.count = fedge_cohort_clip_range(plan, range, from, &args.first);
         error = args.count > 0 ? fedge_cohort_launch_step(shape, &args) : cudaSuccess;
     }
     return error;

@@ -12,7 +12,7 @@
 /* How a batch is cut depends on the batch and the job, never on how many GPUs there are: that is
  * why any number of them gives the same bits. GPUs beyond the number of parts would have nothing to
  * do. */
-static fedge_cohort_share share_of(const fedge_silo_config *config, uint32_t num_gpus,
+static fedge_cohort_split share_of(const fedge_silo_config *config, uint32_t num_gpus,
                                    uint32_t *num_parts)
 {
     const uint32_t batch = config->cohort.options->max_batch;
@@ -23,26 +23,26 @@ static fedge_cohort_share share_of(const fedge_silo_config *config, uint32_t num
     *num_parts = (batch + part - 1) / part;
     const uint32_t most = num_gpus < *num_parts ? num_gpus : *num_parts;
     const uint32_t gpus = most > 0 ? most : 1; /* there is a batch, and a GPU for it */
-    return (fedge_cohort_share){.num_gpus = gpus,
+    return (fedge_cohort_split){.num_gpus = gpus,
                                 .part = part,
                                 .num_parts = (*num_parts + gpus - 1) / gpus,
                                 .states_bf16 = config->states_bf16};
 }
 
-static fedge_cohort_config cohort_of(const fedge_silo_config *config, fedge_cohort_share share)
+static fedge_cohort_config cohort_of(const fedge_silo_config *config, fedge_cohort_split split)
 {
     fedge_cohort_config cohort = config->cohort;
-    cohort.most_slots = share.num_parts;
+    cohort.most_slots = split.num_parts;
     cohort.num_chunks = 0;
-    cohort.share = share;
+    cohort.split = split;
     return cohort;
 }
 
 /* One part after another, with the optimizer's state on the host and no examples yet. */
-static fedge_cohort_config least_of(const fedge_silo_config *config, fedge_cohort_share share)
+static fedge_cohort_config least_of(const fedge_silo_config *config, fedge_cohort_split split)
 {
-    share.states_on_host = true;
-    fedge_cohort_config cohort = cohort_of(config, share);
+    split.states_on_host = true;
+    fedge_cohort_config cohort = cohort_of(config, split);
     cohort.most_slots = 1;
     memset(cohort.sets, 0, sizeof(cohort.sets));
     return cohort;
@@ -53,14 +53,14 @@ fedge_status fedge_silo_bytes(const fedge_silo_config *config, uint32_t num_gpus
 {
     uint32_t num_parts = 0;
     uint64_t *const to[] = {all, least};
-    const fedge_cohort_share share = share_of(config, num_gpus, &num_parts);
+    const fedge_cohort_split split = share_of(config, num_gpus, &num_parts);
     *all = *least = 0;
     for (int i = 0; i < 2; i++) {
         fedge_cohort_memory memory;
-        fedge_cohort_config cohort = least_of(config, share);
+        fedge_cohort_config cohort = least_of(config, split);
         if (i == 0) {
-            cohort.most_slots = share.num_parts;
-            cohort.share.states_on_host = false;
+            cohort.most_slots = split.num_parts;
+            cohort.split.states_on_host = false;
         }
         FEDGE_TRY(fedge_cohort_bytes(&cohort, &memory, err));
         *to[i] = memory.slots + memory.shared;
@@ -72,20 +72,20 @@ fedge_status fedge_silo_bytes(const fedge_silo_config *config, uint32_t num_gpus
 
 static fedge_status open_gpu(fedge_silo *self, uint32_t index, fedge_error *err)
 {
-    fedge_cohort_config cohort = cohort_of(&self->config, self->share);
+    fedge_cohort_config cohort = cohort_of(&self->config, self->split);
     fedge_silo_gpu *gpu = &self->gpus[index];
     cohort.gpu = (int)self->config.gpus[index];
     /* In order, and as evenly as whole parts allow. */
-    gpu->first_part = self->num_parts * index / self->share.num_gpus;
-    gpu->num_parts = self->num_parts * (index + 1) / self->share.num_gpus - gpu->first_part;
+    gpu->first_part = self->num_parts * index / self->split.num_gpus;
+    gpu->num_parts = self->num_parts * (index + 1) / self->split.num_gpus - gpu->first_part;
     FEDGE_TRY(fedge_cohort_new(&cohort, &gpu->cohort, err));
-    return fedge_cohort_take(gpu->cohort, &gpu->tallies, gpu->num_parts * sizeof(*gpu->tallies),
-                             true, err);
+    return fedge_cohort_allocate(gpu->cohort, &gpu->tallies, gpu->num_parts * sizeof(*gpu->tallies),
+                                 true, err);
 }
 
 static void close_gpus(fedge_silo *self)
 {
-    for (uint32_t i = 0; i < self->share.num_gpus; i++) {
+    for (uint32_t i = 0; i < self->split.num_gpus; i++) {
         fedge_cohort_free(self->gpus[i].cohort);
         (void)cudaFreeHost(self->gpus[i].tallies);
         self->gpus[i] = (fedge_silo_gpu){0};
@@ -95,14 +95,14 @@ static void close_gpus(fedge_silo *self)
 static fedge_status open_gpus(fedge_silo *self, fedge_error *err)
 {
     fedge_status status = FEDGE_OK;
-    for (uint32_t i = 0; i < self->share.num_gpus && status == FEDGE_OK; i++)
+    for (uint32_t i = 0; i < self->split.num_gpus && status == FEDGE_OK; i++)
         status = open_gpu(self, i, err);
-    if (status == FEDGE_NO_MEMORY && !self->share.states_on_host &&
+    if (status == FEDGE_NO_MEMORY && !self->split.states_on_host &&
         fedge_optimizer_states(self->config.cohort.options) > 0) {
         /* All begin again, on all GPUs alike, with the optimizer's states in the host's memory,
          * which is slower. A second failure is final. */
         close_gpus(self);
-        self->share.states_on_host = true;
+        self->split.states_on_host = true;
         status = open_gpus(self, err);
     }
     return status;
@@ -111,20 +111,20 @@ static fedge_status open_gpus(fedge_silo *self, fedge_error *err)
 static fedge_status join_gpus(fedge_silo *self, fedge_error *err)
 {
     int numbers[FEDGE_COHORT_MAX_GPUS];
-    if (self->share.num_gpus < 2)
+    if (self->split.num_gpus < 2)
         return FEDGE_OK;
     FEDGE_TRY(fedge_nccl_load(&self->nccl, err));
-    for (uint32_t i = 0; i < self->share.num_gpus; i++)
+    for (uint32_t i = 0; i < self->split.num_gpus; i++)
         numbers[i] = (int)self->config.gpus[i];
     (void)snprintf(self->names, sizeof(self->names), "one of %u GPUs",
-                   (unsigned)self->share.num_gpus);
+                   (unsigned)self->split.num_gpus);
     FEDGE_TRY(fedge_gpu_watch_init(&self->watch, self->config.stuck, NULL, err));
     fedge_gpu_call call = {FEDGE_GPU_NCCL, self->names, "starting NCCL", 0, NULL, 0};
     fedge_gpu_watch_begin(&self->watch, &call);
     const fedge_nccl_result result =
-        self->nccl.comm_init_all(self->comms, (int)self->share.num_gpus, numbers);
+        self->nccl.comm_init_all(self->comms, (int)self->split.num_gpus, numbers);
     fedge_gpu_watch_end(&self->watch, &call);
-    self->num_comms = self->share.num_gpus;
+    self->num_comms = self->split.num_gpus;
     /* After a failure the communicators that were made have no peers. */
     self->lost = self->lost || result != FEDGE_NCCL_SUCCESS;
     return fedge_silo_nccl(self, result, "starting NCCL", err);
@@ -156,13 +156,13 @@ fedge_status fedge_silo_check_gpus(const fedge_silo_config *config, fedge_error 
     fedge_nccl nccl;
     FEDGE_TRY(fedge_cohort_check(&config->cohort, err));
     FEDGE_TRY(choose_gpus(&wanted, err));
-    const fedge_cohort_share share = share_of(&wanted, wanted.num_gpus, &num_parts);
-    fedge_cohort_config cohort = least_of(&wanted, share);
-    for (uint32_t i = 0; i < share.num_gpus; i++) {
+    const fedge_cohort_split split = share_of(&wanted, wanted.num_gpus, &num_parts);
+    fedge_cohort_config cohort = least_of(&wanted, split);
+    for (uint32_t i = 0; i < split.num_gpus; i++) {
         cohort.gpu = (int)wanted.gpus[i];
         FEDGE_TRY(fedge_cohort_check_gpu(&cohort, err));
     }
-    if (share.num_gpus > 1) {
+    if (split.num_gpus > 1) {
         FEDGE_TRY(fedge_nccl_load(&nccl, err));
         fedge_nccl_unload(&nccl);
     }
@@ -174,7 +174,7 @@ static fedge_status open_silo(fedge_silo *self, fedge_error *err)
     const uint32_t batch = self->config.cohort.options->max_batch;
     FEDGE_TRY(fedge_cohort_check(&self->config.cohort, err));
     FEDGE_TRY(choose_gpus(&self->config, err));
-    self->share = share_of(&self->config, self->config.num_gpus, &self->num_parts);
+    self->split = share_of(&self->config, self->config.num_gpus, &self->num_parts);
     self->indices = calloc(batch, sizeof(*self->indices));
     self->moves = calloc(batch, sizeof(*self->moves));
     if (!self->indices || !self->moves)
@@ -222,18 +222,18 @@ void fedge_silo_free(fedge_silo *silo)
 
 fedge_silo_facts fedge_silo_facts_of(const fedge_silo *silo)
 {
-    fedge_silo_facts facts = {.num_gpus = silo->share.num_gpus,
-                              .part = silo->share.part,
+    fedge_silo_facts facts = {.num_gpus = silo->split.num_gpus,
+                              .part = silo->split.part,
                               .num_parts = silo->num_parts,
                               .at_once = UINT32_MAX,
-                              .states_on_host = silo->share.states_on_host,
-                              .states_bf16 = silo->share.states_bf16};
+                              .states_on_host = silo->split.states_on_host,
+                              .states_bf16 = silo->split.states_bf16};
     fedge_error unwanted;
-    for (uint32_t i = 0; i < silo->share.num_gpus; i++) {
+    for (uint32_t i = 0; i < silo->split.num_gpus; i++) {
         const uint32_t slots = fedge_cohort_slots(silo->gpus[i].cohort);
         facts.at_once = slots < facts.at_once ? slots : facts.at_once;
     }
-    fedge_cohort_config cohort = cohort_of(&silo->config, silo->share);
+    fedge_cohort_config cohort = cohort_of(&silo->config, silo->split);
     cohort.most_slots = facts.at_once;
     if (fedge_cohort_bytes(&cohort, &facts.memory, &unwanted) != FEDGE_OK)
         facts.memory = (fedge_cohort_memory){0};

@@ -11,8 +11,8 @@ typedef struct run {
     fedge_silo *silo;
     const fedge_trainer_config *training;
     const fedge_cohort_task *task;
-    fedge_cohort_slot_step turn; /* of the whole batch */
-    uint32_t fraction;           /* of the sums */
+    fedge_cohort_slot_step slot_step; /* of the whole batch */
+    uint32_t fraction;                /* of the sums */
 } run;
 
 fedge_status fedge_silo_nccl(const fedge_silo *silo, fedge_nccl_result result, const char *doing,
@@ -87,7 +87,8 @@ static fedge_status begin(const run *self, fedge_silo_gpu *gpu, const float *val
 {
     fedge_cohort *cohort = gpu->cohort;
     const fedge_cohort_arrays *arrays = &cohort->arrays;
-    const size_t states = fedge_cohort_kept(&cohort->plan) * fedge_cohort_state_size(&cohort->plan);
+    const size_t states =
+        fedge_cohort_num_state_values(&cohort->plan) * fedge_cohort_state_size(&cohort->plan);
     FEDGE_TRY(use(gpu, err));
     FEDGE_TRY(stage(self, cohort, 0, arrays->start, values, cohort->plan.num_state, err));
     if (self->task->correction && arrays->corrections) {
@@ -115,13 +116,16 @@ static fedge_status begin(const run *self, fedge_silo_gpu *gpu, const float *val
 static void fill_turns(const run *self, const fedge_silo_gpu *gpu,
                        fedge_cohort_slot_step *slot_steps)
 {
-    const uint32_t part = self->silo->share.part;
+    const uint32_t part = self->silo->split.part;
     for (uint32_t i = 0; i <= gpu->num_parts; i++) {
         const uint64_t first = (uint64_t)(gpu->first_part + i) * part;
-        const uint32_t left = first < self->turn.count ? self->turn.count - (uint32_t)first : 0;
-        slot_steps[i] = self->turn;
+        const uint32_t left =
+            first < self->slot_step.count ? self->slot_step.count - (uint32_t)first : 0;
+        slot_steps[i] = self->slot_step;
         slot_steps[i].first = (uint32_t)first;
-        slot_steps[i].count = i == gpu->num_parts ? self->turn.count : left < part ? left : part;
+        slot_steps[i].count = i == gpu->num_parts ? self->slot_step.count
+                              : left < part       ? left
+                                                  : part;
     }
 }
 
@@ -132,10 +136,10 @@ static fedge_status upload_step(const run *self, fedge_silo_gpu *gpu, fedge_erro
     const fedge_cohort_arrays *arrays = &cohort->arrays;
     /* Two in turn: the host fills one while the GPU may still read the other, so a step's examples
      * are ready when the step before ends. */
-    fedge_cohort_upload *upload = &cohort->upload[cohort->turn++ % 2];
-    const size_t first = (size_t)gpu->first_part * silo->share.part;
-    const size_t left = first < self->turn.count ? self->turn.count - first : 0;
-    const size_t most = (size_t)gpu->num_parts * silo->share.part;
+    fedge_cohort_upload *upload = &cohort->upload[cohort->next_upload++ % 2];
+    const size_t first = (size_t)gpu->first_part * silo->split.part;
+    const size_t left = first < self->slot_step.count ? self->slot_step.count - first : 0;
+    const size_t most = (size_t)gpu->num_parts * silo->split.part;
     const size_t count = left < most ? left : most;
     FEDGE_TRY(wait_for(silo, cohort, upload->done, err));
     fill_turns(self, gpu, upload->slot_steps);
@@ -157,13 +161,13 @@ static fedge_status upload_step(const run *self, fedge_silo_gpu *gpu, fedge_erro
     return fedge_cohort_cuda(cohort, error, "copying to it", err);
 }
 
-static fedge_cohort_shared_sums sums_of(const run *self, const fedge_cohort *cohort)
+static fedge_cohort_gradient_sums sums_of(const run *self, const fedge_cohort *cohort)
 {
-    return (fedge_cohort_shared_sums){.gradients = cohort->arrays.gradients,
-                                      .gradient_stride = cohort->plan.stride,
-                                      .sums = cohort->arrays.sums,
-                                      .fraction = self->fraction,
-                                      .examples = self->turn.count};
+    return (fedge_cohort_gradient_sums){.gradients = cohort->arrays.gradients,
+                                        .gradient_stride = cohort->plan.stride,
+                                        .sums = cohort->arrays.sums,
+                                        .fraction = self->fraction,
+                                        .examples = self->slot_step.count};
 }
 
 /* Parts [first, first + count) of the GPU's, side by side. */
@@ -176,13 +180,13 @@ static cudaError_t add_wave(const run *self, const fedge_silo_gpu *gpu, uint32_t
     const fedge_cohort_plan *plan = &cohort->plan;
     const fedge_cohort_pass pass = {
         .shape = {arrays->slot_steps + first, count, plan->batch, cohort->stream},
-        .dropped = fedge_cohort_dropped(plan),
+        .dropped = fedge_cohort_dropped_bits(plan),
         .training = true,
         .values = {arrays->values, 0},
         .tracked = arrays->values,
         .gradients = arrays->gradients,
         .gradient_stride = plan->stride};
-    fedge_cohort_shared_sums sums = sums_of(self, cohort);
+    fedge_cohort_gradient_sums sums = sums_of(self, cohort);
     sums.tallies = arrays->tallies + first;
     const fedge_cohort_batch batch = {arrays->indices + examples,
                                       arrays->moves ? arrays->moves + examples : NULL,
@@ -193,7 +197,7 @@ static cudaError_t add_wave(const run *self, const fedge_silo_gpu *gpu, uint32_t
     for (uint32_t i = 0; i < plan->num_ranges && error == cudaSuccess; i++) {
         sums.first = plan->ranges[i][0];
         sums.count = plan->ranges[i][1];
-        error = fedge_cohort_launch_share(&pass.shape, &sums);
+        error = fedge_cohort_launch_sum_gradients(&pass.shape, &sums);
     }
     return error;
 }
@@ -234,10 +238,10 @@ static fedge_nccl_result call(const fedge_silo *silo, uint32_t index, int what)
 {
     const fedge_cohort *cohort = silo->gpus[index].cohort;
     const fedge_cohort_arrays *arrays = &cohort->arrays;
-    const size_t each = fedge_cohort_stepped(&cohort->plan);
+    const size_t each = fedge_cohort_num_stepped(&cohort->plan);
     float *all = what == GATHER_VALUES ? arrays->values : arrays->gradients;
     return what == JOIN_SUMS
-               ? silo->nccl.reduce_scatter(arrays->sums, arrays->joined, each, FEDGE_NCCL_INT64,
+               ? silo->nccl.reduce_scatter(arrays->sums, arrays->reduced, each, FEDGE_NCCL_INT64,
                                            FEDGE_NCCL_SUM, silo->comms[index], cohort->stream)
                /* In place: NCCL takes it so where a GPU's own piece lies at index · each of the
                 * whole. */
@@ -275,12 +279,13 @@ static fedge_status take_gradient(const run *self, uint32_t index, fedge_error *
 {
     const fedge_silo_gpu *gpu = &self->silo->gpus[index];
     const fedge_cohort_plan *plan = &gpu->cohort->plan;
-    fedge_cohort_shared_sums sums = sums_of(self, gpu->cohort);
-    sums.sums = gpu->cohort->arrays.joined;
-    sums.count = (uint32_t)fedge_cohort_stepped(plan);
+    fedge_cohort_gradient_sums sums = sums_of(self, gpu->cohort);
+    sums.sums = gpu->cohort->arrays.reduced;
+    sums.count = (uint32_t)fedge_cohort_num_stepped(plan);
     sums.first = index * sums.count;
     FEDGE_TRY(use(gpu, err));
-    return fedge_cohort_cuda(gpu->cohort, fedge_cohort_launch_unshare(&sums, gpu->cohort->stream),
+    return fedge_cohort_cuda(gpu->cohort,
+                             fedge_cohort_launch_mean_gradients(&sums, gpu->cohort->stream),
                              "training", err);
 }
 
@@ -291,7 +296,7 @@ static fedge_status step_values(const run *self, uint32_t index, fedge_error *er
     const fedge_cohort_shape shape = {cohort->arrays.slot_steps + gpu->num_parts, 1,
                                       cohort->plan.batch, cohort->stream};
     fedge_cohort_step step = fedge_cohort_step_of(cohort, self->training);
-    const size_t from = index * fedge_cohort_stepped(&cohort->plan);
+    const size_t from = index * fedge_cohort_num_stepped(&cohort->plan);
     step.corrections = self->task->correction ? step.corrections : NULL;
     FEDGE_TRY(use(gpu, err));
     return fedge_cohort_cuda(cohort, fedge_cohort_take_step(cohort, &step, from, &shape),
@@ -305,9 +310,9 @@ static fedge_status step_values(const run *self, uint32_t index, fedge_error *er
 static fedge_status take_step(run *self, fedge_error *err)
 {
     fedge_silo *silo = self->silo;
-    const uint32_t gpus = silo->share.num_gpus;
+    const uint32_t gpus = silo->split.num_gpus;
     /* Drawn once for all GPUs, by the first one's plan: each gets its parts of the same batch. */
-    self->turn =
+    self->slot_step =
         fedge_cohort_next_step(silo->gpus[0].cohort, self->training, &silo->order, silo->indices,
                                silo->config.cohort.augmentation ? silo->moves : NULL);
     for (uint32_t i = 0; i < gpus; i++) {
@@ -363,7 +368,7 @@ static fedge_status add_up(const run *self, fedge_trainer_result *result, fedge_
     const fedge_silo *silo = self->silo;
     const fedge_cohort_tally *bad = NULL;
     uint32_t bad_value = 0;
-    for (uint32_t i = 0; i < silo->share.num_gpus; i++) {
+    for (uint32_t i = 0; i < silo->split.num_gpus; i++) {
         for (uint32_t p = 0; p < silo->gpus[i].num_parts; p++) {
             const fedge_cohort_tally *tally = &silo->gpus[i].tallies[p];
             /* Doubles are added in the parts' order, which does not depend on how many GPUs there
@@ -388,7 +393,7 @@ static fedge_status add_up(const run *self, fedge_trainer_result *result, fedge_
                             "round %u: value %u of the model, or its gradient, is not finite or "
                             "larger than %g: lower the learning rate, or clip the gradients' norm",
                             (unsigned)self->training->round, (unsigned)~bad_value,
-                            (double)FEDGE_COHORT_SHARE_MOST);
+                            (double)FEDGE_COHORT_MAX_GRADIENT);
 }
 
 static uint32_t log2_up(uint32_t n)
@@ -419,7 +424,7 @@ static fedge_status train(run *self, float *values, uint64_t steps, fedge_cancel
 {
     fedge_silo *silo = self->silo;
     bool cancelled = false;
-    for (uint32_t i = 0; i < silo->share.num_gpus; i++)
+    for (uint32_t i = 0; i < silo->split.num_gpus; i++)
         FEDGE_TRY(begin(self, &silo->gpus[i], values, err));
     for (uint64_t k = 0; k < steps && !cancelled; k++) {
         cancelled = cancel && cancel(cancel_user);
@@ -427,7 +432,7 @@ static fedge_status train(run *self, float *values, uint64_t steps, fedge_cancel
             FEDGE_TRY(take_step(self, err));
     }
     /* Also after a cancellation: it waits until nothing is under way. */
-    for (uint32_t i = 0; i < silo->share.num_gpus; i++)
+    for (uint32_t i = 0; i < silo->split.num_gpus; i++)
         FEDGE_TRY(bring_back(self, i, err));
     return cancelled ? fedge_fail(err, FEDGE_CANCELLED, "training was cancelled") : FEDGE_OK;
 }
@@ -438,8 +443,8 @@ fedge_status fedge_silo_train(fedge_silo *silo, const fedge_cohort_task *task,
                               fedge_trainer_result *result, fedge_error *err)
 {
     fedge_cohort_task mine = *task;
-    /* Gradients are at most ±2^16 (FEDGE_COHORT_SHARE_MOST), over at most 2^log2_up examples: sums
-     * stay within ±2^62, and an int64 holds them. */
+    /* Gradients are at most ±2^16 (FEDGE_COHORT_MAX_GRADIENT), over at most 2^log2_up examples:
+     * sums stay within ±2^62, and an int64 holds them. */
     run self = {.silo = silo,
                 .training = training,
                 .task = &mine,

@@ -1,8 +1,8 @@
-/* Sums of integers that are the same wherever a part is trained; compiled without fused products.
- */
+/* Sums of integers, whose results do not depend on the order of adding. Compiled without fused
+ * products. */
 #include "edge/train/cuda/kernels/tile.cuh"
 
-/* ---- models' changes, with the integers of edge/core/fixed.c and edge/core/codec/int8.c ---- */
+/* ---- changes of models, with the integers of edge/core/fixed.c and edge/core/codec/int8.c ---- */
 
 enum { SCALE_SHIFT = 7, Q_MAX = 127, SCALE_UNIT = Q_MAX << SCALE_SHIFT, SCALE_MAX = 65535 };
 
@@ -11,7 +11,7 @@ static __device__ __forceinline__ float power_of_two(int exponent)
     return __int_as_float((exponent + 127) << 23);
 }
 
-/* The first value that is not finite; the smallest index has the largest complement. */
+/* Finds the first value that is not finite: the smallest index has the largest complement. */
 static __global__ void __launch_bounds__(TILE_THREADS) find_bad(fedge_cohort_accumulate p)
 {
     const uint32_t i = blockIdx.x * TILE_THREADS + threadIdx.x;
@@ -19,7 +19,7 @@ static __global__ void __launch_bounds__(TILE_THREADS) find_bad(fedge_cohort_acc
         atomicMax(&p.tally->bad_value, ~i);
 }
 
-/* In fixed point, cut to the bound. */
+/* Clamps a change to the bound and converts it to fixed point. */
 static __device__ __forceinline__ int32_t to_fixed(float change, int bound_log2, bool *cut)
 {
     const float bound = power_of_two(bound_log2);
@@ -28,7 +28,7 @@ static __device__ __forceinline__ int32_t to_fixed(float change, int bound_log2,
                           power_of_two(30 - bound_log2));
 }
 
-/* As int8 carries [v], whose block's largest in size is [largest]. */
+/* [v] after encoding and decoding as int8, where [largest] is the largest size in its block. */
 static __device__ __forceinline__ int32_t through_int8(int32_t v, int32_t largest)
 {
     const int32_t needed = (largest + SCALE_UNIT - 1) / SCALE_UNIT;
@@ -54,7 +54,7 @@ static __device__ __forceinline__ int32_t largest_of_block(int32_t v)
     return sizes[0];
 }
 
-/* A block for each piece. */
+/* One block for each chunk. */
 static __global__ void __launch_bounds__(TILE_THREADS) accumulate(fedge_cohort_accumulate p)
 {
     if (p.tally->bad_step > 0 || p.tally->bad_value > 0)
@@ -94,16 +94,16 @@ cudaError_t fedge_cohort_launch_accumulate(const fedge_cohort_accumulate *args, 
     return error == cudaSuccess ? cudaLaunchKernelEx(&chunks, accumulate, *args) : error;
 }
 
-/* ---- the gradients of a batch's parts, in fixed point ---- */
+/* ---- gradients of a batch's parts, in fixed point ---- */
 
 static __device__ __forceinline__ double fixed_unit(uint32_t exponent)
 {
     return (double)(1ull << exponent);
 }
 
-/* A thread for each value, over all slots that have worked. */
+/* One thread for each value, over all slots that have examples. */
 static __global__ void __launch_bounds__(TILE_THREADS)
-    add_gradients(fedge_cohort_shared_sums p, const fedge_cohort_slot_step *slot_steps,
+    add_gradients(fedge_cohort_gradient_sums p, const fedge_cohort_slot_step *slot_steps,
                   uint32_t slots)
 {
     const uint32_t at = blockIdx.x * TILE_THREADS + threadIdx.x, i = p.first + at;
@@ -113,7 +113,7 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     for (uint32_t s = 0; s < slots; s++) {
         const uint32_t examples = slot_steps[s].count;
         const float g = examples > 0 ? p.gradients[s * p.gradient_stride + i] : 0.0f;
-        if (fabsf(g) <= FEDGE_COHORT_SHARE_MOST)
+        if (fabsf(g) <= FEDGE_COHORT_MAX_GRADIENT)
             sum += (int64_t)rint((double)g * (double)examples * fixed_unit(p.fraction));
         else
             atomicMax(&p.tallies[s].bad_value, ~i);
@@ -121,7 +121,7 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     p.sums[i] += sum;
 }
 
-static __global__ void __launch_bounds__(TILE_THREADS) take_gradients(fedge_cohort_shared_sums p)
+static __global__ void __launch_bounds__(TILE_THREADS) take_gradients(fedge_cohort_gradient_sums p)
 {
     const uint32_t at = blockIdx.x * TILE_THREADS + threadIdx.x;
     if (at < p.count) {
@@ -130,15 +130,16 @@ static __global__ void __launch_bounds__(TILE_THREADS) take_gradients(fedge_coho
     }
 }
 
-cudaError_t fedge_cohort_launch_share(const fedge_cohort_shape *shape,
-                                      const fedge_cohort_shared_sums *args)
+cudaError_t fedge_cohort_launch_sum_gradients(const fedge_cohort_shape *shape,
+                                              const fedge_cohort_gradient_sums *args)
 {
     const fedge_cohort_shape one = {shape->slot_steps, 1, shape->batch, shape->stream};
     const cudaLaunchConfig_t config = value_grid(&one, args->count);
     return cudaLaunchKernelEx(&config, add_gradients, *args, shape->slot_steps, shape->slots);
 }
 
-cudaError_t fedge_cohort_launch_unshare(const fedge_cohort_shared_sums *args, cudaStream_t stream)
+cudaError_t fedge_cohort_launch_mean_gradients(const fedge_cohort_gradient_sums *args,
+                                               cudaStream_t stream)
 {
     const fedge_cohort_shape one = {nullptr, 1, 1, stream};
     const cudaLaunchConfig_t config = value_grid(&one, args->count);

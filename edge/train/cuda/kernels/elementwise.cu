@@ -1,4 +1,4 @@
-/* Each value by itself, and a dimension taken away. */
+/* Functions of single values, and removal of a dimension. */
 #include "edge/train/cuda/kernels/device.cuh"
 #include "edge/train/cuda/kernels/tile.cuh"
 
@@ -36,7 +36,7 @@ static __device__ __forceinline__ float value_of(const fedge_cohort_activation &
     }
 }
 
-/* From x or y, as the function keeps them. */
+/* The derivative, from x or y. */
 static __device__ __forceinline__ float slope_of(const fedge_cohort_activation &a, size_t at)
 {
     switch (a.function) {
@@ -77,7 +77,7 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     }
 }
 
-/* A slope of 0 gives 0, whatever dy is. */
+/* Where the slope is 0, dx is 0 even if dy is NaN. */
 static __global__ void __launch_bounds__(TILE_THREADS)
     activation_backward(fedge_cohort_activation a, const fedge_cohort_slot_step *slot_steps,
                         uint32_t batch)
@@ -126,7 +126,7 @@ cudaError_t fedge_cohort_launch_add(const fedge_cohort_shape *shape, const fedge
 
 /* ---- dropout ---- */
 
-/* A thread for each value. */
+/* One thread for each value. */
 static __global__ void __launch_bounds__(TILE_THREADS)
     dropout(fedge_cohort_dropout d, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
@@ -134,10 +134,10 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     const size_t i = (size_t)blockIdx.x * TILE_THREADS + threadIdx.x;
     if (i >= (size_t)slot_steps[s].count * d.values)
         return;
-    const fedge_cohort_slot_step turn = slot_steps[s];
+    const fedge_cohort_slot_step slot_step = slot_steps[s];
     const size_t at = (size_t)s * batch * d.values + i;
-    const uint64_t word = first_word(d.drop, turn, (uint32_t)(i / d.values)) + i % d.values;
-    d.y[at] = is_kept(d.drop, turn, word) ? d.x[at] * drop_factor(d.drop) : 0.0f;
+    const uint64_t word = first_word(d.drop, slot_step, (uint32_t)(i / d.values)) + i % d.values;
+    d.y[at] = is_kept(d.drop, slot_step, word) ? d.x[at] * drop_factor(d.drop) : 0.0f;
 }
 
 cudaError_t fedge_cohort_launch_dropout(const fedge_cohort_shape *shape,
@@ -151,7 +151,7 @@ cudaError_t fedge_cohort_launch_dropout(const fedge_cohort_shape *shape,
 
 typedef fedge_cohort_axis axis;
 
-/* A thread for each output. */
+/* One thread for each output. */
 static __global__ void __launch_bounds__(TILE_THREADS)
     axis_forward(axis a, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
@@ -168,7 +168,7 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     a.y[o * a.inner + i % a.inner] = sum * (1.0f / (float)a.count);
 }
 
-/* A thread for each input. */
+/* One thread for each input. */
 static __global__ void __launch_bounds__(TILE_THREADS)
     axis_backward(axis a, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {

@@ -2,32 +2,32 @@
 
 typedef fedge_cohort_embedding embedding;
 
-/* A thread for each output. Indices have been checked. */
+/* One thread for each output. The host has checked the indices. */
 static __global__ void __launch_bounds__(TILE_THREADS)
     embedding_forward(embedding e, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
     const uint32_t s = blockIdx.z;
     const size_t i = (size_t)blockIdx.x * TILE_THREADS + threadIdx.x;
     if (i < (size_t)slot_steps[s].count * e.steps * e.dim) {
-        const size_t place = (size_t)s * batch * e.steps + i / e.dim;
-        const size_t row = (size_t)e.x[place];
-        e.y[place * e.dim + i % e.dim] =
+        const size_t at = (size_t)s * batch * e.steps + i / e.dim;
+        const size_t row = (size_t)e.x[at];
+        e.y[at * e.dim + i % e.dim] =
             e.weight.values[s * e.weight.stride + row * e.dim + i % e.dim];
     }
 }
 
-/* A thread for each weight goes through all places, in their order. */
+/* One thread for each weight visits all steps of all examples in order. */
 static __global__ void __launch_bounds__(TILE_THREADS)
     embedding_dweight(embedding e, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
-    const uint32_t s = blockIdx.z, places = slot_steps[s].count * e.steps;
+    const uint32_t s = blockIdx.z, rows = slot_steps[s].count * e.steps;
     const size_t i = (size_t)blockIdx.x * TILE_THREADS + threadIdx.x;
-    if (places == 0 || i >= (size_t)e.rows * e.dim)
+    if (rows == 0 || i >= (size_t)e.rows * e.dim)
         return;
     const size_t first = (size_t)s * batch * e.steps;
     const float row = (float)(i / e.dim);
     float sum = 0.0f;
-    for (uint32_t k = 0; k < places; k++) {
+    for (uint32_t k = 0; k < rows; k++) {
         if (e.x[first + k] == row)
             sum += e.dy[(first + k) * e.dim + i % e.dim];
     }
@@ -45,7 +45,7 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     }
 }
 
-/* Positions behind the last step have no gradient. */
+/* Positions after the last step have gradient 0. */
 static __global__ void __launch_bounds__(TILE_THREADS)
     positions_dweight(embedding e, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {

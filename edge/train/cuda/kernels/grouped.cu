@@ -1,4 +1,4 @@
-/* Convolutions in groups, such as depthwise ones: sums too short for tiles. */
+/* Grouped and depthwise convolutions, whose sums are too short for tiles. */
 #include "edge/train/cuda/kernels/device.cuh"
 #include "edge/train/cuda/kernels/tile.cuh"
 
@@ -9,7 +9,7 @@ static __device__ __forceinline__ uint32_t plane_of(const uint32_t size[2])
     return size[0] * size[1];
 }
 
-/* A thread for each output. */
+/* One thread for each output. */
 static __global__ void __launch_bounds__(TILE_THREADS)
     grouped_forward(conv c, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
@@ -39,7 +39,7 @@ static __global__ void __launch_bounds__(TILE_THREADS)
         activated(t.bias.values ? sum + t.bias.values[s * t.bias.stride + o] : sum, t.relu);
 }
 
-/* A thread for each input. */
+/* One thread for each input. */
 static __global__ void __launch_bounds__(TILE_THREADS)
     grouped_dx(conv c, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
@@ -69,7 +69,7 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     t.dx[(b * t.in + channel) * in + p] = sum;
 }
 
-/* A warp for each weight, and for each bias: 32 sums over examples and places, then a tree. */
+/* One warp for each weight and each bias: 32 sums over examples and pixels, then a tree. */
 static __global__ void __launch_bounds__(TILE_THREADS)
     grouped_dweight(conv c, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
@@ -79,7 +79,7 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     const uint32_t weights = t.out * each * window, count = slot_steps[s].count;
     const uint32_t mine = blockIdx.x * (TILE_THREADS / 32) + threadIdx.x / 32;
     if (count == 0 || mine >= weights + (t.dbias ? t.out : 0))
-        return; /* all of the warp */
+        return; /* the whole warp */
     const bool is_bias = mine >= weights;
     const uint32_t o = is_bias ? mine - weights : mine / (each * window);
     const uint32_t channel = o / (t.out / c.groups) * each + mine / window % each;

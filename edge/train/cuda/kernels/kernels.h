@@ -1,20 +1,22 @@
-/* The kernels of cohort training: a C interface, implemented in the .cu files
- * of this folder.
+/* C interface of the kernels of cohort training. The .cu files of this folder implement it.
  *
- * Many clients' models are trained side by side. Each has a slot, and every
- * array has one part for each slot: (slots, …). A launch works on all slots at
- * once; what a slot does in it, its turn says. Images are (channels, height,
- * width) and a slot's arrays have the batch first, as on the CPU.
+ * Many clients' models are trained side by side. Each has a slot, and every array has one part for
+ * each slot: (slots, …). One launch works on all slots; a fedge_cohort_slot_step says what each of
+ * them does. Shapes are row-major and have llm.c's names:
  *
- * Every sum is made in an order that shapes alone decide: by one thread from
- * its first term to its last with fused products, or by a tree whose form is
- * fixed; where factors are rounded, tensor cores add 8 or 16 products at a time
- * (tile.cuh). So a client's result depends neither on its slot nor on who
- * else is trained, and the CPU's results are the same but for rounding.
+ *     B   examples that a slot's batch has memory for       T    steps of a sequence
+ *     C   channels or values of the input, OC of the output NH   heads
+ *     H W height and width of an image, OH OW of the output V    classes
  *
- * All pointers are to the GPU's memory and all work is queued on [stream], of
- * the current GPU. A launcher returns what the launch returned; errors of the
- * kernels themselves come later, as CUDA has it.
+ * The order of each sum depends on shapes alone: one thread adds its terms from the first to the
+ * last with fused products, or a tree of fixed form does. Where factors are rounded, tensor cores
+ * add 8 or 16 products at a time (tile.cuh). A client's result therefore depends neither on its
+ * slot nor on the other clients, and differs from the CPU's by rounding only. naive.h has a slow,
+ * simple version of each fast kernel.
+ *
+ * All pointers are to memory of the current GPU, and all work is queued on [stream] of that GPU. A
+ * launcher returns the error of its launch; an error of the kernel itself appears in a later call,
+ * as usual in CUDA.
  */
 #ifndef FEDGE_EDGE_TRAIN_CUDA_KERNELS_KERNELS_H
 #define FEDGE_EDGE_TRAIN_CUDA_KERNELS_KERNELS_H
@@ -27,58 +29,57 @@
 
 #define FEDGE_COHORT_MAX_DATA 2       /* sets of examples on a GPU */
 #define FEDGE_COHORT_MAX_SLOTS 16384u /* the third dimension of a grid ends at 65,535 */
-#define FEDGE_COHORT_NORM_PARTS 64    /* of a slot's gradient, in the sum of its squares */
+#define FEDGE_COHORT_NORM_PARTS 64    /* partial sums of the squares of a slot's gradient */
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* What a slot does in one step. */
+/* One step of one slot. */
 typedef struct fedge_cohort_slot_step {
-    uint32_t count;             /* examples of its batch; 0: it is idle */
-    uint32_t step;              /* of its task, from 1 */
-    uint32_t data;              /* which set its examples are of */
-    uint32_t member;            /* whose model it began with */
-    float rate, keep;           /* the learning rate; AdamW's 1 − lr · weight_decay, else 1 */
-    float size, root;           /* Adam: lr / (1 − β1^step), sqrt(1 − β2^step) */
-    uint32_t key[2], stream[3]; /* of the step's draws: Philox's key, and its counter behind the
-                                   block's number */
-    uint32_t whole, first;      /* of the batch that the slot has a part of: its examples, and the
-                                   place of the slot's first among them */
-    uint32_t part;              /* examples that are drawn for together; 0: the whole batch */
+    uint32_t count;             /* examples in the slot's batch; an idle slot has 0 */
+    uint32_t step;              /* number of the task's step; the first is 1 */
+    uint32_t data;              /* index of the set of examples */
+    uint32_t member;            /* index of the member whose model the task started from */
+    float rate, keep;           /* learning rate; AdamW's 1 − lr · weight_decay, otherwise 1 */
+    float size, root;           /* Adam's lr / (1 − β1^step) and sqrt(1 − β2^step) */
+    uint32_t key[2], stream[3]; /* Philox's key, and the words of its counter after the block's
+                                   number, for the step's random numbers */
+    uint32_t whole, first;      /* size of the batch that the slot trains a part of, and the index
+                                   of the slot's first example in it */
+    uint32_t part;              /* examples per micro-batch; 0: the batch is not divided */
 } fedge_cohort_slot_step;
 
-/* What a slot's task has come to. */
+/* Running results of a slot's task. */
 typedef struct fedge_cohort_tally {
-    double loss_sum, bad_loss; /* bad_loss: of the batch of bad_step */
+    double loss_sum, bad_loss; /* bad_loss: the loss of bad_step's batch */
     uint64_t correct;
-    uint32_t bad_step, bad_count; /* the first step whose loss was not finite, and
-                                     its examples; 0: there was none */
-    uint32_t bad_value; /* accumulate: the complement of the first value that is not finite; 0: all
-                           are */
-    unsigned long long clamped; /* accumulate: values that were cut to their bound */
+    uint32_t bad_step, bad_count; /* first step whose loss was not finite, and its examples; 0:
+                                     every loss was finite */
+    uint32_t bad_value; /* accumulate: complement of the index of the first value that is not
+                           finite; 0: all values are finite */
+    unsigned long long clamped; /* accumulate: values that were clamped to their bound */
 } fedge_cohort_tally;
 
-/* Of a launch. */
+/* What every launch needs. */
 typedef struct fedge_cohort_shape {
     const fedge_cohort_slot_step *slot_steps; /* (slots) */
-    uint32_t slots, batch;                    /* batch: examples that a slot has room for */
+    uint32_t slots, batch;                    /* batch: B */
     cudaStream_t stream;
 } fedge_cohort_shape;
 
-/* Weights of slot s begin at values + s · stride; stride 0: all slots use the
- * same. */
+/* Slot s's weights begin at values + s · stride. With stride 0 all slots use the same. */
 typedef struct fedge_cohort_weights {
     const float *values;
     size_t stride;
 } fedge_cohort_weights;
 
-/* ---- gather.cu: x[b] ← (v / divide_by − mean[channel]) / std[channel], v of example indices[b],
- * with the CPU's bits. Where examples are moved (edge/train/augment.h), v is that of the place
- * (i + down, j + right), 0 outside, and j is counted from the other side with flip. */
+/* ---- gather.cu: x[b] ← (v / divide_by − mean[c]) / std[c], bit for bit as on the CPU. v is the
+ * stored value of example indices[b]. With augmentation (edge/train/augment.h), v is the value of
+ * row h + shift_h and column w + shift_w, or 0 outside the image; a flip mirrors w first. */
 
 typedef struct fedge_cohort_move {
-    int16_t down, right;
+    int16_t shift_h, shift_w;
     uint16_t flip, unused;
 } fedge_cohort_move;
 
@@ -89,73 +90,74 @@ typedef struct fedge_cohort_set {
 
 typedef struct fedge_cohort_gather {
     fedge_cohort_set sets[FEDGE_COHORT_MAX_DATA];
-    uint32_t is_float;       /* values are floats; else bytes */
-    uint32_t example_values; /* of each example */
-    uint32_t plane;          /* of them, of each channel that has a mean and std */
-    uint32_t num_channels;   /* 0: neither mean nor std */
+    uint32_t is_float;       /* type of stored values: float or uint8_t */
+    uint32_t example_values; /* values per example */
+    uint32_t plane;          /* values per channel */
+    uint32_t num_channels;   /* channels of mean and std; 0: no normalisation */
     float divide_by;
     const float *mean, *std;        /* (num_channels) */
-    const fedge_cohort_move *moves; /* (slots, batch), of images of height · width; NULL: none */
-    uint32_t height, width;
-    const uint32_t *indices; /* (slots, batch) */
-    float *x;                /* (slots, batch, example_values) */
+    const fedge_cohort_move *moves; /* (slots, B); NULL: no augmentation */
+    uint32_t height, width;         /* image size, with augmentation */
+    const uint32_t *indices;        /* (slots, B) */
+    float *x;                       /* (slots, B, example_values) */
 } fedge_cohort_gather;
 cudaError_t fedge_cohort_launch_gather(const fedge_cohort_shape *shape,
                                        const fedge_cohort_gather *args);
 
-/* cudaErrorNoKernelImageForDevice, or what else says so: this build has no kernels for the current
- * GPU's kind. */
+/* Returns an error, such as cudaErrorNoKernelImageForDevice, when this build has no kernels for the
+ * current GPU. */
 cudaError_t fedge_cohort_has_code(void);
 
-/* ---- gather.cu: the next step of each slot, out of a run that was told. So all steps of a run
- * have the same arguments. The shape's turns are not read. */
+/* ---- gather.cu: copies the next step of each slot out of an uploaded run of steps, so that all
+ * steps of a run are launched with the same arguments. The shape's slot_steps are not read. */
 
 typedef struct fedge_cohort_advance {
     const fedge_cohort_slot_step *slot_steps; /* (run, slots) */
-    const uint32_t *indices;                  /* (run, slots, batch) */
-    const fedge_cohort_move *moves;           /* likewise; NULL: none */
-    uint32_t *taken;                          /* (slots): steps of the run, one more each time */
-    fedge_cohort_slot_step *turn;             /* (slots): of the step */
-    uint32_t *batch;                          /* (slots, batch): likewise */
-    fedge_cohort_move *moved;                 /* likewise */
+    const uint32_t *indices;                  /* (run, slots, B) */
+    const fedge_cohort_move *moves;           /* (run, slots, B); NULL: no augmentation */
+    uint32_t *steps_taken;                    /* (slots); each launch adds 1 */
+    fedge_cohort_slot_step *slot_step;        /* (slots); the copies, as the next two */
+    uint32_t *batch;                          /* (slots, B) */
+    fedge_cohort_move *step_moves;            /* (slots, B) */
 } fedge_cohort_advance;
 cudaError_t fedge_cohort_launch_advance(const fedge_cohort_shape *shape,
                                         const fedge_cohort_advance *args);
 
-/* Of a float's 23 bits behind the point. To tf32 GPUs round ties away from 0, to bf16 to even. */
+/* Mantissa bits that rounding drops, of a float's 23. GPUs round ties away from 0 for tf32, and to
+ * even for bf16. */
 enum { FEDGE_COHORT_TF32 = 13, FEDGE_COHORT_BF16 = 16 };
 
-/* ---- linear.cu: y = x Wᵀ + b, or what a ReLU makes of it;  dx = dy W;  dW = dyᵀ x;  db = Σ dy.
- * With a factor y and dx are that many times the sums. */
+/* ---- linear.cu: y = y_factor · (x Wᵀ + b), then ReLU if wanted;  dx = dx_factor · dy W;
+ * dW = dyᵀ x;  db = Σ dy. */
 
 typedef struct fedge_cohort_linear {
-    fedge_cohort_weights weight, bias; /* (out, in), (out); bias.values NULL: none */
-    uint32_t in, out;
-    uint32_t steps;         /* rows of each example; a convolution has no use for it */
-    uint32_t dropped;       /* bits that factors lose by rounding: FEDGE_COHORT_TF32, _BF16 or 0 */
-    const float *x;         /* (slots, batch, steps, in) */
-    float *y;               /* (slots, batch, steps, out) */
-    const float *dy;        /* likewise */
-    float *dx;              /* as x, or NULL */
-    float *dweight, *dbias; /* with gradient_stride from slot to slot; dbias NULL
-                               without bias, dweight NULL: neither is wanted */
+    fedge_cohort_weights weight, bias; /* (OC, C), (OC); bias.values NULL: no bias */
+    uint32_t in, out;                  /* C, OC */
+    uint32_t steps;                    /* T; unused by convolutions */
+    uint32_t dropped;       /* bits that rounding drops: FEDGE_COHORT_TF32, FEDGE_COHORT_BF16, 0 */
+    const float *x;         /* (slots, B, T, C) */
+    float *y;               /* (slots, B, T, OC) */
+    const float *dy;        /* (slots, B, T, OC) */
+    float *dx;              /* (slots, B, T, C); NULL: not wanted */
+    float *dweight, *dbias; /* slots are gradient_stride apart; dbias NULL: no bias; dweight NULL:
+                               neither is wanted */
     size_t gradient_stride;
-    float y_factor, dx_factor; /* 0: 1; a convolution has no use for these four */
-    uint32_t y_adds, dx_adds;  /* to what is there */
-    uint32_t relu;             /* y is what is stored, but 0 where that is less */
+    float y_factor, dx_factor; /* 0 means 1; unused by convolutions, as y_adds and dx_adds */
+    uint32_t y_adds, dx_adds;  /* add to y or dx instead of overwriting it */
+    uint32_t relu;             /* apply ReLU to y */
 } fedge_cohort_linear;
 cudaError_t fedge_cohort_launch_linear(const fedge_cohort_shape *shape,
                                        const fedge_cohort_linear *args);
 cudaError_t fedge_cohort_launch_linear_backward(const fedge_cohort_shape *shape,
                                                 const fedge_cohort_linear *args);
 
-/* ---- conv2d.cu: the same with weight (out, in / groups, kernel height, kernel width). With more
- * than one group, grouped.cu. */
+/* ---- conv2d.cu, and grouped.cu for more than one group: the same with x (slots, B, C, H, W),
+ * weight (OC, C / groups, KH, KW) and y (slots, B, OC, OH, OW). Pairs are (height, width). */
 
 typedef struct fedge_cohort_conv2d {
-    fedge_cohort_linear tensors; /* in and out are channels; x and y are images */
+    fedge_cohort_linear tensors;
     uint32_t in_size[2], out_size[2], kernel[2], stride[2], padding[2], dilation[2];
-    uint32_t groups; /* grouped.cu */
+    uint32_t groups;
 } fedge_cohort_conv2d;
 cudaError_t fedge_cohort_launch_conv2d(const fedge_cohort_shape *shape,
                                        const fedge_cohort_conv2d *args);
@@ -166,29 +168,28 @@ cudaError_t fedge_cohort_launch_grouped(const fedge_cohort_shape *shape,
 cudaError_t fedge_cohort_launch_grouped_backward(const fedge_cohort_shape *shape,
                                                  const fedge_cohort_conv2d *args);
 
-/* ---- pooling.cu: y = the largest of its window, the last NaN if there is
- * one; its place in the window is kept for dx */
+/* ---- pooling.cu: y = the maximum of a window, or its last NaN; backward finds it by argmax */
 
 typedef struct fedge_cohort_maxpool2d {
     uint32_t channels, in_size[2], out_size[2], kernel[2], stride[2], padding[2], dilation[2];
-    const float *x;   /* (slots, batch, channels, in_size) */
-    float *y;         /* (slots, batch, channels, out_size) */
-    uint16_t *places; /* likewise */
-    const float *dy;  /* likewise */
-    float *dx;        /* as x */
+    const float *x;   /* (slots, B, C, H, W) */
+    float *y;         /* (slots, B, C, OH, OW) */
+    uint16_t *argmax; /* (slots, B, C, OH, OW): kernel row · kernel width + kernel column */
+    const float *dy;  /* (slots, B, C, OH, OW) */
+    float *dx;        /* (slots, B, C, H, W) */
 } fedge_cohort_maxpool2d;
 cudaError_t fedge_cohort_launch_maxpool2d(const fedge_cohort_shape *shape,
                                           const fedge_cohort_maxpool2d *args);
 cudaError_t fedge_cohort_launch_maxpool2d_backward(const fedge_cohort_shape *shape,
                                                    const fedge_cohort_maxpool2d *args);
 
-/* ---- elementwise.cu: functions of one number (edge/train/layers/activations.c, relu.c). y may lie
- * over x and dx over dy; backward of those that need x finds it unchanged. */
+/* ---- elementwise.cu: functions of one number (edge/train/layers/activations.c, relu.c). y may be
+ * x, and dx may be dy, except that functions whose backward reads x need it unchanged. */
 
 enum {
-    FEDGE_COHORT_RELU, /* a NaN stays one */
+    FEDGE_COHORT_RELU, /* passes NaN on */
     FEDGE_COHORT_RELU6,
-    FEDGE_COHORT_LEAKYRELU, /* with [slope] */
+    FEDGE_COHORT_LEAKYRELU, /* uses [slope] */
     FEDGE_COHORT_GELU,
     FEDGE_COHORT_GELU_TANH,
     FEDGE_COHORT_SIGMOID,
@@ -197,9 +198,9 @@ enum {
 };
 
 typedef struct fedge_cohort_activation {
-    uint32_t function, values; /* values: of an example */
+    uint32_t function, values; /* values: per example */
     float slope;
-    const float *x; /* (slots, batch, values), as all */
+    const float *x; /* (slots, B, values), as all four */
     float *y;
     const float *dy;
     float *dx;
@@ -209,59 +210,60 @@ cudaError_t fedge_cohort_launch_activation(const fedge_cohort_shape *shape,
 cudaError_t fedge_cohort_launch_activation_backward(const fedge_cohort_shape *shape,
                                                     const fedge_cohort_activation *args);
 
-/* ---- elementwise.cu: to = from, or to += from */
+/* ---- elementwise.cu: to = from, or with [adds] to += from */
 
 typedef struct fedge_cohort_add {
-    const float *from; /* (slots, batch, values) */
-    float *to;         /* likewise */
+    const float *from; /* (slots, B, values) */
+    float *to;         /* (slots, B, values) */
     uint32_t values, adds;
 } fedge_cohort_add;
 cudaError_t fedge_cohort_launch_add(const fedge_cohort_shape *shape, const fedge_cohort_add *args);
 
-/* ---- pooling.cu: y = the mean of its window, from i · in / out to
- * ⌈(i + 1) · in / out⌉ of each side */
+/* ---- pooling.cu: y = the mean of a window. Along each axis output i's window begins at
+ * ⌊i · in / out⌋ and ends before ⌈(i + 1) · in / out⌉. */
 
-typedef struct fedge_cohort_avgpool {
+typedef struct fedge_cohort_adaptiveavgpool2d {
     uint32_t channels, in_size[2], out_size[2];
-    const float *x;  /* (slots, batch, channels, in_size) */
-    float *y;        /* (slots, batch, channels, out_size) */
-    const float *dy; /* likewise */
-    float *dx;       /* as x */
-} fedge_cohort_avgpool;
+    const float *x;  /* (slots, B, C, H, W) */
+    float *y;        /* (slots, B, C, OH, OW) */
+    const float *dy; /* (slots, B, C, OH, OW) */
+    float *dx;       /* (slots, B, C, H, W) */
+} fedge_cohort_adaptiveavgpool2d;
 cudaError_t fedge_cohort_launch_adaptiveavgpool2d(const fedge_cohort_shape *shape,
-                                                  const fedge_cohort_avgpool *args);
-cudaError_t fedge_cohort_launch_adaptiveavgpool2d_backward(const fedge_cohort_shape *shape,
-                                                           const fedge_cohort_avgpool *args);
+                                                  const fedge_cohort_adaptiveavgpool2d *args);
+cudaError_t
+fedge_cohort_launch_adaptiveavgpool2d_backward(const fedge_cohort_shape *shape,
+                                               const fedge_cohort_adaptiveavgpool2d *args);
 
-/* ---- pooling.cu: y = the sum of its window / divisor; divisor 0: / the window's size, as far as
- * it lies in the image, or with count_pad in image and padding */
+/* ---- pooling.cu: y = the sum of a window / divisor. With divisor 0 it is the number of the
+ * window's pixels inside the image, or with count_pad inside the image and its padding. */
 
-typedef struct fedge_cohort_averages {
+typedef struct fedge_cohort_avgpool2d {
     uint32_t channels, in_size[2], out_size[2], kernel[2], stride[2], padding[2];
     uint32_t count_pad, divisor;
-    const float *x;  /* (slots, batch, channels, in_size) */
-    float *y;        /* (slots, batch, channels, out_size) */
-    const float *dy; /* likewise */
-    float *dx;       /* as x */
-} fedge_cohort_averages;
+    const float *x;  /* (slots, B, C, H, W) */
+    float *y;        /* (slots, B, C, OH, OW) */
+    const float *dy; /* (slots, B, C, OH, OW) */
+    float *dx;       /* (slots, B, C, H, W) */
+} fedge_cohort_avgpool2d;
 cudaError_t fedge_cohort_launch_avgpool2d(const fedge_cohort_shape *shape,
-                                          const fedge_cohort_averages *args);
+                                          const fedge_cohort_avgpool2d *args);
 cudaError_t fedge_cohort_launch_avgpool2d_backward(const fedge_cohort_shape *shape,
-                                                   const fedge_cohort_averages *args);
+                                                   const fedge_cohort_avgpool2d *args);
 
-/* ---- norm.cu: rows by their mean and variance (edge/train/layers/norm.c). An example has [rows]
- * rows of channels · spatial values; row r's channel c has weight (r mod groups) · channels + c. */
+/* ---- norm.cu: LayerNorm and GroupNorm (edge/train/layers/norm.c). Each row of C · spatial values
+ * is normalised by its mean and variance; channel c of row r has weight (r mod groups) · C + c. */
 
 typedef struct fedge_cohort_norm {
-    fedge_cohort_weights weight, bias; /* (groups, channels); values NULL: 1 and 0 */
+    fedge_cohort_weights weight, bias; /* (groups, C); values NULL: 1 and 0 */
     uint32_t rows, groups, channels, spatial;
     float eps;
-    const float *x;         /* (slots, batch, rows, channels, spatial) */
-    float *y;               /* likewise */
-    float *moments;         /* (slots, batch, rows, 2): mean and 1 / deviation, for backward */
-    const float *dy;        /* as x */
-    float *dx;              /* likewise, or NULL */
-    float *dweight, *dbias; /* with gradient_stride from slot to slot; NULL: none */
+    const float *x;         /* (slots, B, rows, C, spatial) */
+    float *y;               /* (slots, B, rows, C, spatial) */
+    float *moments;         /* (slots, B, rows, 2): mean and 1 / deviation, for backward */
+    const float *dy;        /* (slots, B, rows, C, spatial) */
+    float *dx;              /* (slots, B, rows, C, spatial); NULL: not wanted */
+    float *dweight, *dbias; /* slots are gradient_stride apart; NULL: not wanted */
     size_t gradient_stride;
 } fedge_cohort_norm;
 cudaError_t fedge_cohort_launch_norm(const fedge_cohort_shape *shape,
@@ -269,22 +271,22 @@ cudaError_t fedge_cohort_launch_norm(const fedge_cohort_shape *shape,
 cudaError_t fedge_cohort_launch_norm_backward(const fedge_cohort_shape *shape,
                                               const fedge_cohort_norm *args);
 
-/* ---- norm.cu: channels by their mean and variance over a slot's batch, or by running ones
- * (edge/train/layers/batchnorm2d.c) */
+/* ---- norm.cu: BatchNorm2d (edge/train/layers/batchnorm2d.c). Each channel is normalised by its
+ * mean and variance over the slot's batch, or by the running ones. */
 
 typedef struct fedge_cohort_batchnorm {
-    fedge_cohort_weights weight, bias; /* (channels); values NULL: 1 and 0 */
-    fedge_cohort_weights running;      /* (2, channels): mean and variance */
-    float *tracked;                    /* the same place, to be moved; NULL: it stays */
+    fedge_cohort_weights weight, bias; /* (C); values NULL: 1 and 0 */
+    fedge_cohort_weights running;      /* (2, C): mean and variance */
+    float *tracked;                    /* running.values, to be updated; NULL: they stay */
     uint32_t channels, spatial;
-    uint32_t by_batch; /* else by running */
+    uint32_t by_batch; /* normalise by the batch, not by running */
     float momentum, eps;
-    const float *x;         /* (slots, batch, channels, spatial) */
-    float *y;               /* likewise */
-    float *moments;         /* (slots, channels, 2): mean and 1 / deviation, for backward */
-    const float *dy;        /* as x */
-    float *dx;              /* likewise, or NULL */
-    float *dweight, *dbias; /* with gradient_stride from slot to slot; NULL: none */
+    const float *x;         /* (slots, B, C, spatial) */
+    float *y;               /* (slots, B, C, spatial) */
+    float *moments;         /* (slots, C, 2): mean and 1 / deviation, for backward */
+    const float *dy;        /* (slots, B, C, spatial) */
+    float *dx;              /* (slots, B, C, spatial); NULL: not wanted */
+    float *dweight, *dbias; /* slots are gradient_stride apart; NULL: not wanted */
     size_t gradient_stride;
 } fedge_cohort_batchnorm;
 cudaError_t fedge_cohort_launch_batchnorm(const fedge_cohort_shape *shape,
@@ -292,16 +294,17 @@ cudaError_t fedge_cohort_launch_batchnorm(const fedge_cohort_shape *shape,
 cudaError_t fedge_cohort_launch_batchnorm_backward(const fedge_cohort_shape *shape,
                                                    const fedge_cohort_batchnorm *args);
 
-/* ---- embedding.cu: y = row x of the weight, x whole numbers below [rows];  dW = Σ dy of a row's
- * places. And positions: y = x + W[:steps]. */
+/* ---- embedding.cu: y = row x of the weight, with whole numbers x below [rows]. A row's gradient
+ * is the sum of dy over the steps that have its index. Positions: y = x + the weight's first T
+ * rows. */
 
 typedef struct fedge_cohort_embedding {
-    fedge_cohort_weights weight; /* (rows, dim) */
-    uint32_t rows, dim, steps;   /* steps: indices of an example */
-    const float *x;              /* (slots, batch, steps); positions: as y */
-    float *y;                    /* (slots, batch, steps, dim) */
-    const float *dy;             /* likewise */
-    float *dweight;              /* with gradient_stride from slot to slot */
+    fedge_cohort_weights weight; /* (rows, C) */
+    uint32_t rows, dim, steps;   /* dim: C, steps: T */
+    const float *x;              /* (slots, B, T); positions: (slots, B, T, C) */
+    float *y;                    /* (slots, B, T, C) */
+    const float *dy;             /* (slots, B, T, C) */
+    float *dweight;              /* slots are gradient_stride apart; NULL: not wanted */
     size_t gradient_stride;
 } fedge_cohort_embedding;
 cudaError_t fedge_cohort_launch_embedding(const fedge_cohort_shape *shape,
@@ -313,87 +316,88 @@ cudaError_t fedge_cohort_launch_positions(const fedge_cohort_shape *shape,
 cudaError_t fedge_cohort_launch_positions_backward(const fedge_cohort_shape *shape,
                                                    const fedge_cohort_embedding *args);
 
-/* ---- elementwise.cu: y = x where a number of the step's stream, in [0, 1), is at least p, times 1
- * / (1 − p), else 0; backward likewise, of dy. The CPU draws one number after another, layer by
- * layer; a GPU finds each by its place (drop.cuh). */
+/* ---- elementwise.cu: y = x / (1 − p) where a random number in [0, 1) is at least p, else 0.
+ * Backward is the same on dy. The CPU draws the numbers one after another, layer by layer; a GPU
+ * computes each from its position in the step's stream (device.cuh). */
 
 typedef struct fedge_cohort_drop {
-    float p;          /* 0: an array that may be dropped is not, and nothing is drawn for it */
-    uint32_t chunk;   /* examples that the layer draws for at a time, at most; 0: all */
-    uint64_t all;     /* words of an example: in all layers, */
-    uint64_t before;  /* in those before this one, */
-    uint64_t layer;   /* in this one, */
-    uint64_t earlier; /* in this one for arrays before this, */
-    uint64_t words;   /* and for this */
+    float p;          /* probability; 0: nothing is dropped, and nothing drawn */
+    uint32_t chunk;   /* maximum of examples that the layer draws for at a time; 0: all */
+    uint64_t all;     /* words that all layers draw for an example */
+    uint64_t before;  /* words that the layers before this one draw for an example */
+    uint64_t layer;   /* words that this layer draws for an example */
+    uint64_t earlier; /* words that this layer draws for an example before it drops this array */
+    uint64_t words;   /* words that this array takes for an example */
 } fedge_cohort_drop;
 
 typedef struct fedge_cohort_dropout {
     fedge_cohort_drop drop;
-    uint32_t values; /* of an example */
-    const float *x;  /* (slots, batch, values) */
-    float *y;        /* likewise; may be x */
+    uint32_t values; /* per example */
+    const float *x;  /* (slots, B, values) */
+    float *y;        /* (slots, B, values); may be x */
 } fedge_cohort_dropout;
 cudaError_t fedge_cohort_launch_dropout(const fedge_cohort_shape *shape,
                                         const fedge_cohort_dropout *args);
 
-/* ---- attention.cu: P = softmax(q kᵀ / √(dim / heads)) and context = P v, for each head. With
- * dropout some of P are dropped before they meet v: those that are have their sign bit set. */
+/* ---- attention.cu: att = softmax(q kᵀ / √(C / NH)) and context = att v, for each head. Dropout
+ * sets the sign bit of the weights that it drops; these do not count in the context. */
 
 typedef struct fedge_cohort_attention {
-    uint32_t steps, dim, heads; /* dim: of all heads together */
-    uint32_t causal;            /* a step sees those up to itself */
-    fedge_cohort_drop drop;     /* of P: a word for each step seen, by head, step and step seen */
-    const float *qkv;           /* (slots, batch, steps, 3, dim) */
-    float *shares;              /* (slots, batch, heads, steps, steps): P */
-    float *context;             /* (slots, batch, steps, dim) */
-    const float *dcontext;      /* likewise */
-    float *dscores;             /* as shares */
-    float *dqkv;                /* as qkv */
+    uint32_t steps, dim, heads; /* T, C, NH */
+    uint32_t causal;            /* steps attend to themselves and to earlier steps only */
+    fedge_cohort_drop drop;     /* one word for each weight that is not masked, in att's order */
+    const float *qkv;           /* (slots, B, T, 3, C) */
+    float *att;                 /* (slots, B, NH, T, T) */
+    float *context;             /* (slots, B, T, C) */
+    const float *dcontext;      /* (slots, B, T, C) */
+    float *dscores;             /* (slots, B, NH, T, T) */
+    float *dqkv;                /* (slots, B, T, 3, C) */
 } fedge_cohort_attention;
 cudaError_t fedge_cohort_launch_attention(const fedge_cohort_shape *shape,
                                           const fedge_cohort_attention *args);
 cudaError_t fedge_cohort_launch_attention_backward(const fedge_cohort_shape *shape,
                                                    const fedge_cohort_attention *args);
 
-/* ---- recurrent.cu: the steps of an LSTM or GRU, one after another (edge/train/layers/lstm.c,
- * gru.c). gates has the inputs' share of the sums, which become values, and going back the sums'
- * gradients: i, f, g, o, or r, z, n. */
+/* ---- recurrent.cu: LSTM and GRU, step by step (edge/train/layers/lstm.c, gru.c). The caller puts
+ * W_ih x + b_ih into gates (i, f, g, o or r, z, n). Forward replaces these by the gates' values,
+ * and backward by the gradients of the sums that the gates are functions of. */
 
 typedef struct fedge_cohort_recurrent {
-    fedge_cohort_weights weight, bias; /* W_hh (gates, hidden), b_hh; bias.values NULL: none */
-    uint32_t is_gru, steps, hidden;
-    uint32_t reverse; /* from the last step to the first: the step before is the one behind */
-    uint32_t h_row;   /* floats from one step of h and dy to the next */
-    float *gates;     /* (slots, batch, steps, gates) */
-    float *cell; /* (slots, batch, steps, hidden), as what follows: c, or the state's share in n */
-    float *before;     /* h of the step before */
-    float *h;          /* (slots, batch, steps, h_row), of which hidden are written */
-    const float *dy;   /* likewise: of h */
-    float *dstate;     /* as gates: GRU's gradients of the state's share; else gates itself */
-    float *dh, *dcell; /* (slots, batch, hidden): from the step behind */
+    fedge_cohort_weights weight, bias; /* W_hh (G · C, C) and b_hh (G · C), with G = 4 for an LSTM
+                                          and 3 for a GRU; bias.values NULL: no bias */
+    uint32_t is_gru, steps, hidden;    /* hidden: C */
+    uint32_t reverse;                  /* go from the last step to the first */
+    uint32_t h_row;                    /* floats from one step of h and dy to the next */
+    float *gates;                      /* (slots, B, T, G, C) */
+    float *cell;       /* (slots, B, T, C): LSTM: c; GRU: W_hn h + b_hn of the step before */
+    float *before;     /* (slots, B, T, C): h of the step before */
+    float *h;          /* (slots, B, T, h_row); the first C of a row are written */
+    const float *dy;   /* (slots, B, T, h_row): gradient of h */
+    float *dstate;     /* (slots, B, T, G, C): gradient of W_hh h + b_hh; LSTM: gates itself */
+    float *dh, *dcell; /* (slots, B, C): gradients from the step after */
 } fedge_cohort_recurrent;
 cudaError_t fedge_cohort_launch_recurrent(const fedge_cohort_shape *shape,
                                           const fedge_cohort_recurrent *args);
 cudaError_t fedge_cohort_launch_recurrent_backward(const fedge_cohort_shape *shape,
                                                    const fedge_cohort_recurrent *args);
 
-/* ---- elementwise.cu: one index of a dimension, or the mean over all of them; the dimension goes
- * away */
+/* ---- elementwise.cu: removes a dimension: y = the mean of x over its indices [first, first +
+ * count) */
 
 typedef struct fedge_cohort_axis {
-    uint32_t outer, length, inner; /* of an example */
-    uint32_t first, count;         /* places of the dimension: y = their sum / count */
-    const float *x;                /* (slots, batch, outer, length, inner) */
-    float *y;                      /* (slots, batch, outer, inner) */
-    const float *dy;               /* likewise */
-    float *dx;                     /* as x */
+    uint32_t outer, length, inner; /* shape of an example of x */
+    uint32_t first, count;
+    const float *x;  /* (slots, B, outer, length, inner) */
+    float *y;        /* (slots, B, outer, inner) */
+    const float *dy; /* (slots, B, outer, inner) */
+    float *dx;       /* (slots, B, outer, length, inner) */
 } fedge_cohort_axis;
 cudaError_t fedge_cohort_launch_axis(const fedge_cohort_shape *shape,
                                      const fedge_cohort_axis *args);
 cudaError_t fedge_cohort_launch_axis_backward(const fedge_cohort_shape *shape,
                                               const fedge_cohort_axis *args);
 
-/* ---- loss.cu: edge/train/losses */
+/* ---- loss.cu: the losses of edge/train/losses */
 
 enum {
     FEDGE_COHORT_CROSS_ENTROPY, /* argument: label smoothing */
@@ -405,19 +409,18 @@ enum {
 
 typedef struct fedge_cohort_loss {
     fedge_cohort_set sets[FEDGE_COHORT_MAX_DATA];
-    const uint32_t *indices;     /* (slots, batch) */
-    const float *y;              /* (slots, batch, classes) */
-    float *dy;                   /* likewise; NULL: none is wanted */
-    int32_t *predicted;          /* (slots, batch) */
+    const uint32_t *indices;     /* (slots, B) */
+    const float *y;              /* (slots, B, V) */
+    float *dy;                   /* (slots, B, V); NULL: not wanted */
+    int32_t *predicted;          /* (slots, B) */
     fedge_cohort_tally *tallies; /* (slots) */
-    uint32_t function, classes;  /* classes: outputs */
+    uint32_t function, classes;  /* classes: V, outputs of the model */
     float argument;
 } fedge_cohort_loss;
 cudaError_t fedge_cohort_launch_loss(const fedge_cohort_shape *shape,
                                      const fedge_cohort_loss *args);
 
-/* ---- step.cu: the optimizer, all parameters of all slots in one launch
- * (edge/train/model.h) */
+/* ---- step.cu: the optimizer, for all parameters of all slots in one launch */
 
 enum { FEDGE_COHORT_SGD, FEDGE_COHORT_ADAM, FEDGE_COHORT_ADAMW };
 
@@ -425,52 +428,53 @@ typedef struct fedge_cohort_step {
     uint32_t optimizer, nesterov;
     float momentum, weight_decay; /* momentum 0: states[0] is not used */
     float beta1, beta2, epsilon;
-    float proximal_mu, clip_norm; /* 0: none */
-    const float *start;           /* (members, stride): their global models */
+    float proximal_mu, clip_norm; /* 0: not used */
+    const float *start;           /* (members, stride): each member's global model */
     const float *corrections;     /* (slots, stride): SCAFFOLD's; NULL: none */
     float *values, *gradients;    /* (slots, stride) */
-    void *states[2];              /* (slots, states_stride): of what is trained alone */
+    void *states[2];              /* (slots, states_stride): optimizer states of trained values */
     size_t states_stride;
     double *squares; /* (slots, FEDGE_COHORT_NORM_PARTS), for clip_norm */
     size_t stride;
     uint32_t num_values;
-    uint32_t first, count; /* of the values that are trained: a step takes a range of them */
-    uint32_t adds;         /* squares: to those of the ranges before */
-    uint32_t states_first; /* the place of value [first]'s states */
-    uint32_t states_bf16;  /* states are bf16, rounded up or down by chance; else fp32 */
-    uint32_t rounding;     /* then: the purpose of the step's stream for it, in its place */
+    uint32_t first, count; /* range of trained values that this launch steps */
+    uint32_t adds;         /* squares: add to the sums of earlier ranges */
+    uint32_t states_first; /* index of value [first]'s states */
+    uint32_t states_bf16;  /* states are bf16 with stochastic rounding, otherwise fp32 */
+    uint32_t rounding;     /* with states_bf16: upper half of stream[0] for its random numbers */
 } fedge_cohort_step;
-/* Slots whose turn is step 1 begin: values = their member's start, states and tallies 0. */
+/* Slots at step 1 begin: sets values to their member's start, and states and tallies to 0. */
 cudaError_t fedge_cohort_launch_begin(const fedge_cohort_shape *shape,
                                       const fedge_cohort_step *args, fedge_cohort_tally *tallies);
-/* With clip_norm, the sums of squares of all ranges come first. */
+/* Before the first step's launch with clip_norm, launch this for all ranges. */
 cudaError_t fedge_cohort_launch_squares(const fedge_cohort_shape *shape,
                                         const fedge_cohort_step *args);
 cudaError_t fedge_cohort_launch_step(const fedge_cohort_shape *shape,
                                      const fedge_cohort_step *args);
 
-/* ---- accumulate.cu: gradients of a batch's parts, summed in fixed point so that nobody sees which
- * parts were summed where: sums += round(gradient · examples · 2^fraction). A gradient beyond ±2^16
- * is told as a tally's bad_value, and not added. And back: gradient = sums / 2^fraction / examples.
- */
+/* ---- accumulate.cu: sums the gradients of a batch's parts in fixed point, so that the result does
+ * not depend on which GPU summed which parts: sums += round(gradient · examples · 2^fraction). A
+ * gradient beyond ±2^16 is not added; it sets the tally's bad_value. The second launcher converts
+ * back: gradient = sums / 2^fraction / examples. */
 
-#define FEDGE_COHORT_SHARE_MOST 65536.0f
+#define FEDGE_COHORT_MAX_GRADIENT 65536.0f
 
-typedef struct fedge_cohort_shared_sums {
-    float *gradients; /* (slots, gradient_stride); back: (values), of all parts */
+typedef struct fedge_cohort_gradient_sums {
+    float *gradients; /* (slots, gradient_stride); mean: (values) */
     size_t gradient_stride;
-    int64_t *sums; /* (values); back: (count), those of value [first] and behind */
+    int64_t *sums; /* (values); mean: (count), from value [first] on */
     uint32_t first, count, fraction;
-    uint32_t examples;           /* back: of the whole batch */
+    uint32_t examples;           /* mean: examples of the whole batch */
     fedge_cohort_tally *tallies; /* (slots) */
-} fedge_cohort_shared_sums;
-cudaError_t fedge_cohort_launch_share(const fedge_cohort_shape *shape,
-                                      const fedge_cohort_shared_sums *args);
-cudaError_t fedge_cohort_launch_unshare(const fedge_cohort_shared_sums *args, cudaStream_t stream);
+} fedge_cohort_gradient_sums;
+cudaError_t fedge_cohort_launch_sum_gradients(const fedge_cohort_shape *shape,
+                                              const fedge_cohort_gradient_sums *args);
+cudaError_t fedge_cohort_launch_mean_gradients(const fedge_cohort_gradient_sums *args,
+                                               cudaStream_t stream);
 
-/* ---- accumulate.cu: sums += weight · v, where v is what a codec makes of values − start, bit for
- * bit as edge/core/codec/codec.h has it. For one slot, whose tally says whether there is something
- * bad: then nothing is added. No two launches at a time for the same sums. */
+/* ---- accumulate.cu: sums += weight · codec(values − start) for one slot, bit for bit as
+ * edge/core/codec/codec.h encodes it. Adds nothing when the tally has a bad step or value. Two
+ * launches must not use the same sums at the same time. */
 
 typedef struct fedge_cohort_accumulate {
     const fedge_cohort_chunk *chunks; /* (num_chunks) */

@@ -219,7 +219,7 @@ static __global__ void attention_y(fedge_cohort_attention a, const slot_step *sl
     if (!find_query(a, slots[blockIdx.z].count, B, &at))
         return;
     const float *q = a.qkv + at.qkv + (size_t)at.t * 3 * C, *k = a.qkv + at.qkv + C, *v = k + C;
-    float *p = a.shares + at.p + (size_t)at.t * T, peak = -INFINITY, sum = 0.0f;
+    float *p = a.att + at.p + (size_t)at.t * T, peak = -INFINITY, sum = 0.0f;
     for (uint32_t t = 0; t < at.num_keys; t++) {
         float score = 0.0f;
         for (uint32_t i = 0; i < at.hs; i++)
@@ -246,7 +246,7 @@ static __global__ void attention_dscores(fedge_cohort_attention a, const slot_st
     query at;
     if (!find_query(a, slots[blockIdx.z].count, B, &at))
         return;
-    const float *p = a.shares + at.p + (size_t)at.t * T, *v = a.qkv + at.qkv + 2 * C;
+    const float *p = a.att + at.p + (size_t)at.t * T, *v = a.qkv + at.qkv + 2 * C;
     const float *dcontext = a.dcontext + at.context + (size_t)at.t * C;
     float *ds = a.dscores + at.p + (size_t)at.t * T, total = 0.0f;
     for (uint32_t t = 0; t < at.num_keys; t++) {
@@ -265,7 +265,7 @@ static __global__ void attention_dqkv(fedge_cohort_attention a, const slot_step 
     query at;
     if (!find_query(a, slots[blockIdx.z].count, B, &at))
         return;
-    const float *q = a.qkv + at.qkv, *k = q + C, *p = a.shares + at.p, *ds = a.dscores + at.p;
+    const float *q = a.qkv + at.qkv, *k = q + C, *p = a.att + at.p, *ds = a.dscores + at.p;
     const float *dcontext = a.dcontext + at.context;
     float *to = a.dqkv + at.qkv + (size_t)at.t * 3 * C;
     for (uint32_t i = 0; i < at.hs; i++) {

@@ -1,4 +1,4 @@
-/* Norms of rows (LayerNorm, GroupNorm) and of channels over a batch (BatchNorm2d). */
+/* LayerNorm and GroupNorm normalise rows, BatchNorm2d channels over a batch. */
 #include "edge/train/cuda/kernels/device.cuh"
 
 /* ---- rows ---- */
@@ -13,7 +13,7 @@ static __device__ __forceinline__ float weight_of(const rows &p, uint32_t s, uin
                : 1.0f;
 }
 
-/* A block for each row. */
+/* One block for each row. */
 static __global__ void __launch_bounds__(SUM_THREADS)
     norm_forward(rows p, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
@@ -68,7 +68,7 @@ static __global__ void __launch_bounds__(SUM_THREADS)
     }
 }
 
-/* A block for each weight: its sum over the rows of its group, in their order by each thread. */
+/* One block for each weight sums over the rows of its group, each thread in the order of rows. */
 static __global__ void __launch_bounds__(SUM_THREADS)
     norm_dweight(rows p, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
@@ -116,9 +116,9 @@ cudaError_t fedge_cohort_launch_norm_backward(const fedge_cohort_shape *shape,
 
 typedef fedge_cohort_batchnorm channels;
 
-/* Where value [i] of the channel lies. */
-static __device__ __forceinline__ size_t place_of(const channels &p, uint32_t s, uint32_t batch,
-                                                  size_t i)
+/* The index of value [i] of the channel in a batch. */
+static __device__ __forceinline__ size_t batch_index(const channels &p, uint32_t s, uint32_t batch,
+                                                     size_t i)
 {
     const size_t example = (size_t)s * batch + i / p.spatial;
     return (example * p.channels + blockIdx.x) * p.spatial + i % p.spatial;
@@ -129,7 +129,7 @@ static __device__ __forceinline__ float channel_weight(const channels &p, uint32
     return p.weight.values ? p.weight.values[s * p.weight.stride + blockIdx.x] : 1.0f;
 }
 
-/* A block for each channel. */
+/* One block for each channel. */
 static __global__ void __launch_bounds__(SUM_THREADS)
     batchnorm_forward(channels p, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
@@ -140,11 +140,11 @@ static __global__ void __launch_bounds__(SUM_THREADS)
         return;
     if (p.by_batch) {
         for (size_t i = threadIdx.x; i < n; i += SUM_THREADS)
-            mean += (double)p.x[place_of(p, s, batch, i)];
+            mean += (double)p.x[batch_index(p, s, batch, i)];
         sum_of_block(&mean, &none);
         mean /= (double)n;
         for (size_t i = threadIdx.x; i < n; i += SUM_THREADS) {
-            const double off = (double)p.x[place_of(p, s, batch, i)] - mean;
+            const double off = (double)p.x[batch_index(p, s, batch, i)] - mean;
             squares += off * off;
         }
         sum_of_block(&squares, &none);
@@ -156,7 +156,7 @@ static __global__ void __launch_bounds__(SUM_THREADS)
     const float scale = inverse * channel_weight(p, s);
     const float shift = p.bias.values ? p.bias.values[s * p.bias.stride + c] : 0.0f;
     for (size_t i = threadIdx.x; i < n; i += SUM_THREADS) {
-        const size_t at = place_of(p, s, batch, i);
+        const size_t at = batch_index(p, s, batch, i);
         p.y[at] = (p.x[at] - center) * scale + shift;
     }
     if (threadIdx.x > 0)
@@ -172,8 +172,8 @@ static __global__ void __launch_bounds__(SUM_THREADS)
     }
 }
 
-/* A block for each channel: its weight's gradient and bias's, and that of x. Where statistics are
- * not the batch's, they do not depend on x. */
+/* One block for each channel computes the gradients of its weight, bias and x. Running statistics
+ * do not depend on x. */
 static __global__ void __launch_bounds__(SUM_THREADS)
     batchnorm_backward(channels p, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
@@ -185,7 +185,7 @@ static __global__ void __launch_bounds__(SUM_THREADS)
     const float mean = p.moments[((size_t)s * p.channels + c) * 2];
     const float inverse = p.moments[((size_t)s * p.channels + c) * 2 + 1];
     for (size_t i = threadIdx.x; i < n; i += SUM_THREADS) {
-        const size_t at = place_of(p, s, batch, i);
+        const size_t at = batch_index(p, s, batch, i);
         sum += (double)p.dy[at];
         product += (double)p.dy[at] * (double)(p.x[at] - mean);
     }
@@ -196,10 +196,11 @@ static __global__ void __launch_bounds__(SUM_THREADS)
     if (threadIdx.x == 0 && p.dbias)
         p.dbias[s * p.gradient_stride + c] = (float)sum;
     const float scale = inverse * channel_weight(p, s);
-    const double share = p.by_batch ? -(double)scale / (double)n : 0.0;
-    const float by_x = (float)(product * share * (double)inverse), by_one = (float)(sum * share);
+    const double per_value = p.by_batch ? -(double)scale / (double)n : 0.0;
+    const float by_x = (float)(product * per_value * (double)inverse),
+                by_one = (float)(sum * per_value);
     for (size_t i = threadIdx.x; p.dx && i < n; i += SUM_THREADS) {
-        const size_t at = place_of(p, s, batch, i);
+        const size_t at = batch_index(p, s, batch, i);
         p.dx[at] = scale * p.dy[at] + (by_x * (p.x[at] - mean) + by_one);
     }
 }

@@ -1,11 +1,11 @@
-/* Pooling over windows of images: the largest value, or the mean. */
+/* Pooling over windows of images: maximum or mean. */
 #include "edge/train/cuda/kernels/tile.cuh"
 
 /* ---- MaxPool2d ---- */
 
 typedef fedge_cohort_maxpool2d max_pool;
 
-/* A thread for each output. */
+/* One thread for each output. */
 static __global__ void __launch_bounds__(TILE_THREADS)
     maxpool2d_forward(max_pool p, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
@@ -18,24 +18,24 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     const uint32_t y = (uint32_t)(i % out) / p.out_size[1], x = (uint32_t)(i % out) % p.out_size[1];
     const float *image = p.x + (first + plane) * in;
     float best = -INFINITY;
-    uint32_t place = UINT32_MAX;
+    uint32_t argmax = UINT32_MAX;
     for (uint32_t k = 0; k < p.kernel[0] * p.kernel[1]; k++) {
-        /* Below 0 they wrap. */
+        /* row and column wrap below 0. */
         const uint32_t row = y * p.stride[0] + k / p.kernel[1] * p.dilation[0] - p.padding[0];
         const uint32_t column = x * p.stride[1] + k % p.kernel[1] * p.dilation[1] - p.padding[1];
         if (row < p.in_size[0] && column < p.in_size[1]) {
             const float value = image[row * p.in_size[1] + column];
-            if (place == UINT32_MAX || value > best || isnan(value)) {
+            if (argmax == UINT32_MAX || value > best || isnan(value)) {
                 best = value;
-                place = k;
+                argmax = k;
             }
         }
     }
     p.y[first * out + i] = best;
-    p.places[first * out + i] = (uint16_t)place;
+    p.argmax[first * out + i] = (uint16_t)argmax;
 }
 
-/* A thread for each input adds what the windows that chose it have. */
+/* One thread for each input adds dy of the windows whose maximum it is. */
 static __global__ void __launch_bounds__(TILE_THREADS)
     maxpool2d_backward(max_pool p, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
@@ -47,14 +47,14 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     const size_t first = (size_t)s * batch * p.channels, plane = (first + i / in) * out;
     const uint32_t y = (uint32_t)(i % in) / p.in_size[1], x = (uint32_t)(i % in) % p.in_size[1];
     float sum = 0.0f;
-    for (uint32_t k = p.kernel[0] * p.kernel[1]; k-- > 0;) { /* the windows in their order */
+    for (uint32_t k = p.kernel[0] * p.kernel[1]; k-- > 0;) { /* windows in ascending order */
         const uint32_t top = y + p.padding[0] - k / p.kernel[1] * p.dilation[0];
         const uint32_t left = x + p.padding[1] - k % p.kernel[1] * p.dilation[1];
         const uint32_t row = top / p.stride[0], column = left / p.stride[1];
         if (row < p.out_size[0] && column < p.out_size[1] && row * p.stride[0] == top &&
             column * p.stride[1] == left) {
             const size_t at = plane + row * p.out_size[1] + column;
-            sum += p.places[at] == k ? p.dy[at] : 0.0f;
+            sum += p.argmax[at] == k ? p.dy[at] : 0.0f;
         }
     }
     p.dx[first * in + i] = sum;
@@ -78,9 +78,9 @@ cudaError_t fedge_cohort_launch_maxpool2d_backward(const fedge_cohort_shape *sha
 
 /* ---- AvgPool2d ---- */
 
-typedef fedge_cohort_averages average_pool;
+typedef fedge_cohort_avgpool2d average_pool;
 
-/* Places of window [i] in the image, [*first, *last). */
+/* The part [*first, *last) of window [i] that lies in the image. */
 static __device__ __forceinline__ void window_in_image(const average_pool &p, int axis, uint32_t i,
                                                        uint32_t *first, uint32_t *last)
 {
@@ -90,15 +90,16 @@ static __device__ __forceinline__ void window_in_image(const average_pool &p, in
     *last = (end < most ? end : most) - pad;
 }
 
-/* Of the window, in image and padding. */
+/* The length of window [i] in the image and its padding. */
 static __device__ __forceinline__ uint32_t padded(const average_pool &p, int axis, uint32_t i)
 {
-    const uint32_t rest = p.in_size[axis] + 2 * p.padding[axis] - i * p.stride[axis];
-    return rest < p.kernel[axis] ? rest : p.kernel[axis];
+    const uint32_t unread = p.in_size[axis] + 2 * p.padding[axis] - i * p.stride[axis];
+    return unread < p.kernel[axis] ? unread : p.kernel[axis];
 }
 
-/* One over what the sum of the window is divided by. */
-static __device__ __forceinline__ float share(const average_pool &p, uint32_t row, uint32_t column)
+/* 1 / the divisor of a window's sum. */
+static __device__ __forceinline__ float reciprocal(const average_pool &p, uint32_t row,
+                                                   uint32_t column)
 {
     uint32_t top, bottom, left, right;
     window_in_image(p, 0, row, &top, &bottom);
@@ -109,7 +110,7 @@ static __device__ __forceinline__ float share(const average_pool &p, uint32_t ro
     return 1.0f / (float)count;
 }
 
-/* A thread for each output. */
+/* One thread for each output. */
 static __global__ void __launch_bounds__(TILE_THREADS)
     avgpool2d_forward(average_pool p, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
@@ -129,10 +130,10 @@ static __global__ void __launch_bounds__(TILE_THREADS)
         for (uint32_t q = left; q < right; q++)
             sum += image[(size_t)r * p.in_size[1] + q];
     }
-    p.y[first * out + i] = sum * share(p, y, x);
+    p.y[first * out + i] = sum * reciprocal(p, y, x);
 }
 
-/* A thread for each input adds the shares of the windows that it is in, in their order. */
+/* One thread for each input adds the parts of all windows that it is in, in ascending order. */
 static __global__ void __launch_bounds__(TILE_THREADS)
     avgpool2d_backward(average_pool p, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
@@ -146,19 +147,19 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     const uint32_t y = (uint32_t)(i % in) / p.in_size[1], x = (uint32_t)(i % in) % p.in_size[1];
     float sum = 0.0f;
     for (uint32_t k = p.kernel[0] * p.kernel[1]; k-- > 0;) {
-        /* Below 0 they wrap. */
+        /* top and left wrap below 0. */
         const uint32_t top = y + p.padding[0] - k / p.kernel[1];
         const uint32_t left = x + p.padding[1] - k % p.kernel[1];
         const uint32_t row = top / p.stride[0], column = left / p.stride[1];
         if (row < p.out_size[0] && column < p.out_size[1] && row * p.stride[0] == top &&
             column * p.stride[1] == left)
-            sum += dy[row * p.out_size[1] + column] * share(p, row, column);
+            sum += dy[row * p.out_size[1] + column] * reciprocal(p, row, column);
     }
     p.dx[first * in + i] = sum;
 }
 
 cudaError_t fedge_cohort_launch_avgpool2d(const fedge_cohort_shape *shape,
-                                          const fedge_cohort_averages *args)
+                                          const fedge_cohort_avgpool2d *args)
 {
     const cudaLaunchConfig_t config = value_grid(shape, (size_t)shape->batch * args->channels *
                                                             args->out_size[0] * args->out_size[1]);
@@ -166,7 +167,7 @@ cudaError_t fedge_cohort_launch_avgpool2d(const fedge_cohort_shape *shape,
 }
 
 cudaError_t fedge_cohort_launch_avgpool2d_backward(const fedge_cohort_shape *shape,
-                                                   const fedge_cohort_averages *args)
+                                                   const fedge_cohort_avgpool2d *args)
 {
     const cudaLaunchConfig_t config = value_grid(shape, (size_t)shape->batch * args->channels *
                                                             args->in_size[0] * args->in_size[1]);
@@ -175,7 +176,7 @@ cudaError_t fedge_cohort_launch_avgpool2d_backward(const fedge_cohort_shape *sha
 
 /* ---- AdaptiveAvgPool2d ---- */
 
-typedef fedge_cohort_avgpool adaptive_pool;
+typedef fedge_cohort_adaptiveavgpool2d adaptive_pool;
 
 static __device__ __forceinline__ uint32_t begin_of(uint32_t i, uint32_t in, uint32_t out)
 {
@@ -187,7 +188,7 @@ static __device__ __forceinline__ uint32_t end_of(uint32_t i, uint32_t in, uint3
     return (uint32_t)(((uint64_t)(i + 1) * in + out - 1) / out);
 }
 
-/* A thread for each output. */
+/* One thread for each output. */
 static __global__ void __launch_bounds__(TILE_THREADS)
     avgpool_forward(adaptive_pool p, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
@@ -211,7 +212,7 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     p.y[first * out + i] = sum / (float)((bottom - top) * (right - left));
 }
 
-/* A thread for each input adds the shares of the windows that it is in, in their order. */
+/* One thread for each input adds the parts of all windows that it is in, in ascending order. */
 static __global__ void __launch_bounds__(TILE_THREADS)
     avgpool_backward(adaptive_pool p, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
@@ -224,7 +225,7 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     const float *dy = p.dy + (first + i / in) * out;
     const uint32_t y = (uint32_t)(i % in) / p.in_size[1], x = (uint32_t)(i % in) % p.in_size[1];
     float sum = 0.0f;
-    /* No window before y · out / in reaches so far. */
+    /* Windows before y · out / in end above y. */
     for (uint32_t r = begin_of(y, p.out_size[0], p.in_size[0]);
          r < p.out_size[0] && begin_of(r, p.in_size[0], p.out_size[0]) <= y; r++) {
         const uint32_t top = begin_of(r, p.in_size[0], p.out_size[0]);
@@ -241,15 +242,16 @@ static __global__ void __launch_bounds__(TILE_THREADS)
 }
 
 cudaError_t fedge_cohort_launch_adaptiveavgpool2d(const fedge_cohort_shape *shape,
-                                                  const fedge_cohort_avgpool *args)
+                                                  const fedge_cohort_adaptiveavgpool2d *args)
 {
     const cudaLaunchConfig_t config = value_grid(shape, (size_t)shape->batch * args->channels *
                                                             args->out_size[0] * args->out_size[1]);
     return cudaLaunchKernelEx(&config, avgpool_forward, *args, shape->slot_steps, shape->batch);
 }
 
-cudaError_t fedge_cohort_launch_adaptiveavgpool2d_backward(const fedge_cohort_shape *shape,
-                                                           const fedge_cohort_avgpool *args)
+cudaError_t
+fedge_cohort_launch_adaptiveavgpool2d_backward(const fedge_cohort_shape *shape,
+                                               const fedge_cohort_adaptiveavgpool2d *args)
 {
     const cudaLaunchConfig_t config = value_grid(shape, (size_t)shape->batch * args->channels *
                                                             args->in_size[0] * args->in_size[1]);

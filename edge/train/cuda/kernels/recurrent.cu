@@ -4,7 +4,7 @@
 typedef fedge_cohort_recurrent cells;
 
 enum { LANES = 32, WARPS = TILE_THREADS / LANES };
-enum { WARP_EXAMPLES = 2, BLOCK_EXAMPLES = WARP_EXAMPLES * WARPS }; /* in a step forward */
+enum { WARP_EXAMPLES = 2, BLOCK_EXAMPLES = WARP_EXAMPLES * WARPS }; /* of cell_forward */
 
 static __device__ __forceinline__ float sigmoid(float x)
 {
@@ -21,36 +21,36 @@ static __device__ __forceinline__ uint32_t last_step(const cells &c)
     return c.reverse ? 0 : c.steps - 1;
 }
 
-/* The row of a step's neighbour: of the step before it, or the one behind. */
+/* The rows of the previous and the next step of the recurrence. */
 static __device__ __forceinline__ size_t row_before(const cells &c, size_t row)
 {
     return c.reverse ? row + 1 : row - 1;
 }
 
-static __device__ __forceinline__ size_t row_behind(const cells &c, size_t row)
+static __device__ __forceinline__ size_t row_after(const cells &c, size_t row)
 {
     return c.reverse ? row - 1 : row + 1;
 }
 
-/* W_hh by the states before, added to sums: of the lane's number of the state, and of each of its
- * warp's examples. A sum is one thread's, from the first k to the last. Weights and states pass
- * through shared memory, so that a warp reads them as they lie, along k, and a block reads a weight
- * once for all of its examples. [weight], [before]: of the block's first number and example. */
+/* Adds W_hh h to the sums of the lane's channel, for each of the warp's examples. One thread adds a
+ * sum from the first k to the last. Weights and states pass through shared memory, so that a warp's
+ * reads along k are contiguous and a block reads a weight once for all of its examples. [weight]
+ * and [before] belong to the block's first channel and example. */
 template <int GATES>
 static __device__ __forceinline__ void
-add_from_states(const cells &c, const float *weight, const float *before, uint32_t numbers,
+add_from_states(const cells &c, const float *weight, const float *before, uint32_t channels,
                 uint32_t examples, float sums[WARP_EXAMPLES][GATES])
 {
     __shared__ float weights[GATES][LANES][LANES + 1], states[BLOCK_EXAMPLES][LANES];
     const uint32_t lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, n = c.hidden;
     for (uint32_t k0 = 0; k0 < n; k0 += LANES) {
         const uint32_t deep = n - k0 < LANES ? n - k0 : (uint32_t)LANES;
-        __syncthreads(); /* the last ones are done with */
+        __syncthreads(); /* all threads are done with the last values */
 #pragma unroll 4
         for (uint32_t row = 0; row < GATES * LANES; row += WARPS) {
             const uint32_t gate = row / LANES, i = row % LANES + warp;
             weights[gate][i][lane] =
-                i < numbers && lane < deep ? weight[((size_t)gate * n + i) * n + k0 + lane] : 0.0f;
+                i < channels && lane < deep ? weight[((size_t)gate * n + i) * n + k0 + lane] : 0.0f;
         }
 #pragma unroll
         for (uint32_t b = 0; b < BLOCK_EXAMPLES; b += WARPS) {
@@ -72,16 +72,16 @@ add_from_states(const cells &c, const float *weight, const float *before, uint32
     }
 }
 
-/* Number [k] of the state, of a GRU from its three shares and of an LSTM from its four. Gates have
- * the inputs' share, and get their values. */
-static __device__ __forceinline__ float become(const cells &c, uint32_t, size_t row, uint32_t k,
-                                               const float (&share)[3])
+/* Channel [k] of h, from W_hh h + b_hh in [sums]. Replaces the gates' sums of inputs by the gates'
+ * values. One overload is for GRU, with three sums, and one for LSTM, with four. */
+static __device__ __forceinline__ float next_h(const cells &c, uint32_t, size_t row, uint32_t k,
+                                               const float (&sums)[3])
 {
     const uint32_t n = c.hidden;
     float *g = c.gates + row * 3 * n + k;
-    const float r = sigmoid(g[0] + share[0]);
-    const float z = sigmoid(g[n] + share[1]);
-    const float q = share[2];
+    const float r = sigmoid(g[0] + sums[0]);
+    const float z = sigmoid(g[n] + sums[1]);
+    const float q = sums[2];
     const float fresh = tanhf(g[2 * n] + r * q);
     g[0] = r;
     g[n] = z;
@@ -90,15 +90,15 @@ static __device__ __forceinline__ float become(const cells &c, uint32_t, size_t 
     return fresh + z * (c.before[row * n + k] - fresh);
 }
 
-static __device__ __forceinline__ float become(const cells &c, uint32_t t, size_t row, uint32_t k,
-                                               const float (&share)[4])
+static __device__ __forceinline__ float next_h(const cells &c, uint32_t t, size_t row, uint32_t k,
+                                               const float (&sums)[4])
 {
     const uint32_t n = c.hidden;
     float *g = c.gates + row * 4 * n + k;
-    const float in = sigmoid(g[0] + share[0]);
-    const float forget = sigmoid(g[n] + share[1]);
-    const float fresh = tanhf(g[2 * n] + share[2]);
-    const float out = sigmoid(g[3 * n] + share[3]);
+    const float in = sigmoid(g[0] + sums[0]);
+    const float forget = sigmoid(g[n] + sums[1]);
+    const float fresh = tanhf(g[2 * n] + sums[2]);
+    const float out = sigmoid(g[3 * n] + sums[3]);
     const float last = t != first_step(c) ? c.cell[row_before(c, row) * n + k] : 0.0f;
     const float cell = forget * last + in * fresh;
     g[0] = in;
@@ -109,15 +109,15 @@ static __device__ __forceinline__ float become(const cells &c, uint32_t t, size_
     return out * tanhf(cell);
 }
 
-/* A lane for each number of the state, and a warp for several examples. The state goes to h, and to
- * where the next step finds it. */
+/* One lane for each channel, and one warp for WARP_EXAMPLES examples. Writes h, also to before of
+ * the next step. */
 template <int GATES>
 static __global__ void __launch_bounds__(TILE_THREADS)
     cell_forward(cells c, uint32_t t, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
     const uint32_t s = blockIdx.z, n = c.hidden, count = slot_steps[s].count;
-    const tile_place tile = place_of_tile(n, LANES);
-    const uint32_t first = tile.right * LANES, example = tile.down * BLOCK_EXAMPLES;
+    const tile_index tile = find_tile(n, LANES);
+    const uint32_t first = tile.column * LANES, example = tile.row * BLOCK_EXAMPLES;
     if (example >= count)
         return;
     const uint32_t k = first + threadIdx.x % LANES;
@@ -135,14 +135,14 @@ static __global__ void __launch_bounds__(TILE_THREADS)
         if (b >= count || k >= n)
             continue;
         const size_t row = ((size_t)s * batch + b) * c.steps + t;
-        const float h = become(c, t, row, k, sums[e]);
+        const float h = next_h(c, t, row, k, sums[e]);
         c.h[row * c.h_row + k] = h;
         if (t != last_step(c))
-            c.before[row_behind(c, row) * n + k] = h;
+            c.before[row_after(c, row) * n + k] = h;
     }
 }
 
-/* The state before the first step, and what comes from behind the last. */
+/* Clears the state before the first step, or the gradients from after the last step. */
 static __global__ void __launch_bounds__(TILE_THREADS)
     clear(cells c, uint32_t backward, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
@@ -160,7 +160,7 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     }
 }
 
-/* A thread for each number of the state: gates become the gradients of their sums. */
+/* One thread for each channel replaces the gates by the gradients of their sums. */
 static __global__ void __launch_bounds__(TILE_THREADS)
     cell_backward(cells c, uint32_t t, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
@@ -195,8 +195,8 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     *through = dc * forget;
 }
 
-/* A thread for each number of the state before: dh = W_hhᵀ · the sums' gradients, and for a GRU
- * what goes past the gates. */
+/* One thread for each channel: dh of the step before = W_hhᵀ · the gradients of the sums, plus for
+ * a GRU the part that does not pass W_hh. */
 static __global__ void __launch_bounds__(TILE_THREADS)
     state_backward(cells c, uint32_t t, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {

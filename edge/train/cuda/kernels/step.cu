@@ -1,41 +1,41 @@
 #include "edge/train/cuda/kernels/device.cuh"
 #include "edge/train/cuda/kernels/tile.cuh"
 
-/* Compiled without fused products: the operations and their order are those of
- * the CPU's scalar reference, edge/train/optimizers. */
+/* Compiled without fused products: operations and their order are those of the CPU's scalar
+ * reference, edge/train/optimizers. */
 
 /* ---- states ---------------------------------------------------------------------------------- */
 
-/* A value's place among the states, and its word of the step's stream. */
-typedef struct kept {
+/* The index of a value's states, and its word of the step's stream. */
+typedef struct state_ref {
     size_t at;
     uint32_t word;
-} kept;
+} state_ref;
 
-static __device__ __forceinline__ kept place_of(const fedge_cohort_step &p,
-                                                const fedge_cohort_slot_step &turn, size_t at,
-                                                size_t value)
+static __device__ __forceinline__ state_ref find_state(const fedge_cohort_step &p,
+                                                       const fedge_cohort_slot_step &slot_step,
+                                                       size_t at, size_t value)
 {
-    kept found = {at, 0};
+    state_ref made = {at, 0};
     if (p.states_bf16) {
-        fedge_cohort_slot_step named = turn;
-        named.stream[0] = p.rounding | (turn.stream[0] & 0xffffu);
-        found.word = drawn_word(named, value);
+        fedge_cohort_slot_step named = slot_step;
+        named.stream[0] = p.rounding | (slot_step.stream[0] & 0xffffu);
+        made.word = drawn_word(named, value);
     }
-    return found;
+    return made;
 }
 
-static __device__ __forceinline__ float read_state(const fedge_cohort_step &p, int k, kept of)
+static __device__ __forceinline__ float read_state(const fedge_cohort_step &p, int k, state_ref of)
 {
     return p.states_bf16
                ? __int_as_float((int)((uint32_t) static_cast<uint16_t *>(p.states[k])[of.at] << 16))
                : static_cast<float *>(p.states[k])[of.at];
 }
 
-/* To bf16 it goes up with the probability that its cut bits are of one more: a change too small for
- * bf16, such as Adam's of a second moment, is kept on average, where rounding to nearest would
- * never make it. Each state has half of the word. */
-static __device__ __forceinline__ void write_state(const fedge_cohort_step &p, int k, kept of,
+/* Rounds to bf16 stochastically: up with the probability of the dropped bits. A change too small
+ * for bf16, such as that of Adam's second moment, then happens on average; rounding to nearest
+ * would lose it. Each of the two states uses half of the word. */
+static __device__ __forceinline__ void write_state(const fedge_cohort_step &p, int k, state_ref of,
                                                    float x)
 {
     if (!p.states_bf16) {
@@ -66,36 +66,35 @@ static __global__ void __launch_bounds__(TILE_THREADS)
         p.values[s * p.stride + i] = p.start[slot_steps[s].member * p.stride + i];
         for (int k = 0; k < 2; k++) {
             if (p.states[k] && i < p.states_stride)
-                write_state(p, k, kept{s * p.states_stride + i, 0}, 0.0f);
+                write_state(p, k, state_ref{s * p.states_stride + i, 0}, 0.0f);
         }
     }
 }
 
-/* With the proximal term, which the norm is taken of too. */
+/* The gradient with the proximal term, which counts in the norm. */
 static __device__ __forceinline__ float
-gradient(const fedge_cohort_step &p, const fedge_cohort_slot_step &turn, size_t at, size_t i)
+gradient(const fedge_cohort_step &p, const fedge_cohort_slot_step &slot_step, size_t at, size_t i)
 {
     float g = p.gradients[at];
     if (p.proximal_mu != 0.0f)
-        g += p.proximal_mu * (p.values[at] - p.start[turn.member * p.stride + i]);
+        g += p.proximal_mu * (p.values[at] - p.start[slot_step.member * p.stride + i]);
     return g;
 }
 
-/* The sum of squares of one part of a slot's gradient: 256 sums, then a tree.
- */
+/* The sum of squares of one part of a slot's gradient: 256 sums, then a tree. */
 static __global__ void __launch_bounds__(TILE_THREADS)
     sum_squares(fedge_cohort_step p, const fedge_cohort_slot_step *slot_steps)
 {
     __shared__ double sums[TILE_THREADS];
     const uint32_t s = blockIdx.z;
-    const fedge_cohort_slot_step turn = slot_steps[s];
+    const fedge_cohort_slot_step slot_step = slot_steps[s];
     double sum = 0.0;
-    if (turn.count == 0)
+    if (slot_step.count == 0)
         return;
     const size_t step = (size_t)FEDGE_COHORT_NORM_PARTS * TILE_THREADS;
     for (size_t i = (size_t)blockIdx.x * TILE_THREADS + threadIdx.x; i < p.count; i += step) {
         const size_t value = p.first + i;
-        const double g = (double)gradient(p, turn, s * p.stride + value, value);
+        const double g = (double)gradient(p, slot_step, s * p.stride + value, value);
         sum += g * g;
     }
     sums[threadIdx.x] = sum;
@@ -110,7 +109,7 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     }
 }
 
-/* 1 where the gradient is not clipped. */
+/* The factor that clips the gradient; 1: it is not clipped. */
 static __device__ __forceinline__ float clip_scale(const fedge_cohort_step &p, uint32_t s)
 {
     double squares = 0.0;
@@ -121,23 +120,23 @@ static __device__ __forceinline__ float clip_scale(const fedge_cohort_step &p, u
 }
 
 static __device__ __forceinline__ void step_sgd(const fedge_cohort_step &p,
-                                                const fedge_cohort_slot_step &turn, float g,
-                                                size_t at, kept of)
+                                                const fedge_cohort_slot_step &slot_step, float g,
+                                                size_t at, state_ref of)
 {
     const float w = p.values[at];
     const float slope = g + p.weight_decay * w;
     if (!p.states[0]) {
-        p.values[at] = w - turn.rate * slope;
+        p.values[at] = w - slot_step.rate * slope;
         return;
     }
     const float v = p.momentum * read_state(p, 0, of) + slope;
     write_state(p, 0, of, v);
-    p.values[at] = w - turn.rate * (p.nesterov ? slope + p.momentum * v : v);
+    p.values[at] = w - slot_step.rate * (p.nesterov ? slope + p.momentum * v : v);
 }
 
 static __device__ __forceinline__ void step_adam(const fedge_cohort_step &p,
-                                                 const fedge_cohort_slot_step &turn, float g,
-                                                 size_t at, kept of)
+                                                 const fedge_cohort_slot_step &slot_step, float g,
+                                                 size_t at, state_ref of)
 {
     const float w = p.values[at];
     if (p.optimizer == FEDGE_COHORT_ADAM)
@@ -146,7 +145,8 @@ static __device__ __forceinline__ void step_adam(const fedge_cohort_step &p,
     const float v = p.beta2 * read_state(p, 1, of) + (1.0f - p.beta2) * g * g;
     write_state(p, 0, of, m);
     write_state(p, 1, of, v);
-    p.values[at] = turn.keep * w - turn.size * m / (sqrtf(v) / turn.root + p.epsilon);
+    p.values[at] =
+        slot_step.keep * w - slot_step.size * m / (sqrtf(v) / slot_step.root + p.epsilon);
 }
 
 static __global__ void __launch_bounds__(TILE_THREADS)
@@ -154,12 +154,13 @@ static __global__ void __launch_bounds__(TILE_THREADS)
 {
     const uint32_t s = blockIdx.z;
     const size_t at_range = (size_t)blockIdx.x * TILE_THREADS + threadIdx.x, i = p.first + at_range;
-    const fedge_cohort_slot_step turn = slot_steps[s];
-    if (turn.count == 0 || at_range >= p.count)
+    const fedge_cohort_slot_step slot_step = slot_steps[s];
+    if (slot_step.count == 0 || at_range >= p.count)
         return;
     const size_t at = s * p.stride + i;
-    const kept of = place_of(p, turn, s * p.states_stride + p.states_first + at_range, i);
-    float g = gradient(p, turn, at, i);
+    const state_ref of =
+        find_state(p, slot_step, s * p.states_stride + p.states_first + at_range, i);
+    float g = gradient(p, slot_step, at, i);
     if (p.clip_norm > 0.0f) {
         const float scale = clip_scale(p, s);
         g = scale < 1.0f ? g * scale : g;
@@ -167,9 +168,9 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     if (p.corrections)
         g += p.corrections[at];
     if (p.optimizer == FEDGE_COHORT_SGD)
-        step_sgd(p, turn, g, at, of);
+        step_sgd(p, slot_step, g, at, of);
     else
-        step_adam(p, turn, g, at, of);
+        step_adam(p, slot_step, g, at, of);
 }
 
 cudaError_t fedge_cohort_launch_begin(const fedge_cohort_shape *shape,

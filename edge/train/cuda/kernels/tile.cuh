@@ -1,4 +1,6 @@
-/* Tensor cores: products of small matrices by a warp, D = A B + D with sums in fp32.
+/* Products of matrices by tiles, on tensor cores or without.
+ *
+ * Tensor cores: a warp computes D = A B + D of small matrices, with sums in fp32.
  *
  * A is 16 × K and B is K × 8, K being 8 for tf32 and 16 for bf16 (PTX ISA, mma.m16n8k8 and
  * mma.m16n8k16). A lane has 4 words of A, 2 of B and 4 sums of D. With g = lane / 4 and t = lane
@@ -8,9 +10,10 @@
  *     word r of B:  column g,            k of word t + 4 r
  *     sum r of D:   row g + 8 (r / 2),   column 2 t + r mod 2
  *
- * where a word is one tf32 number, k its place, or two of bf16, 2 k and 2 k + 1, the first in the
- * lower half. All 32 lanes call it. Factors are rounded before: of fp32's bits tf32 reads the upper
- * 19. In which order a GPU adds the K products is its own; GPUs of one kind give the same bits.
+ * where a word is one tf32 number, or two bf16 numbers (2 k and 2 k + 1) with the first in the
+ * lower half. All 32 lanes must call it. Factors are rounded before; tf32 reads the upper 19 of
+ * fp32's bits. The order in which a GPU adds the K products is its own, but GPUs of one model give
+ * the same bits.
  */
 #ifndef FEDGE_EDGE_TRAIN_CUDA_KERNELS_TILE_CUH
 #define FEDGE_EDGE_TRAIN_CUDA_KERNELS_TILE_CUH
@@ -38,7 +41,7 @@ static __device__ __forceinline__ void multiply_tf32(float d[4], const uint32_t 
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 #else
-    __trap(); /* the host refuses such a chip (cohort.c) */
+    __trap(); /* the host refuses such a GPU (cohort.c) */
 #endif
 }
 
@@ -55,7 +58,7 @@ static __device__ __forceinline__ void multiply_bf16(float d[4], const uint32_t 
 #endif
 }
 
-#else /* on a CPU: the same by the table above, each sum from its first k to its last */
+#else /* CPU: the same by the table above; each sum goes from its first k to its last */
 
 static inline uint32_t word_of_a(const emulated_words *warp, uint32_t row, uint32_t word)
 {
@@ -104,51 +107,49 @@ static inline void multiply_bf16(float d[4], const uint32_t a[4], const uint32_t
 
 #endif
 
-/* A tile of C = A B for one slot, by 256 threads: each owns ROWS × COLUMNS
- * elements and adds their products from the first k to the last, so that the
- * sum depends on neither the tile's size nor its place. Where factors are
- * rounded, tensor cores add the products, so many k at a time from the first to
- * the last. cuBLAS may be faster, but chooses the order of a sum by the GPU's
- * size and by how many products a launch has. Operands are
- * told how they lie by types that have
+/* 256 threads compute a tile of C = A B for one slot. Each thread owns ROWS × COLUMNS elements and
+ * adds their products from the first k to the last, so that a sum depends on neither the tile's
+ * size nor its position. Where factors are rounded, tensor cores add 8 or 16 products at a time,
+ * from the first k to the last. cuBLAS may be faster, but its order of sums depends on the GPU's
+ * size and on the number of products in a launch. A type describes the memory layout of an operand
+ * by
  *
- *     static const bool K_FIRST   neighbours in memory have neighbouring k (else neighbouring i)
- *     place at(i)                 what depends on row or column i alone: once for each of a thread
- *     step along(k)               what depends on k alone: once for each k of a thread
- *     get(at(i), along(k))        the element; k is below depth()
- *     size(), depth()             how many i there are, and how many k
+ *     static const bool K_FIRST   neighbours in memory have neighbouring k, otherwise neighbouring
+ * i line at(i)                  offset of row or column i; a thread calls it once for each i step
+ * along(k)               offset of k; a thread calls it once for each k get(at(i), along(k)) the
+ * element, for k below depth() size(), depth()             number of i, and number of k
  */
 
 enum { TILE_THREADS = 256, TILE_SIDE = 16, TILE_DEPTH = 16 };
-enum { TILE_PITCH = TILE_DEPTH + 4 }; /* of a row for tensor cores: no two lanes in one bank */
+enum { TILE_PITCH = TILE_DEPTH + 4 }; /* row pitch for tensor cores; avoids bank conflicts */
 
-/* As cvt.rna.tf32.f32 and cvt.rn.bf16.f32 have it, and the same bits on every machine. */
+/* Rounds as cvt.rna.tf32.f32 and cvt.rn.bf16.f32 do, with the same bits on every machine. */
 static __device__ __forceinline__ float round_factor(float x, uint32_t dropped)
 {
     const uint32_t bits = (uint32_t)__float_as_int(x);
     if (dropped == 0)
         return x;
     if (!isfinite(x))
-        return x + x; /* a NaN that is told by its upper bits */
+        return x + x; /* quiet NaNs; their upper bits alone say NaN */
     const uint32_t half = 1u << (dropped - 1), even = bits >> dropped & 1;
     const uint32_t up = dropped == FEDGE_COHORT_BF16 ? half - 1 + even : half;
     return __int_as_float((int)((bits + up) >> dropped << dropped));
 }
 
-/* One operand's share of a step in k: SIZE rows or columns, TILE_DEPTH deep. A thread has so many
- * places in i, and so many in k. */
+/* Loads one operand for a step in k: SIZE rows or columns by TILE_DEPTH values of k. A thread loads
+ * LINES values of i and STEPS of k. */
 template <typename Operand, int SIZE, int DROPPED> struct tile_loader {
     static const int EACH = SIZE * TILE_DEPTH / TILE_THREADS;
-    static const int PLACES = Operand::K_FIRST ? EACH : 1, STEPS = EACH / PLACES;
-    typename Operand::place places[PLACES];
-    float fetched[STEPS][PLACES];
+    static const int LINES = Operand::K_FIRST ? EACH : 1, STEPS = EACH / LINES;
+    typename Operand::line lines[LINES];
+    float fetched[STEPS][LINES];
 
-    static __device__ __forceinline__ int row(int p) /* which of the tile's i */
+    static __device__ __forceinline__ int row(int p) /* i within the tile */
     {
         return Operand::K_FIRST ? (int)threadIdx.x / TILE_DEPTH + p * TILE_SIDE
                                 : (int)threadIdx.x % SIZE;
     }
-    static __device__ __forceinline__ int step(int q) /* which of the tile's k */
+    static __device__ __forceinline__ int step(int q) /* k within the tile */
     {
         return Operand::K_FIRST ? (int)threadIdx.x % TILE_DEPTH
                                 : (int)threadIdx.x / SIZE + q * (TILE_THREADS / SIZE);
@@ -156,12 +157,12 @@ template <typename Operand, int SIZE, int DROPPED> struct tile_loader {
     __device__ __forceinline__ void begin(const Operand &from, uint32_t first)
     {
 #pragma unroll
-        for (int p = 0; p < PLACES; p++) {
+        for (int p = 0; p < LINES; p++) {
             const uint32_t i = first + (uint32_t)row(p);
-            places[p] = from.at(i < from.size() ? i : 0);
+            lines[p] = from.at(i < from.size() ? i : 0);
         }
     }
-    /* Reads are under way until their values are put. */
+    /* Starts reads, which end when put uses their values. */
     __device__ __forceinline__ void fetch(const Operand &from, uint32_t first, uint32_t k0)
     {
 #pragma unroll
@@ -169,33 +170,33 @@ template <typename Operand, int SIZE, int DROPPED> struct tile_loader {
             const uint32_t k = k0 + (uint32_t)step(q);
             const typename Operand::step along = from.along(k);
 #pragma unroll
-            for (int p = 0; p < PLACES; p++) {
+            for (int p = 0; p < LINES; p++) {
                 const bool there = first + (uint32_t)row(p) < from.size() && k < from.depth();
-                fetched[q][p] = there ? from.get(places[p], along) : 0.0f;
+                fetched[q][p] = there ? from.get(lines[p], along) : 0.0f;
             }
         }
     }
-    /* For tensor cores row by row, else k by k at an odd pitch, for the banks. */
+    /* Row by row for tensor cores, otherwise k by k with an odd pitch against bank conflicts. */
     __device__ __forceinline__ void put(float *shared) const
     {
         const int of_row = DROPPED ? TILE_PITCH : 1, of_step = DROPPED ? 1 : SIZE + 1;
 #pragma unroll
         for (int q = 0; q < STEPS; q++) {
 #pragma unroll
-            for (int p = 0; p < PLACES; p++)
+            for (int p = 0; p < LINES; p++)
                 shared[row(p) * of_row + step(q) * of_step] = round_factor(fetched[q][p], DROPPED);
         }
     }
 };
 
-/* Factors of two steps in k, taken in turn. */
+/* Factors of two steps in k, used alternately. */
 template <int ROWS, int COLUMNS> struct tile_factors {
     float rows[2][ROWS * TILE_SIDE * TILE_PITCH], columns[2][COLUMNS * TILE_SIDE * TILE_PITCH];
 };
 
-/* multiply(rows, columns) for each step in k, from the first to the last, while the next one's
- * factors are fetched. A thread may put those as soon as all have come to multiply these: then all
- * are done with the ones before, in whose place they come. */
+/* Calls multiply(rows, columns) for each step in k in order, while the next step's factors are
+ * fetched. One barrier a step suffices: when all threads are past it, none reads the buffer of the
+ * step before, which the next step overwrites. */
 template <int DROPPED, int ROWS, int COLUMNS, typename A, typename B, typename Multiply>
 static __device__ __forceinline__ void
 multiply_steps(const A &a, const B &b, uint32_t first_row, uint32_t first_column,
@@ -208,22 +209,22 @@ multiply_steps(const A &a, const B &b, uint32_t first_row, uint32_t first_column
     load_a.fetch(a, first_row, 0);
     load_b.fetch(b, first_column, 0);
     for (uint32_t k0 = 0; k0 < a.depth(); k0 += TILE_DEPTH) {
-        const uint32_t turn = k0 / TILE_DEPTH % 2;
-        load_a.put(factors.rows[turn]);
-        load_b.put(factors.columns[turn]);
+        const uint32_t parity = k0 / TILE_DEPTH % 2;
+        load_a.put(factors.rows[parity]);
+        load_b.put(factors.columns[parity]);
         __syncthreads();
-        load_a.fetch(a, first_row, k0 + TILE_DEPTH); /* behind the last one: nothing */
+        load_a.fetch(a, first_row, k0 + TILE_DEPTH); /* fetches zeros after the last step */
         load_b.fetch(b, first_column, k0 + TILE_DEPTH);
-        multiply(factors.rows[turn], factors.columns[turn]);
+        multiply(factors.rows[parity], factors.columns[parity]);
     }
 }
 
-/* A step's products, added to a thread's sums: rows and columns from its own first ones on. */
+/* Adds a step's products to a thread's sums. rows and columns point to the thread's first ones. */
 template <int ROWS, int COLUMNS>
 static __device__ __forceinline__ void add_products(const float *rows, const float *columns,
                                                     float sums[ROWS][COLUMNS])
 {
-    const int HEIGHT = ROWS * TILE_SIDE + 1, WIDTH = COLUMNS * TILE_SIDE + 1; /* of a k */
+    const int HEIGHT = ROWS * TILE_SIDE + 1, WIDTH = COLUMNS * TILE_SIDE + 1; /* pitches of k */
 #pragma unroll
     for (int k = 0; k < TILE_DEPTH; k++) {
         float x[ROWS], y[COLUMNS];
@@ -242,7 +243,7 @@ static __device__ __forceinline__ void add_products(const float *rows, const flo
     }
 }
 
-/* By the tile's threads themselves, in fp32. */
+/* Without tensor cores, in fp32. */
 template <int ROWS, int COLUMNS, typename A, typename B, typename Store>
 static __device__ __forceinline__ void
 multiply_plain(const A &a, const B &b, uint32_t first_row, uint32_t first_column,
@@ -266,8 +267,7 @@ multiply_plain(const A &a, const B &b, uint32_t first_row, uint32_t first_column
     }
 }
 
-/* A lane's words of the factors in shared memory, which begin with its own row or column: word [t]
- * along k, from number [k0] on. */
+/* Word [t] along k of the lane's row or column [from], counted from k0. */
 template <int DROPPED>
 static __device__ __forceinline__ uint32_t core_word(const float *from, int k0, int t)
 {
@@ -275,8 +275,8 @@ static __device__ __forceinline__ uint32_t core_word(const float *from, int k0, 
                                         : (uint32_t)__float_as_int(from[k0 + t]);
 }
 
-/* A step's products by tensor cores: of 16 rows and [BLOCKS] times 8 columns, the lane's own first.
- */
+/* Adds a step's products of 16 rows and BLOCKS times 8 columns by tensor cores. rows and columns
+ * point to the lane's first ones. */
 template <int DROPPED, int BLOCKS>
 static __device__ __forceinline__ void add_by_cores(const float *rows, const float *columns,
                                                     float sums[BLOCKS][4])
@@ -302,7 +302,7 @@ static __device__ __forceinline__ void add_by_cores(const float *rows, const flo
     }
 }
 
-/* By tensor cores, of which each of the 8 warps has one. */
+/* With tensor cores: each of the 8 warps computes one part of the tile. */
 template <int DROPPED, int ROWS, int COLUMNS, typename A, typename B, typename Store>
 static __device__ __forceinline__ void
 multiply_by_cores(const A &a, const B &b, uint32_t first_row, uint32_t first_column,
@@ -327,8 +327,8 @@ multiply_by_cores(const A &a, const B &b, uint32_t first_row, uint32_t first_col
     }
 }
 
-/* store(m, n, sum) for each element that there is. All threads of the block
- * call it. */
+/* Calls store(m, n, sum) for each element of the tile inside C. All threads of the block must call
+ * it. */
 template <int ROWS, int COLUMNS, typename A, typename B, typename Store>
 static __device__ __forceinline__ void multiply_tile(const A &a, const B &b, uint32_t first_row,
                                                      uint32_t first_column, uint32_t dropped,
@@ -343,30 +343,29 @@ static __device__ __forceinline__ void multiply_tile(const A &a, const B &b, uin
         multiply_plain(a, b, first_row, first_column, factors, store);
 }
 
-/* What a layer stores: activation.cu's bits, where a ReLU works over its output. */
+/* The output y, after a ReLU where one is fused; the same bits as elementwise.cu's ReLU. */
 static __device__ __forceinline__ float activated(float y, uint32_t relu)
 {
     return relu && y < 0.0f ? 0.0f : y;
 }
 
-/* A matrix whose neighbours along k lie side by side: element (i, k) at i ·
- * pitch + k. */
+/* A matrix with element (i, k) at i · pitch + k. */
 struct tile_rows {
     static const bool K_FIRST = true;
-    typedef const float *place;
+    typedef const float *line;
     typedef uint32_t step;
     const float *from;
     size_t pitch;
-    uint32_t many, deep;
+    uint32_t num_lines, num_k;
     __device__ __forceinline__ uint32_t size() const
     {
-        return many;
+        return num_lines;
     }
     __device__ __forceinline__ uint32_t depth() const
     {
-        return deep;
+        return num_k;
     }
-    __device__ __forceinline__ place at(uint32_t i) const
+    __device__ __forceinline__ line at(uint32_t i) const
     {
         return from + i * pitch;
     }
@@ -374,29 +373,29 @@ struct tile_rows {
     {
         return k;
     }
-    __device__ __forceinline__ float get(place row, step k) const
+    __device__ __forceinline__ float get(line row, step k) const
     {
         return row[k];
     }
 };
 
-/* The other way round: element (i, k) at k · pitch + i. */
+/* A matrix with element (i, k) at k · pitch + i. */
 struct tile_columns {
     static const bool K_FIRST = false;
-    typedef const float *place;
+    typedef const float *line;
     typedef size_t step;
     const float *from;
     size_t pitch;
-    uint32_t many, deep;
+    uint32_t num_lines, num_k;
     __device__ __forceinline__ uint32_t size() const
     {
-        return many;
+        return num_lines;
     }
     __device__ __forceinline__ uint32_t depth() const
     {
-        return deep;
+        return num_k;
     }
-    __device__ __forceinline__ place at(uint32_t i) const
+    __device__ __forceinline__ line at(uint32_t i) const
     {
         return from + i;
     }
@@ -404,7 +403,7 @@ struct tile_columns {
     {
         return k * pitch;
     }
-    __device__ __forceinline__ float get(place column, step k) const
+    __device__ __forceinline__ float get(line column, step k) const
     {
         return column[k];
     }
@@ -415,18 +414,18 @@ static __host__ __device__ __forceinline__ uint32_t tiles_over(uint32_t values, 
     return values / size + (values % size > 0);
 }
 
-/* The block's tile, of [columns] in tiles of [width]: which one from the top, and from the left. */
-struct tile_place {
-    uint32_t down, right;
+/* The block's tile among rows and columns of tiles, for [columns] in tiles of [width]. */
+struct tile_index {
+    uint32_t row, column;
 };
-static __device__ __forceinline__ tile_place place_of_tile(uint32_t columns, uint32_t width)
+static __device__ __forceinline__ tile_index find_tile(uint32_t columns, uint32_t width)
 {
     const uint32_t across = tiles_over(columns, width);
     return {blockIdx.x / across, blockIdx.x % across};
 }
 
-/* Tiles of [height] × [width] over [rows] × [columns] for each slot, row by row: all of them in x,
- * which alone may be longer than 65,535. */
+/* Tiles of [height] × [width] over [rows] × [columns] for each slot, row by row. All are in the
+ * grid's x, since only x may exceed 65,535. */
 static inline cudaLaunchConfig_t tile_grid(const fedge_cohort_shape *shape, uint32_t rows,
                                            uint32_t height, uint32_t columns, uint32_t width)
 {

@@ -67,7 +67,7 @@ static parts parts_of(const fedge_cohort_layer *layer, const fedge_cohort_pass *
     made.core.dqkv = dqkv;
     made.core.context = context;
     made.core.dcontext = dcontext;
-    made.core.shares = take(layer, &next, (size_t)heads * steps);
+    made.core.att = take(layer, &next, (size_t)heads * steps);
     made.core.dscores = take(layer, &next, (size_t)heads * steps);
     made.core.drop = fedge_cohort_drop_of(layer, pass, layer->spec.u.multiheadattention.dropout);
     made.core.drop.words = draws(layer);

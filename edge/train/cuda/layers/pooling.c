@@ -19,7 +19,7 @@ static fedge_cohort_maxpool2d max_pool_of(const fedge_cohort_layer *layer,
     fedge_cohort_maxpool2d pool = {.channels = layer->in.dims[0],
                                    .x = layer->x[0],
                                    .y = layer->y,
-                                   .places = layer->saved,
+                                   .argmax = layer->saved,
                                    .dy = layer->dy,
                                    .dx = pass->dx};
     const fedge_layer_spec *spec = &layer->spec;
@@ -59,20 +59,20 @@ const fedge_cohort_layer_ops fedge_cohort_layer_maxpool2d = {
 
 /* ---- AvgPool1d, AvgPool2d ---- */
 
-static fedge_cohort_averages average_pool_of(const fedge_cohort_layer *layer,
-                                             const fedge_cohort_pass *pass)
+static fedge_cohort_avgpool2d average_pool_of(const fedge_cohort_layer *layer,
+                                              const fedge_cohort_pass *pass)
 {
     const fedge_layer_spec *spec = &layer->spec;
     const bool line = spec->type == FEDGE_LAYER_AVGPOOL1D;
-    fedge_cohort_averages pool = {.channels = layer->in.dims[0],
-                                  .kernel = {1, 1},
-                                  .count_pad = line ? spec->u.avgpool1d.count_include_pad
-                                                    : spec->u.avgpool2d.count_include_pad,
-                                  .divisor = line ? 0 : spec->u.avgpool2d.divisor_override,
-                                  .x = layer->x[0],
-                                  .y = layer->y,
-                                  .dy = layer->dy,
-                                  .dx = pass->dx};
+    fedge_cohort_avgpool2d pool = {.channels = layer->in.dims[0],
+                                   .kernel = {1, 1},
+                                   .count_pad = line ? spec->u.avgpool1d.count_include_pad
+                                                     : spec->u.avgpool2d.count_include_pad,
+                                   .divisor = line ? 0 : spec->u.avgpool2d.divisor_override,
+                                   .x = layer->x[0],
+                                   .y = layer->y,
+                                   .dy = layer->dy,
+                                   .dx = pass->dx};
     fedge_shape_sides(&layer->in, pool.in_size);
     fedge_shape_sides(&layer->out, pool.out_size);
     for (int axis = 0; axis < 2; axis++) {
@@ -93,13 +93,13 @@ static fedge_cohort_averages average_pool_of(const fedge_cohort_layer *layer,
 
 static cudaError_t average_forward(const fedge_cohort_layer *layer, const fedge_cohort_pass *pass)
 {
-    const fedge_cohort_averages pool = average_pool_of(layer, pass);
+    const fedge_cohort_avgpool2d pool = average_pool_of(layer, pass);
     return fedge_cohort_launch_avgpool2d(&pass->shape, &pool);
 }
 
 static cudaError_t average_backward(const fedge_cohort_layer *layer, const fedge_cohort_pass *pass)
 {
-    const fedge_cohort_averages pool = average_pool_of(layer, pass);
+    const fedge_cohort_avgpool2d pool = average_pool_of(layer, pass);
     return pass->dx ? fedge_cohort_launch_avgpool2d_backward(&pass->shape, &pool) : cudaSuccess;
 }
 
@@ -108,27 +108,27 @@ const fedge_cohort_layer_ops fedge_cohort_layer_avgpool2d = {.forward = average_
 
 /* ---- AdaptiveAvgPool2d ---- */
 
-static fedge_cohort_avgpool adaptive_pool_of(const fedge_cohort_layer *layer,
-                                             const fedge_cohort_pass *pass)
+static fedge_cohort_adaptiveavgpool2d adaptive_pool_of(const fedge_cohort_layer *layer,
+                                                       const fedge_cohort_pass *pass)
 {
-    return (fedge_cohort_avgpool){.channels = layer->in.dims[0],
-                                  .in_size = {layer->in.dims[1], layer->in.dims[2]},
-                                  .out_size = {layer->out.dims[1], layer->out.dims[2]},
-                                  .x = layer->x[0],
-                                  .y = layer->y,
-                                  .dy = layer->dy,
-                                  .dx = pass->dx};
+    return (fedge_cohort_adaptiveavgpool2d){.channels = layer->in.dims[0],
+                                            .in_size = {layer->in.dims[1], layer->in.dims[2]},
+                                            .out_size = {layer->out.dims[1], layer->out.dims[2]},
+                                            .x = layer->x[0],
+                                            .y = layer->y,
+                                            .dy = layer->dy,
+                                            .dx = pass->dx};
 }
 
 static cudaError_t adaptive_forward(const fedge_cohort_layer *layer, const fedge_cohort_pass *pass)
 {
-    const fedge_cohort_avgpool pool = adaptive_pool_of(layer, pass);
+    const fedge_cohort_adaptiveavgpool2d pool = adaptive_pool_of(layer, pass);
     return fedge_cohort_launch_adaptiveavgpool2d(&pass->shape, &pool);
 }
 
 static cudaError_t adaptive_backward(const fedge_cohort_layer *layer, const fedge_cohort_pass *pass)
 {
-    const fedge_cohort_avgpool pool = adaptive_pool_of(layer, pass);
+    const fedge_cohort_adaptiveavgpool2d pool = adaptive_pool_of(layer, pass);
     return pass->dx ? fedge_cohort_launch_adaptiveavgpool2d_backward(&pass->shape, &pool)
                     : cudaSuccess;
 }

@@ -92,7 +92,7 @@ static void place(const fedge_cohort_layer *layer, parts *self)
                                  .context = context,
                                  .dcontext = gradient,
                                  .dqkv = dqkv};
-    self->attention.shares = take(layer, &next, shares);
+    self->attention.att = take(layer, &next, shares);
     self->attention.dscores = take(layer, &next, shares);
     self->norm1 = (fedge_cohort_norm){.x = layer->x[0], .y = normal1, .dy = gradient};
     self->norm2 =
