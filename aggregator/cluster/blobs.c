@@ -92,7 +92,7 @@ fedge_status fedge_rank_blobs_receive(fedge_rank_blobs *self,
         at += size;
     }
     FEDGE_TRY(fedge_blob_new(bytes, (size_t)announced->size, &blob, err));
-    /* Between machines no checksum of a transport is known to this program. */
+    /* The transport between machines may have no checksum. */
     if (strcmp(blob->hash, announced->hash) != 0) {
         fedge_blob_release(blob);
         return fedge_fail(err, FEDGE_CORRUPT, "a model has changed on its way from rank 0");

@@ -43,8 +43,8 @@ struct fedge_rank_worker {
 /* A task of the thread: a part of an upload, other GPUs, or an order. */
 typedef struct task {
     fedge_work work;
-    fedge_request *request;           /* a part; NULL: none */
-    fedge_accumulator_config *wanted; /* other GPUs; NULL: none, then it is [order] */
+    fedge_request *request;           /* the part of an upload; NULL: none */
+    fedge_accumulator_config *wanted; /* other GPUs; NULL: none */
     fedge_order order;
     uint8_t bytes[]; /* (order.size) */
 } task;
@@ -120,7 +120,7 @@ static void on_validated(fedge_rank_worker *self, const fedge_completion *comple
     }
     const bool release =
         held && fedge_intake_validated(&self->intake, slot, completion->status == FEDGE_OK);
-    if (!held) { /* the journal had no room for the task: its upload ends, too */
+    if (!held) { /* the journal had no space for the task: its upload ends, too */
         self->intake.slots[slot].holder.uploading = false;
     }
     report(self, &result, meta);
@@ -155,8 +155,8 @@ static void look(void *user, uint32_t worker, fedge_work *work)
 {
     fedge_rank_worker *self = user;
     (void)worker, (void)work;
-    /* Before the mailbox is read: a completion that comes meanwhile posts this task once more,
-     * rather than lie there until the next one. */
+    /* Before the mailbox is read: a completion that comes meanwhile posts this task once more, so
+     * that it does not wait for the next one. */
     atomic_store(&self->looking, false);
     handle_completions(self);
 }
@@ -226,8 +226,8 @@ static fedge_status begin_phase(fedge_rank_worker *self, const task *posted, fed
     fedge_journal_phase phase;
     assert(posted->order.size >= sizeof(phase));
     memcpy(&phase, posted->bytes, sizeof(phase));
-    /* The phase's number changes with it, so orders of the phase before that are still queued are
-     * passed over by carry_out. */
+    /* The phase's number changes with it, so carry_out ignores queued orders of the phase before.
+     */
     forget_phase(self);
     self->phase = posted->order.phase;
     FEDGE_TRY(change_gpus(self, err));
@@ -344,8 +344,7 @@ static void run_task(void *user, uint32_t worker, fedge_work *work)
         const uint64_t size = size_of(posted->request);
         if (!atomic_load(&self->stopped))
             take_part(self, posted->request);
-        /* Only when it is half empty: on and off at the mark itself would tell all connections to
-         * go on for each part that is read. */
+        /* At half, or connections would be paused and resumed for each part. */
         if (atomic_fetch_sub(&self->queued, size) - size <= FEDGE_RANK_WORKER_INBOX_BYTES / 2 &&
             atomic_exchange(&self->was_full, false) && !atomic_load(&self->stopped))
             resume_all(self);

@@ -29,16 +29,17 @@ static_assert(FEDGE_RANKS_MAX <= FEDGE_RANKS_WATCH_MAX, "all are watched");
 
 struct fedge_ranks {
     fedge_ranks_config config;
-    fedge_mailbox *outbox;       /* fedge_rank_message */
-    _Atomic uint64_t queued;     /* bytes of requests in it or being sent */
-    atomic_bool was_full;        /* a peer was paused */
-    atomic_bool held;            /* rank 0: the engine's inbox is full; no message is read */
-    atomic_bool ending;          /* the service has ended here */
-    atomic_bool reload_received; /* rank 0 said so: the signal that follows is not passed on */
+    fedge_mailbox *outbox;   /* fedge_rank_message */
+    _Atomic uint64_t queued; /* bytes of requests in it or being sent */
+    atomic_bool was_full;    /* a peer was paused */
+    atomic_bool held;        /* rank 0: the engine's inbox is full; no message is read */
+    atomic_bool ending;      /* the service has ended here */
+    atomic_bool
+        reload_received; /* RELOAD came from rank 0: the signal that follows is not passed on */
     pthread_t thread;
     bool running;
 
-    pthread_mutex_t mutex; /* of the members down to join_done */
+    pthread_mutex_t mutex; /* guards the members down to join_done */
     pthread_cond_t changed;
     bool awake;
     fedge_accumulator *joining; /* sums to join; NULL: none */
@@ -362,7 +363,7 @@ static bool forget_sent(fedge_ranks *self)
         fedge_rank_message_free(message);
         busy = true;
     }
-    /* At half, or connections would be stopped and started for each message. */
+    /* At half, or connections would be paused and resumed for each message. */
     if (busy && !atomic_load(&self->ending) &&
         atomic_load(&self->queued) <= FEDGE_RANKS_OUTBOX_BYTES / 2 &&
         atomic_exchange(&self->was_full, false))
@@ -493,7 +494,6 @@ static fedge_status take(fedge_ranks *self, size_t size, fedge_error *err)
         return FEDGE_OK;
     case FEDGE_RANK_MESSAGE_STATUS:
         return take_status(self, body, head.body_size, err);
-    /* The service ends as for any signal. */
     case FEDGE_RANK_MESSAGE_STOP: /* as if the signal had come here */
         if (!atomic_load(&self->ending))
             (void)kill(getpid(), SIGTERM);
@@ -615,8 +615,8 @@ static void *run(void *arg)
     fedge_os_name_thread("ranks");
     self->nap_us = FIRST_NAP_US;
     for (;;) {
-        /* In this order: what is said before sums are joined is on its way when a rank waits there.
-         */
+        /* In this order: messages sent before a join are on their way when a rank waits in the
+         * join. */
         send_status(self);
         bool busy = send_new(self);
         busy = lead_sums(self) || busy;

@@ -69,12 +69,13 @@ void fedge_ranks_send_order(fedge_ranks *ranks, uint32_t to, const fedge_order *
 FEDGE_MUST_USE fedge_status fedge_ranks_join_sums(fedge_ranks *ranks,
                                                   fedge_accumulator *accumulator, fedge_error *err);
 
-/* This process was told to reload by a signal: passes that on to all ranks, by way of rank 0. NULL
- * is fine. */
+/* A signal has asked this process to reload: passes that on to all ranks, through rank 0. NULL is
+ * fine. */
 void fedge_ranks_reload(fedge_ranks *ranks);
 
-/* The service has ended here, by a signal ([stopped]) or with the run: tells the others, waits
- * until they have ended, too, and stops the thread. The caller may use the collective again. */
+/* The service has ended here, by a signal ([stopped]) or with the run: notifies the other ranks,
+ * waits until they have ended, too, and stops the thread. The caller may use the collective again.
+ */
 void fedge_ranks_end(fedge_ranks *ranks, bool stopped);
 
 #endif

@@ -75,7 +75,8 @@ void fedge_ranks_set_addresses(const fedge_collective *collective, fedge_address
 void fedge_ranks_check_cores(const fedge_log *log)
 {
     const long has = sysconf(_SC_NPROCESSORS_ONLN);
-    /* Open MPI says so to those that it has bound. A container with few cores is not its doing. */
+    /* Open MPI sets this variable where it has bound the process. A container may have few cores
+     * without it. */
     if (!getenv("OMPI_MCA_orte_bound_at_launch") || (long)fedge_os_num_cpus() >= has)
         return;
     FEDGE_LOG(log, FEDGE_LOG_WARN, "bound-to-few-cores",

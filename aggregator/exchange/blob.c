@@ -47,13 +47,13 @@ fedge_status fedge_blob_new_end(fedge_blob *parent, size_t size, fedge_blob **bl
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* The bytes in memory, which stay until [end_reading]; NULL: they are in the file. */
+/* Returns the bytes in memory, which stay until [end_reading]; NULL: they are in the file. */
 static const uint8_t *begin_reading(fedge_blob *blob)
 {
     pthread_mutex_lock(&blob->lock);
     blob->num_readers++;
-    /* The bytes are used without the lock. Should they move to a file meanwhile they stay in
-     * [retired] until the last reader is done. */
+    /* The bytes are used without the lock. If they move to a file meanwhile they stay in [retired]
+     * until the last reader is done. */
     const uint8_t *bytes = blob->bytes;
     pthread_mutex_unlock(&blob->lock);
     return bytes;
@@ -120,7 +120,7 @@ bool fedge_blob_is_damaged(const fedge_blob *blob)
 
 /* ---- to a file, and back --------------------------------------------------------------------- */
 
-/* Of the bytes in memory, if they are there; *sums: malloc'ed. */
+/* Computes the checksums of the bytes, if they are in memory; *sums is malloc'ed. */
 static fedge_status sum_chunks(fedge_blob *blob, uint32_t **sums, fedge_error *err)
 {
     const size_t num = (blob->size + FEDGE_BLOB_CHUNK - 1) / FEDGE_BLOB_CHUNK;
@@ -151,7 +151,7 @@ fedge_status fedge_blob_move_to_file(fedge_blob *blob, const char *path, fedge_e
     }
     FEDGE_TRY_OR(sum_chunks(blob, &sums, err), done);
     pthread_mutex_lock(&blob->lock);
-    /* Once: of two that wrote the same file the second changes nothing. */
+    /* Only once: a second move to the same file changes nothing. */
     if (blob->bytes && blob->file.fd < 0) {
         blob->retired = blob->bytes;
         blob->bytes = NULL;
@@ -205,7 +205,7 @@ fedge_blob *fedge_blob_retain(fedge_blob *blob)
 
 void fedge_blob_release(fedge_blob *blob)
 {
-    /* The last one sees 1, whatever the order in which threads let go. */
+    /* The last release sees 1, in whatever order threads release. */
     const uint32_t before = blob ? atomic_fetch_sub(&blob->references, 1) : 0;
     assert(!blob || before > 0);
     if (before == 1) {

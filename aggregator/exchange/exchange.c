@@ -33,7 +33,7 @@ fedge_notice fedge_stale_blob_notice(const char *hash)
 
 /* ---- numbers of connections ------------------------------------------------------------------ */
 
-/* A number is (times that the slot was taken << 32) | (tag << TAG_SHIFT) | slot. */
+/* A number is (generation << 32) | (tag << TAG_SHIFT) | slot. */
 struct fedge_slot {
     void *item; /* NULL: free */
     uint32_t generation;
@@ -84,9 +84,7 @@ static struct fedge_slot *slot_of(const fedge_slots *slots, uint64_t id)
     if (fedge_slots_tag(id) != slots->tag || index_of(id) >= slots->capacity)
         return NULL;
     struct fedge_slot *slot = &slots->slots[index_of(id)];
-    /* [generation] tells a slot's present thing from what it held before: a late answer finds
-     * nothing.
-     */
+    /* [generation] tells a slot's present item from earlier ones: a late answer finds nothing. */
     return slot->item && slot->generation == id >> 32 ? slot : NULL;
 }
 
@@ -109,7 +107,7 @@ void *fedge_slots_find(const fedge_slots *slots, uint64_t id)
 
 bool fedge_quota_take(fedge_quota *quota, uint32_t burst, uint32_t per_second, uint64_t now_ms)
 {
-    /* Of two threads the later may have read the clock first. */
+    /* The clock may have been read on another thread, later. */
     const uint64_t passed_ms = now_ms > quota->counted_ms ? now_ms - quota->counted_ms : 0;
     const uint64_t restored = passed_ms * per_second / 1000;
     if (restored >= quota->used) {

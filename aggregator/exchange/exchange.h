@@ -1,8 +1,8 @@
-/* What the network's threads and the run tell each other: requests one way, replies the other.
+/* Messages between the network threads and the run: requests one way, replies the other.
  *
  * Each is one allocation that goes through a mailbox and belongs to the thread that takes it out. A
  * connection is named by a number that is never used again, so a reply to one that is gone finds no
- * connection. The threads of the network and the run's share nothing else.
+ * connection. Network threads and the run share nothing else.
  */
 #ifndef FEDGE_AGGREGATOR_EXCHANGE_EXCHANGE_H
 #define FEDGE_AGGREGATOR_EXCHANGE_EXCHANGE_H
@@ -30,9 +30,9 @@ typedef enum fedge_request_type {
     FEDGE_REQUEST_UPLOAD,  /* upload and meta, the message's JSON */
     FEDGE_REQUEST_PART,    /* position and payload */
     FEDGE_REQUEST_DECLINE, /* notice; without a task it is about the plan */
-    FEDGE_REQUEST_DRAIN,   /* of the operator: no round follows */
-    FEDGE_REQUEST_GPUS,    /* likewise: sums.gpus are to sum from the next round on */
-    FEDGE_REQUEST_REPORT   /* of another rank: a fedge_report (cluster/protocol/rank_message.h) in
+    FEDGE_REQUEST_DRAIN,   /* from the operator: end after this round */
+    FEDGE_REQUEST_GPUS,    /* from the operator: sum on sums.gpus from the next round on */
+    FEDGE_REQUEST_REPORT   /* from another rank: a fedge_report (cluster/protocol/rank_message.h) in
                               payload */
 } fedge_request_type;
 
@@ -42,7 +42,7 @@ typedef struct fedge_request {
     fedge_request_type type;
     uint64_t conn_id; /* ≥ 1 */
     uint32_t client_index;
-    bool hangs_up; /* JOIN: the client may be told to call again (HELLO) */
+    bool hangs_up; /* JOIN: the client may be sent away until a later time (HELLO) */
     char device_id[FEDGE_UUID_TEXT];
     union {
         fedge_blob_ref blob;
@@ -63,11 +63,11 @@ typedef enum fedge_reply_type {
     FEDGE_REPLY_MESSAGE,  /* [message] with its content */
     FEDGE_REPLY_BLOB,     /* [size] bytes of [blob] from [offset] on, replacing one that is under
                              way; 0: all */
-    FEDGE_REPLY_WITHDRAW, /* [blob] is not served any more, and nothing may hold it */
+    FEDGE_REPLY_WITHDRAW, /* [blob] is no longer served: release it */
     FEDGE_REPLY_CLOSE,    /* [message] (REFUSE or BYE) with the notice, then the end */
-    FEDGE_REPLY_PAUSE,    /* nothing more is read from the peer */
-    FEDGE_REPLY_RESUME,   /* until this comes */
-    FEDGE_REPLY_ROUND     /* to the service: a phase was closed, and its summary */
+    FEDGE_REPLY_PAUSE,    /* stop reading from the peer */
+    FEDGE_REPLY_RESUME,   /* read from paused peers again */
+    FEDGE_REPLY_ROUND     /* to the service: the summary of a closed phase */
 } fedge_reply_type;
 
 #define FEDGE_CONN_ALL 0u /* conn_id of a reply to all connections */
@@ -90,11 +90,10 @@ typedef struct fedge_reply {
     uint64_t offset, size;
 } fedge_reply;
 void fedge_reply_free(fedge_reply *reply); /* and what it retains; NULL is fine */
-/* The answer to a client that asks for a blob of a round that is over: a newer TASK is on its way
- * or will come. */
+/* Refuses a FETCH of a blob that is no longer served: a newer TASK is on its way or will come. */
 fedge_notice fedge_stale_blob_notice(const char *hash);
 
-/* Bytes of messages, counted where they travel. */
+/* Bytes of messages that connections have received and sent. */
 typedef struct fedge_traffic {
     _Atomic uint64_t up, down;
 } fedge_traffic;
@@ -112,7 +111,7 @@ typedef struct fedge_run_status {
     char state[FEDGE_RUN_STATE_TEXT]; /* "round 3: 5 of 8 reported"; who is missing, and why,
                                             when it waits */
     bool healthy;                     /* false after a fatal error */
-    bool complete;                    /* nothing of the run is left to do */
+    bool complete;                    /* no round is left */
     uint32_t round, rounds_closed, num_server_rounds, connected, incarnation;
     uint64_t updates_accepted, updates_refused, updates_duplicate;
     uint64_t bytes_up, bytes_down;         /* of this process */
@@ -123,8 +122,9 @@ typedef struct fedge_run_status {
     double accuracy, loss; /* last evaluation on the test set; NaN before */
     bool stopped_early;    /* by early-stopping, before the job's last round */
     bool keeps_best;
-    fedge_criterion criterion; /* of keep-best; the rest once the run is over: */
-    fedge_selected best;       /* round 0: none; model "": none, or its checkpoint is damaged */
+    fedge_criterion criterion; /* of keep-best */
+    fedge_selected best;       /* set once the run is over. round 0: none; model "": none, or its
+                                  checkpoint is damaged */
     double best_value;
     char accumulator[16]; /* what sums */
     uint32_t num_gpus;    /* of gpus[] */
@@ -144,8 +144,8 @@ typedef struct fedge_run_link {
 
 /* ---- numbers of connections ------------------------------------------------------------------ */
 
-/* A table of things that come and go: each number names one thing for ever and finds it in one
- * step. Tables with different tags never give the same number. */
+/* A table of items by number. A number is never given twice, and a lookup is one step. Tables with
+ * different tags never give the same number. */
 
 #define FEDGE_SLOTS_MAX_CAPACITY (1u << 20)
 #define FEDGE_SLOTS_MAX_TAG ((1u << 12) - 1)
@@ -162,9 +162,9 @@ FEDGE_MUST_USE fedge_status fedge_slots_init(fedge_slots *slots, uint32_t capaci
                                              fedge_error *err);
 void fedge_slots_fini(fedge_slots *slots); /* all zero is fine */
 
-/* A number ≥ 1 for [item], which is not NULL. There is room: at most [capacity] have one. */
+/* A number ≥ 1 for [item], which is not NULL. At most [capacity] items have one. */
 uint64_t fedge_slots_take(fedge_slots *slots, void *item);
-/* The number names nothing any more. */
+/* Frees the number's slot. */
 void fedge_slots_give_back(fedge_slots *slots, uint64_t id);
 /* NULL: the number was given back, or is of another tag. */
 void *fedge_slots_find(const fedge_slots *slots, uint64_t id);
@@ -173,17 +173,17 @@ uint32_t fedge_slots_tag(uint64_t id);
 
 /* ---- how often something may happen ---------------------------------------------------------- */
 
-/* A burst at once, and a number a second over time. Plain data, no clock. For what others cause,
- * such as lines of the log. */
+/* A limit on events that peers cause, such as log lines: a burst at once, and a rate over time.
+ * Plain data, no clock. */
 
 /* All zero: nothing has happened yet. */
 typedef struct fedge_quota {
-    uint64_t counted_ms; /* until when [used] has gone down */
+    uint64_t counted_ms; /* [used] is reduced up to this time */
     uint32_t used;       /* of the burst */
 } fedge_quota;
 
-/* Takes one, if there is one: at most [burst] at once, and [per_second] (from 1) come back each
- * second. [now_ms] never goes back. */
+/* Counts an event and returns true if it is within the limit: at most [burst] at once, and
+ * [per_second] (from 1) over time. [now_ms] never goes back. */
 bool fedge_quota_take(fedge_quota *quota, uint32_t burst, uint32_t per_second, uint64_t now_ms);
 
 #endif

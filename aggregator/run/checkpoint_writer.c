@@ -13,14 +13,14 @@ struct fedge_checkpoint_writer {
     fedge_mailbox *mailbox;
     const fedge_log *log;
     fedge_worker_pool *worker;
-    fedge_work work;         /* while it is posted or carried out, what is below is the worker's */
-    fedge_save *save;        /* in hand, or written and not given back */
-    fedge_error failed;      /* status FEDGE_OK: nothing has */
+    fedge_work work;         /* from its post to its end the worker owns the members below */
+    fedge_save *save;        /* being written, or written and not returned yet */
+    fedge_error failed;      /* status FEDGE_OK: no failure */
     fedge_completion *fatal; /* NULL once it is posted */
 };
 
-/* What clients fetch is read from the checkpoint's file, unless it is more than that file. A model
- * that stays in memory is served just as well. */
+/* Serves the model from the checkpoint's file and frees its memory, unless clients fetch more than
+ * that file. If the move fails it is served from memory. */
 static void free_model(const fedge_save *save, const char *dir)
 {
     char path[FEDGE_MAX_PATH];
@@ -62,7 +62,7 @@ void fedge_save_free(fedge_save *save)
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
-/* Said once; the process ends, and the next one closes the round again. */
+/* Posts the first failure only: the process ends, and the next start closes the round again. */
 static void post_failure(fedge_checkpoint_writer *writer)
 {
     fedge_completion *completion = writer->fatal;

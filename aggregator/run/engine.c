@@ -267,7 +267,7 @@ static fedge_status export_best(fedge_engine *engine, fedge_error *err)
     return status;
 }
 
-/* Where clients choose among several models, the others follow the first. */
+/* With several models for clients to choose from, writes those after the first. */
 static fedge_status export_clusters(fedge_engine *engine, const fedge_model_facts *facts,
                                     fedge_error *err)
 {
@@ -417,7 +417,7 @@ static void welcome(fedge_engine *engine, const fedge_request *from)
                                      .return_within_ms = return_within_ms(engine)}};
     memcpy(reply.welcome.run_id, engine->server.run.run_id, sizeof(reply.welcome.run_id));
     memcpy(reply.welcome.plan, engine->plan->hash, sizeof(reply.welcome.plan));
-    if (engine->model_number <= engine->num_deltas) { /* else no delta starts from it */
+    if (engine->model_number <= engine->num_deltas) { /* otherwise no delta starts from it */
         memcpy(reply.welcome.initial_model, engine->initial, sizeof(engine->initial));
     }
     fedge_engine_send(engine, from->conn_id, FEDGE_MESSAGE_WELCOME, &reply);
@@ -484,7 +484,7 @@ static void leave(fedge_engine *engine, const fedge_request *from)
 {
     if (fedge_engine_conn_of(engine, from->client_index) == from->conn_id) {
         engine->devices[from->client_index].conn_id = FEDGE_CONN_ALL;
-        /* The next tick carries out what follows, once all who leave together have left. */
+        /* The next tick acts on it, so that clients that leave together are handled together. */
         fedge_rounds_leave(engine->rounds, from->client_index);
     }
 }

@@ -55,7 +55,7 @@ fedge_blob *fedge_engine_find_old_model(const fedge_engine *engine, const char *
 static fedge_status add_old_model(fedge_engine *engine, uint32_t base, fedge_blob *model,
                                   fedge_error *err)
 {
-    assert(!old_model(engine, base)); /* its tasks would get one, and the other would stay */
+    assert(!old_model(engine, base)); /* the second entry would never be found */
     const size_t size = (engine->num_old_models + (size_t)1) * sizeof(*engine->old_models);
     fedge_engine_old_model *grown = realloc(engine->old_models, size);
     if (!grown)
@@ -67,7 +67,7 @@ static fedge_status add_old_model(fedge_engine *engine, uint32_t base, fedge_blo
 
 bool fedge_engine_keep_old_model(fedge_engine *engine)
 {
-    /* Without memory for it its tasks lead nowhere, as those of clients that vanish. */
+    /* Without memory for it its tasks are lost, like those of clients that vanish. */
     return fedge_engine_has_buffer(engine) && is_named(engine, engine->rounds_closed) &&
            add_old_model(engine, engine->rounds_closed, engine->model, NULL) == FEDGE_OK;
 }
@@ -146,7 +146,7 @@ void fedge_engine_free_old_models(fedge_engine *engine)
 
 /* ---- models that the disk has damaged -------------------------------------------------------- */
 
-/* [base]: of an old model. */
+/* Makes the model's file anew from the strategy's state. [base]: the round of an old model. */
 static fedge_status rebuild(const fedge_engine *engine, fedge_blob *model, uint32_t base,
                             fedge_error *err)
 {
@@ -220,7 +220,7 @@ fedge_status fedge_engine_read_model(fedge_engine *engine, uint64_t offset, void
 void fedge_engine_defer_upload(fedge_engine *engine, fedge_grant *grant)
 {
     assert(fedge_engine_has_buffer(engine));
-    /* Announced twice: the connection of the later one is the present one. */
+    /* Announced twice: the later announcement names the present connection. */
     for (uint32_t i = 0; i < engine->num_deferred; i++) {
         if (engine->deferred[i]->task.task_id == grant->task.task_id) {
             fedge_grant_free(engine->deferred[i]);
@@ -230,7 +230,7 @@ void fedge_engine_defer_upload(fedge_engine *engine, fedge_grant *grant)
     }
     fedge_grant **grown =
         realloc(engine->deferred, (engine->num_deferred + (size_t)1) * sizeof(fedge_grant *));
-    if (!grown) { /* its client waits in vain until its time-out, and then announces it again */
+    if (!grown) { /* the client announces it again after its time-out */
         fedge_grant_free(grant);
         return;
     }
@@ -277,7 +277,7 @@ void fedge_engine_take_deferred(fedge_engine *engine, fedge_grant ***deferred, u
         fedge_grant *grant = engine->deferred[i];
         const fedge_rounds_task *task =
             fedge_rounds_find(engine->rounds, grant->task.task_id, &slot);
-        /* On another connection its client announces it once more. */
+        /* After a reconnect the client announces it again. */
         if (task && task->state == FEDGE_TASK_OPEN && slot < engine->num_slots &&
             fedge_engine_conn_of(engine, task->client_index) == grant->conn_id) {
             grant->slot = slot;

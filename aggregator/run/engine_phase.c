@@ -34,7 +34,7 @@ fedge_status fedge_engine_new_slots(fedge_engine *engine, uint32_t num_slots, fe
 fedge_status fedge_engine_begin_intake(fedge_engine *engine, fedge_error *err)
 {
     FEDGE_TRY(fedge_intake_begin(&engine->intake, engine->journal, err));
-    /* A journal that recovery gave has accepted some already; they are not asked for again. */
+    /* A recovered journal has accepted some updates already; these are not requested again. */
     for (uint32_t i = 0; i < engine->num_slots; i++) {
         if (fedge_journal_get_slot(engine->journal, i).accepted)
             engine->slots[i].lease.state = FEDGE_LEASE_COUNTED;
@@ -57,10 +57,10 @@ fedge_journal_task fedge_engine_journal_task(const fedge_engine *engine,
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* This rank's journal is the last: what it does not have was not opened. */
+/* Opens the phase on this rank, after the others: a phase without a journal here was not opened. */
 static fedge_status open_this_rank(fedge_engine *engine, fedge_error *err)
 {
-    /* Now: until the phase is open the accumulator may be replaced on another thread. */
+    /* Before the post: the round finalizer may replace the accumulator until the phase is open. */
     if (engine->gpus_wanted)
         fedge_engine_snapshot_sums(engine, &engine->sums_snapshot);
     const fedge_status status =
@@ -107,7 +107,7 @@ static fedge_status journal_cohort(fedge_engine *engine, fedge_error *err)
     return fedge_engine_open_other_ranks(engine) ? FEDGE_OK : open_this_rank(engine, err);
 }
 
-/* What there is of a phase begins now. */
+/* Starts the clock and the byte counters of a phase. */
 static void begin_counting(fedge_engine *engine, uint64_t now_ms)
 {
     engine->phase_started_ms = now_ms;
@@ -124,14 +124,14 @@ static fedge_status open_phase(fedge_engine *engine, fedge_task_kind kind, uint6
     FEDGE_TRY(fedge_engine_new_slots(engine, num_tasks, err));
     if (kind == FEDGE_TASK_TRAIN)
         return journal_cohort(engine, err);
-    /* An evaluation has no journal: what a crash loses of it is asked for again. */
+    /* An evaluation has no journal: what a crash loses of it is requested again. */
     fedge_rounds_opened(engine->rounds, now_ms);
     return FEDGE_OK;
 }
 
 static void wait_for_space(fedge_engine *engine, const fedge_error *why, uint64_t now_ms)
 {
-    /* Told once for each wait, not for each try. */
+    /* Logged once for each wait, not for each attempt. */
     if (!engine->waiting_for_space)
         fedge_log_failure(engine->config.log, FEDGE_LOG_WARN, "round-waits-for-disk", why);
     engine->waiting_for_space = true;
@@ -157,7 +157,7 @@ void fedge_engine_on_opened(fedge_engine *engine, fedge_completion *completion, 
     fedge_error err = {.status = completion->status};
     memcpy(err.message, completion->message, sizeof(err.message));
     if (completion->status == FEDGE_OK || completion->status == FEDGE_NO_SPACE)
-        engine->gpus_change = false; /* else there may be none */
+        engine->gpus_change = false; /* after other failures there may be no accumulator */
     if (completion->status == FEDGE_NO_SPACE) {
         wait_for_space(engine, &err, now_ms);
         return;
@@ -179,7 +179,7 @@ void fedge_engine_on_opened(fedge_engine *engine, fedge_completion *completion, 
               fedge_log_int("attempt", engine->phase.attempt),
               fedge_log_int("clients", engine->phase.num_tasks),
               fedge_log_str("model", engine->phase.model));
-    /* Tasks go out from here on, and not earlier: what they bring needs the journal. */
+    /* Tasks are sent from here on: their updates need the journal. */
     fedge_rounds_opened(engine->rounds, now_ms);
 }
 
@@ -196,8 +196,7 @@ static void finish(fedge_engine *engine)
     engine->done = true;
 }
 
-/* A round that waits for the disk is tried again, unless the run shall end: it has no task out yet.
- */
+/* Opens a round that waits for the disk, or ends a draining run instead: no task was sent yet. */
 static void retry_open(fedge_engine *engine, uint64_t now_ms)
 {
     fedge_error err;
@@ -206,7 +205,7 @@ static void retry_open(fedge_engine *engine, uint64_t now_ms)
     if (engine->draining) {
         finish(engine);
     } else if (now_ms >= engine->retry_open_ms) {
-        /* First: a try that fails for want of room sets it anew. */
+        /* Before the attempt, which sets it again if space is still missing. */
         engine->retry_open_ms = 0;
         if (journal_cohort(engine, &err) != FEDGE_OK)
             fedge_engine_fail(engine, &err);
@@ -225,15 +224,16 @@ static void offer_delta(const fedge_engine *engine, uint32_t index, fedge_task *
     memcpy(delta->hash, engine->deltas[index]->hash, sizeof(delta->hash));
 }
 
-/* From the model of its last task first, which the device should have, and from the newest ones. */
+/* Offers the delta from the model of the device's last task first, then those from the newest
+ * models. */
 static void offer_deltas(const fedge_engine *engine, fedge_engine_device *device, fedge_task *task)
 {
     const uint32_t present = engine->model_number + 1;
-    if (device->model != present) { /* else the task is sent again */
+    if (device->model != present) { /* otherwise the task is sent again */
         device->before = device->model;
         device->model = present;
     }
-    /* One that has had no task has the initial model, if it could make it. */
+    /* A device without a task so far has the initial model, if clients can make it. */
     const uint32_t before = device->before > 0 ? device->before : engine->initial[0] != '\0';
     const uint32_t age = before > 0 ? present - before : 0;
     const bool known = age > 0 && age <= engine->num_deltas;
@@ -255,16 +255,16 @@ static void send_task(fedge_engine *engine, const fedge_rounds_action *action, u
     assert(action->slot < engine->num_slots);
     fedge_engine_slot *slot = &engine->slots[action->slot];
     if (action->fresh && action->kind == FEDGE_TASK_TRAIN) {
-        /* It is not waited for: the acceptance of what it brings comes behind it in the same log,
-         * and a crash before that loses a task of which nothing was acknowledged. */
+        /* Without a sync: the acceptance of its update follows in the same log, and a crash before
+         * that loses a task of which nothing was acknowledged. */
         const fedge_journal_task task = fedge_engine_journal_task(engine, of);
         if (fedge_intake_assign(&engine->intake, action->slot, &task, &err) != FEDGE_OK) {
             fedge_engine_fail(engine, &err);
             return;
         }
     }
-    /* The same task again keeps what has arrived of its upload, so a client that comes back goes on
-     * at that byte. */
+    /* A task that is sent again keeps the received bytes of its upload: the client resumes there.
+     */
     if (slot->task_id != action->task_id) {
         *slot = (fedge_engine_slot){.task_id = action->task_id,
                                     .lease = slot->lease,
@@ -277,11 +277,11 @@ static void send_task(fedge_engine *engine, const fedge_rounds_action *action, u
         return; /* it gets the task when it comes back */
     fedge_engine_device *device = &engine->devices[action->client_index];
     if (fedge_engine_has_buffer(engine) && device->sent_task_id == action->task_id)
-        return; /* it is at work on it since a round before */
+        return; /* it has been at work on it since an earlier round */
     device->sent_task_id = action->task_id;
     if (engine->gave_up_client == action->client_index)
         engine->gave_up[0] = '\0'; /* it tries anew */
-    /* With a buffer a task ends with none of the rounds, and is of that which its model was for. */
+    /* With a buffer a task has no deadline, and belongs to the round that its model was for. */
     const bool buffered = fedge_engine_has_buffer(engine);
     const uint64_t deadline_ms = buffered ? 0 : fedge_rounds_deadline_ms(engine->rounds);
     const uint32_t round = buffered ? of->base + 1 : action->round;
@@ -293,7 +293,7 @@ static void send_task(fedge_engine *engine, const fedge_rounds_action *action, u
                          .round = round,
                          .model_size = model->size,
                          .control_size = engine->server.control_size,
-                         /* What is left of it, as the clocks of boards are seldom right. */
+                         /* The time left, as the clocks of boards are seldom right. */
                          .deadline_ms = deadline_ms > now_ms ? deadline_ms - now_ms : 0,
                          .learning_rate = fedge_plan_learning_rate(plan, round)};
     memcpy(task->model, model->hash, sizeof(task->model));
@@ -324,7 +324,7 @@ void fedge_engine_resend_task(fedge_engine *engine, uint32_t index, uint64_t now
                                         .task_id = task->task_id,
                                         .client_index = task->client_index,
                                         .slot = index};
-    /* Else send_task takes it for one that the device is at work on. */
+    /* Otherwise send_task assumes that the device is at work on it. */
     if (task->client_index < engine->num_devices)
         engine->devices[task->client_index].sent_task_id = 0;
     send_task(engine, &action, now_ms);
@@ -460,7 +460,7 @@ static void close_phase(fedge_engine *engine, const fedge_rounds_action *action,
     const bool dropped = action->type != FEDGE_ROUNDS_CLOSE;
     engine->other_ranks.closing = false;
     if (action->kind == FEDGE_TASK_TRAIN && !opened) {
-        log_closed(engine, &summary, true); /* nothing of it is anywhere */
+        log_closed(engine, &summary, true); /* it left no trace on any rank */
         fedge_rounds_closed(engine->rounds, now_ms);
     } else if (action->kind == FEDGE_TASK_TRAIN &&
                fedge_engine_close_other_ranks(engine, dropped)) {
@@ -472,14 +472,14 @@ static void close_phase(fedge_engine *engine, const fedge_rounds_action *action,
     }
 }
 
-/* All that they have found was said before: it is in the journal. */
+/* All results of the other ranks were reported before: they are in the journal. */
 void fedge_engine_other_ranks_closed(fedge_engine *engine)
 {
     engine->other_ranks.closing = false;
     end_phase(engine, &engine->other_ranks.ending, engine->other_ranks.summary);
 }
 
-/* Keeps which results counted, for clients that did not hear it. */
+/* Records which results counted, for clients that missed their ACK. */
 static void remember_accepted(fedge_engine *engine)
 {
     uint32_t num_tasks = 0;
@@ -495,7 +495,8 @@ static void remember_accepted(fedge_engine *engine)
     }
 }
 
-/* One model is in memory, however slowly clients read: downloads of the old one are withdrawn. */
+/* Withdraws downloads of the old model, so that memory has one model however slowly clients read.
+ */
 static void replace_model(fedge_engine *engine, fedge_round_finalizer_result *result)
 {
     for (uint32_t i = 0; i < engine->num_deltas; i++) {
@@ -503,7 +504,7 @@ static void replace_model(fedge_engine *engine, fedge_round_finalizer_result *re
         fedge_blob_release(engine->deltas[i]);
     }
     engine->model_number++;
-    /* deltas[i] leads on from the model of i + 1 rounds ago, whose name is in bases[i]. */
+    /* deltas[i] starts from the model of i + 1 rounds ago, whose hash is bases[i]. */
     memmove(engine->bases[1], engine->bases[0], sizeof(engine->bases) - sizeof(engine->bases[0]));
     memcpy(engine->bases[0], engine->model->hash, sizeof(engine->bases[0]));
     memcpy(engine->deltas, result->deltas, sizeof(engine->deltas));
@@ -518,7 +519,7 @@ static void replace_model(fedge_engine *engine, fedge_round_finalizer_result *re
     result->model = NULL;
 }
 
-/* The phase was to close and is open again: what the disk has damaged of it is asked for anew. */
+/* Reopens a phase that was closing: updates that the disk has damaged are requested again. */
 static fedge_status reopen_phase(fedge_engine *engine, fedge_round_finalizer_result *result,
                                  uint64_t now_ms, fedge_error *err)
 {
@@ -588,8 +589,7 @@ void fedge_engine_pump(fedge_engine *engine, uint64_t now_ms)
 {
     fedge_rounds_action action;
     fedge_error err;
-    /* First: what waits for the disk is the round's beginning, and it has no actions before that.
-     */
+    /* Before the actions: a round that waits for the disk has none. */
     if (!engine->done)
         retry_open(engine, now_ms);
     while (!engine->done && fedge_rounds_next(engine->rounds, &action)) {
@@ -619,8 +619,8 @@ void fedge_engine_pump(fedge_engine *engine, uint64_t now_ms)
 
 void fedge_engine_note_round(fedge_engine *engine, uint64_t took_ms)
 {
-    /* Rather too short: a client that is back too soon waits; one too late misses the next round.
-     */
+    /* Errs on the short side: a client that is back too soon waits; one too late misses the next
+     * round. */
     const bool less = engine->round_ms == 0 || took_ms < engine->round_ms;
     engine->round_ms = less ? took_ms : engine->round_ms + (took_ms - engine->round_ms) / 4;
 }
@@ -646,7 +646,7 @@ static uint64_t not_before(const fedge_engine *engine, uint64_t now_ms)
                : absence - absence / 9;
 }
 
-/* The rest of a device that has said until when it cannot work is that, if it is longer. */
+/* A device that has announced until when it cannot work may be away that long, if it is longer. */
 static uint64_t not_before_of(const fedge_engine *engine, uint32_t index, uint64_t now_ms)
 {
     const uint64_t absence = not_before(engine, now_ms);

@@ -13,8 +13,8 @@ FEDGE_MUST_USE fedge_status fedge_engine_new_slots(fedge_engine *engine, uint32_
                                                    fedge_error *err);
 /* Takes uploads from now on, into engine->journal, which is new or recovered. */
 FEDGE_MUST_USE fedge_status fedge_engine_begin_intake(fedge_engine *engine, fedge_error *err);
-/* All other ranks have opened the phase (engine->other_ranks.worst: their worst failure), or closed
- * it. */
+/* All other ranks have opened the phase (their worst failure is engine->other_ranks.worst), or
+ * closed it. */
 void fedge_engine_other_ranks_opened(fedge_engine *engine, uint64_t now_ms);
 void fedge_engine_other_ranks_closed(fedge_engine *engine);
 /* The task as the journal records it. A client that has just left has no device_id there. */
@@ -24,7 +24,7 @@ fedge_journal_task fedge_engine_journal_task(const fedge_engine *engine,
 void fedge_engine_resend_task(fedge_engine *engine, uint32_t index, uint64_t now_ms);
 
 /* Duty cycle: a client that may hang up (HELLO's hangs-up) needs no connection during a round
- * without a task for it. It is told not to come back before the round is about to end. */
+ * without a task for it. BYE asks it to stay away until the round is about to end. */
 
 #define FEDGE_ENGINE_NOT_BEFORE_CHECK_MS 1000  /* between two checks */
 #define FEDGE_ENGINE_MIN_NOT_BEFORE_MS 5000    /* a shorter absence is not worth a handshake */

@@ -185,7 +185,7 @@ static void send_order(const fedge_engine *engine, uint32_t to, const fedge_orde
 
 uint32_t fedge_engine_rank_of(const fedge_engine *engine, uint64_t conn_id)
 {
-    /* Ranks number the network's threads one behind the other, each from a multiple of this. */
+    /* Each rank numbers its network threads from a multiple of FEDGE_RANKS_TAGS. */
     return engine->other_ranks.num > 0 ? fedge_slots_tag(conn_id) / FEDGE_RANKS_TAGS : 0;
 }
 
@@ -222,7 +222,7 @@ bool fedge_engine_open_other_ranks(fedge_engine *engine)
 {
     fedge_engine_other_ranks *others = &engine->other_ranks;
     const size_t size = engine->phase.num_tasks * sizeof(*others->tasks);
-    /* Journals go when the checkpoint that they led to goes. */
+    /* A journal is removed together with the checkpoint that followed it. */
     const uint32_t keep = engine->config.job->keep_checkpoints, round = engine->phase.round;
     fedge_error err;
     others->phase++;

@@ -48,10 +48,9 @@ typedef struct fedge_engine_slot {
 typedef struct fedge_engine_device {
     uint64_t conn_id;
     char device_id[FEDGE_UUID_TEXT];
-    bool hangs_up, at_work; /* see "not before" in engine_phase.h */
+    bool hangs_up, at_work; /* for the duty cycle in engine_phase.h */
     uint64_t sent_task_id;  /* the last task sent on this connection; 0: none */
-    uint32_t model, before; /* numbers of the models of its last task, and of the last that had
-                               another; 0: not known */
+    uint32_t model, before; /* number of its last task's model, and of the one before; 0: unknown */
 } fedge_engine_device;
 
 /* The part of a phase on other ranks; all 0 when alone. */
@@ -87,13 +86,13 @@ struct fedge_engine {
     fedge_round_finalizer *finalizer;
     fedge_rounds *rounds;
 
-    fedge_blob *plan, *model;                 /* model: its file, and server.control_size bytes */
+    fedge_blob *plan, *model;                 /* model: its file, then server.control_size bytes */
     char model_hash[FEDGE_HASH_TEXT];         /* of the file alone */
-    fedge_blob *deltas[FEDGE_DOWNLINK_STEPS]; /* to [model], num_deltas of them, from: */
-    char bases[FEDGE_DOWNLINK_STEPS][FEDGE_HASH_TEXT]; /* the models before it, the newest first */
+    fedge_blob *deltas[FEDGE_DOWNLINK_STEPS]; /* (num_deltas), each to [model] */
+    char bases[FEDGE_DOWNLINK_STEPS][FEDGE_HASH_TEXT]; /* the models that deltas start from */
     uint32_t num_deltas;
-    uint32_t model_number;         /* models that [model] has taken the place of */
-    char initial[FEDGE_HASH_TEXT]; /* of model number 0, which clients can make; "": they cannot */
+    uint32_t model_number;         /* models before [model] */
+    char initial[FEDGE_HASH_TEXT]; /* hash of model 0 if clients can make it; else "" */
     fedge_engine_device *devices;  /* (num_devices), by client index */
     uint32_t num_devices;
 
@@ -126,21 +125,20 @@ struct fedge_engine {
 
     uint64_t run_bytes_up, run_bytes_down;
     uint64_t updates_accepted, updates_refused, updates_duplicate;
-    fedge_quota refusal_lines; /* of log lines about updates whose devices have left */
+    fedge_quota refusal_lines; /* log lines about refused updates of devices that have left */
     uint32_t rounds_closed;
     double loss, accuracy;
 
     uint64_t round_ms; /* recent duration of a round; 0: unknown */
     uint64_t not_before_checked_ms;
 
-    bool gpus_wanted; /* config.sums.gpus are to be opened with the next round */
-    bool gpus_change; /* the round finalizer opens them: what sums is not to be looked at meanwhile,
-                       */
-    fedge_sums_snapshot sums_snapshot; /* but here */
+    bool gpus_wanted; /* open config.sums.gpus with the next round */
+    bool gpus_change; /* the round finalizer opens them: the accumulator must not be read */
+    fedge_sums_snapshot sums_snapshot; /* the accumulator before that */
 
     bool draining;
     bool stopped_early;    /* early stopping: no round follows the last closed one */
-    bool nothing_held_out; /* the log has it that clients were to choose a model, and had no data */
+    bool nothing_held_out; /* the log has warned that clients have no data to evaluate on */
     bool done;
     fedge_error failure; /* status FEDGE_OK: none */
 };

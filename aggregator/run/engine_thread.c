@@ -12,8 +12,8 @@
 struct fedge_engine_thread {
     fedge_engine *engine;
     fedge_mailbox *requests;
-    fedge_mailbox *made;    /* replies, as the engine makes them */
-    fedge_mailbox *waiting; /* those to be taken */
+    fedge_mailbox *made;    /* replies of the engine, not delivered yet */
+    fedge_mailbox *waiting; /* replies for fedge_engine_thread_take */
     fedge_deliver_fn deliver;
     void *deliver_user;
     fedge_forward_fn forward; /* NULL: the engine is here */
@@ -27,17 +27,16 @@ struct fedge_engine_thread {
     pthread_mutex_t mutex; /* of all below */
     pthread_cond_t changed;
     bool awake, stopping;
-    bool ended; /* the engine is nobody's */
+    bool ended; /* the thread has ended: it owns the engine no more */
     pthread_cond_t answered;
-    uint64_t num_status_requests,
-        num_status_answers; /* for the status, and how many of these have been answered */
+    uint64_t num_status_requests, num_status_answers; /* for fedge_engine_thread_status */
     fedge_run_status status;
     bool done;
     fedge_error failure;
 };
 
-/* Sends off what the engine says as it says it: an ACK must not wait for what the engine does next.
- * On the engine's thread. */
+/* Delivers replies as the engine makes them, on its thread: an ACK must not wait for the engine's
+ * next work. */
 static void send_replies(void *thread)
 {
     fedge_engine_thread *self = thread;
@@ -49,8 +48,7 @@ static void send_replies(void *thread)
             fedge_mailbox_post(self->waiting, item);
         } else {
             fedge_error err;
-            /* The thread ends with it in publish_done: here the engine is in the middle of
-             * something.
+            /* The thread ends with it in publish_done: here the engine is in the middle of a call.
              */
             if (self->deliver(self->deliver_user, reply, &err) != FEDGE_OK &&
                 self->lost.status == FEDGE_OK)
@@ -164,7 +162,7 @@ fedge_traffic *fedge_engine_thread_traffic(fedge_engine_thread *thread)
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
-/* All that the engine had to say before it was done has been sent off. */
+/* Publishes that the engine is done. All its replies have been delivered before. */
 static void publish_done(fedge_engine_thread *self)
 {
     fedge_error failure = self->lost;
@@ -192,7 +190,7 @@ static void handle_requests(fedge_engine_thread *self)
         fedge_engine_handle(self->engine, request, fedge_os_monotonic_ms());
         atomic_fetch_sub(&self->queued_bytes, size);
     }
-    /* At half, or clients would be stopped and started for each request. */
+    /* At half, or clients would be paused and resumed for each request. */
     if (atomic_load(&self->queued_bytes) <= FEDGE_ENGINE_INBOX_BYTES / 2 &&
         atomic_exchange(&self->was_full, false))
         fedge_engine_resume_all(self->engine);
@@ -217,7 +215,7 @@ static void answer_status(fedge_engine_thread *self)
     }
 }
 
-/* Until there is something to do, or the next tick; false: the thread shall end. */
+/* Waits for work or the next tick. False: the thread must end. */
 static bool wait_for_work(fedge_engine_thread *self, uint64_t next_tick_ms)
 {
     const uint64_t now_ms = fedge_os_monotonic_ms();
@@ -298,7 +296,7 @@ bool fedge_engine_thread_post(fedge_engine_thread *thread, fedge_request *reques
     const uint64_t size = size_of(request);
     const bool full =
         atomic_fetch_add(&thread->queued_bytes, size) + size > FEDGE_ENGINE_INBOX_BYTES;
-    if (full) { /* before the post: the thread looks at it behind the requests */
+    if (full) { /* before the post: the thread reads it after the requests */
         atomic_store(&thread->was_full, true);
     }
     fedge_mailbox_post(thread->requests, &request->item);
@@ -319,7 +317,7 @@ void fedge_engine_thread_status(fedge_engine_thread *thread, fedge_run_status *s
     pthread_cond_signal(&thread->changed);
     while (thread->num_status_answers < mine && !thread->ended && !thread->forward)
         pthread_cond_wait(&thread->answered, &thread->mutex);
-    /* There is no thread any more that could answer, nor one that could change anything. */
+    /* After the thread has ended nothing else changes the engine. */
     if (thread->ended)
         fedge_engine_get_status(thread->engine, status);
     else

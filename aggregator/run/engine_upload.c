@@ -11,7 +11,8 @@
 #include "aggregator/run/engine_phase.h"
 #include "edge/plan/update.h"
 
-/* For whoever asks what a round waits for; a device's own words may be in it. */
+/* Notes why a client gave up, for the state of a round that waits. [text] may come from the device.
+ */
 static void note_why(fedge_engine *engine, uint32_t client_index, fedge_reason reason,
                      const char *text)
 {
@@ -39,8 +40,8 @@ static void refuse_task(fedge_engine *engine, uint64_t conn_id, uint32_t client_
                         uint64_t task_id, fedge_reason reason, const char *text)
 {
     engine->updates_refused++;
-    /* Of another class the same client comes again, and nobody need look after it. Of this one its
-     * next result would be as wrong: it is asked last until it connects anew. */
+    /* A client whose refusal is final would be refused again: it is selected last until it
+     * reconnects. After other refusals it comes back by itself. */
     if (strcmp(fedge_reason_class(reason), "never") == 0) {
         note_why(engine, client_index, reason, text);
         fedge_rounds_defer(engine->rounds, client_index, UINT64_MAX);
@@ -71,9 +72,8 @@ static void acknowledge(fedge_engine *engine, uint64_t conn_id, uint64_t task_id
     }
 }
 
-/* The answer to a result that is durable, or needs not be: ACK when it counts in the open phase.
- * One whose phase is dropped goes with it, and its client works on what it is asked next. Whether
- * it is the first that counts. */
+/* Answers a result that is durable, or need not be: ACK when it counts in the open phase. A result
+ * of a dropped phase is dropped with it. True: the result counts for the first time. */
 static bool answer_result(fedge_engine *engine, uint64_t conn_id, uint32_t client_index,
                           uint64_t task_id, bool duplicate, uint64_t now_ms)
 {
@@ -88,8 +88,7 @@ static bool answer_result(fedge_engine *engine, uint64_t conn_id, uint32_t clien
     return status == FEDGE_OK;
 }
 
-/* A task that will bring nothing more: the slot may go to another client, and its own is set aside.
- */
+/* Gives up a task that will have no result: its slot may go to another client. */
 static void lose(fedge_engine *engine, uint64_t task_id, uint64_t now_ms)
 {
     fedge_error err;
@@ -132,14 +131,14 @@ static void take_evaluation(fedge_engine *engine, const fedge_request *from,
     fedge_engine_pump(engine, now_ms);
 }
 
-/* Whether the workers of this rank have its bytes, or what it was asked for counts. */
+/* True when the workers of this rank have all bytes of the slot's update, or a result counts. */
 static bool is_with_workers(const fedge_engine *engine, uint32_t index)
 {
     return (index < engine->intake.num_slots && engine->intake.slots[index].holder.finishing) ||
            (index < engine->num_slots && engine->slots[index].lease.state == FEDGE_LEASE_COUNTED);
 }
 
-/* The weight of the update in the phase that is open, where a task may be older than it. */
+/* The weight of the update in the open phase, which may be later than the task's. */
 static uint32_t weigh(const fedge_engine *engine, const fedge_upload *upload,
                       const fedge_rounds_task *task)
 {
@@ -170,7 +169,7 @@ static fedge_grant *new_grant(const fedge_engine *engine, const fedge_request *f
     return grant;
 }
 
-/* Tells the client that announced the update last that the slot is filled. */
+/* Acknowledges the last announcement for a slot that is filled. */
 static void acknowledge_announced(fedge_engine *engine, uint32_t index, uint64_t now_ms)
 {
     fedge_grant *announced = engine->slots[index].announced;
@@ -182,7 +181,7 @@ static void acknowledge_announced(fedge_engine *engine, uint32_t index, uint64_t
     fedge_grant_free(announced);
 }
 
-/* Carries out what the slot's lease says. */
+/* Carries out an action of the slot's lease. */
 static void act(fedge_engine *engine, uint32_t index, fedge_slot_lease_action action,
                 uint64_t now_ms)
 {
@@ -207,12 +206,11 @@ static void act(fedge_engine *engine, uint32_t index, fedge_slot_lease_action ac
     }
 }
 
-/* The slot is asked for, and its holder then asks for the bytes from where they are missing. */
+/* Requests the slot's lease. Its holder then answers RESUME with the first missing byte. */
 static void ask_for(fedge_engine *engine, fedge_grant *grant, uint64_t now_ms)
 {
     fedge_engine_slot *slot = &engine->slots[grant->slot];
-    /* An announcement that is repeated, on a new connection for example, takes the place of the
-     * first. */
+    /* A repeated announcement, on a new connection for example, replaces the first. */
     fedge_grant_free(slot->announced);
     slot->announced = grant;
     act(engine, grant->slot,
@@ -247,8 +245,8 @@ void fedge_engine_resume_deferred(fedge_engine *engine, uint64_t now_ms)
     fedge_engine_take_deferred(engine, &deferred, &num);
     for (uint32_t i = 0; i < num; i++) {
         fedge_grant *grant = deferred[i];
-        /* The round that takes it is another than the one that it was announced in: so are its
-         * base's age and with it its weight. */
+        /* The update counts in a later round than it was announced in: its base is older, and its
+         * weight changes. */
         const fedge_rounds_task *task =
             fedge_rounds_find(engine->rounds, grant->task.task_id, NULL);
         grant->task = fedge_engine_journal_task(engine, task);
@@ -283,14 +281,14 @@ static void take_update(fedge_engine *engine, const fedge_request *from, uint32_
     }
 }
 
-/* A client that took a result of another time for this task's, as one whose server came back from a
- * crash with ids that were used before: it discards it, and works on what it was asked for. */
+/* The client sent an old result whose id was used again, as after a crash of the server. It
+ * discards that result and works on its present task. */
 static void refuse_kind(fedge_engine *engine, const fedge_request *from, uint32_t index,
                         uint64_t now_ms)
 {
     refuse_upload(engine, from, FEDGE_REASON_STALE_TASK, "the result is of another kind of task");
     if (is_with_workers(engine, index))
-        return; /* the right one has come already */
+        return; /* the right result has come already */
     assert(index < engine->num_slots);
     if (++engine->slots[index].bad_uploads >= FEDGE_ENGINE_MAX_BAD_UPLOADS)
         lose(engine, from->upload->task_id, now_ms);
@@ -303,8 +301,8 @@ static bool is_of_kind(const fedge_upload *upload, fedge_task_kind kind)
     return (upload->num_sections == 0 && upload->size == 0) == (kind == FEDGE_TASK_EVALUATE);
 }
 
-/* Between phases there are no slots. Only an update is kept until there are some, for a task that a
- * buffer carries over. */
+/* Between phases there are no slots. Only updates of a buffered strategy wait for the next phase.
+ */
 static bool may_be_taken(const fedge_engine *engine, const fedge_upload *upload, uint32_t index)
 {
     return index < engine->num_slots ||
@@ -315,9 +313,9 @@ void fedge_engine_upload(fedge_engine *engine, const fedge_request *from, uint64
 {
     const fedge_upload *upload = from->upload;
     uint32_t index = 0;
-    /* A task's id means something within one run and one incarnation only, so these come first.
-     * What counted in the phase before comes next: its ACK was lost, and "stale" would make the
-     * client discard it as if it had not. */
+    /* Task ids are unique within one run and incarnation only, so these are checked first. Results
+     * that counted in the phase before come next: their ACK was lost, and a refusal as stale would
+     * make the client discard them as if they had not counted. */
     const fedge_rounds_task *task = fedge_rounds_find(engine->rounds, upload->task_id, &index);
     if (strcmp(upload->run_id, engine->server.run.run_id) != 0) {
         refuse_upload(engine, from, FEDGE_REASON_STALE_RUN, "the result belongs to another run");
@@ -361,7 +359,7 @@ void fedge_engine_part(fedge_engine *engine, fedge_request *from, uint64_t now_m
         fedge_engine_fail(engine, &err);
 }
 
-/* ---- what the workers found ------------------------------------------------------------------ */
+/* ---- results of the workers ------------------------------------------------------------------ */
 
 static fedge_reason reason_of(fedge_status status)
 {
@@ -409,7 +407,7 @@ static void refuse_result(fedge_engine *engine, const fedge_engine_result *resul
         return; /* nothing of it counts */
     const uint32_t client_index = task->client_index;
     if (fedge_engine_has_buffer(engine) && result->status == FEDGE_CLOSED) {
-        /* The buffer was full when it had been looked at: it is for the next round. */
+        /* The buffer was full when the update was validated: it counts in the next round. */
         fedge_engine_defer_slot(engine, result->slot, task);
         return;
     }
@@ -419,7 +417,7 @@ static void refuse_result(fedge_engine *engine, const fedge_engine_result *resul
         log_refusal(engine, result->task_id, reason, result->message, now_ms);
     else
         refuse_task(engine, conn_id, client_index, result->task_id, reason, result->message);
-    /* Bytes may be damaged on the way and whole the next time; of all else the same would come
+    /* Damaged bytes may come whole the next time; after other failures the same bytes would come
      * again. */
     const bool damaged = reason == FEDGE_REASON_BAD_DATA;
     if (damaged && ++slot->bad_uploads < FEDGE_ENGINE_MAX_BAD_UPLOADS)
@@ -463,7 +461,7 @@ void fedge_engine_on_validated(fedge_engine *engine, const fedge_completion *com
     const fedge_intake_slot *slot = &engine->intake.slots[completion->slot];
     result.seconds_upload = slot->seconds_upload;
     result.number = slot->holder.number;
-    /* Else it was not an update, but a task that the journal had no room for. */
+    /* Otherwise there is no update: the journal had no space for the task's record. */
     result.held = slot->holder.finishing && slot->holder.task_id == completion->task_id;
     const bool valid = result.status == FEDGE_OK || result.status == FEDGE_DUPLICATE;
     const bool release =
@@ -493,9 +491,9 @@ static const fedge_rounds_task *open_task_of(const fedge_engine *engine, uint32_
     return NULL;
 }
 
-/* A device whose site forbids the work for now says when to ask again; one that cannot do it at all
- * is asked last until it connects anew. Other reasons, such as training that failed, are of this
- * task alone. */
+/* A device whose site forbids the work for now says when to send a task again; a device that cannot
+ * do it at all is selected last until it reconnects. Other reasons, such as training that failed,
+ * concern this task alone. */
 static uint64_t not_before_of_decline(const fedge_notice *notice, uint64_t now_ms)
 {
     if (strcmp(fedge_reason_class(notice->reason), "never") == 0)
@@ -508,7 +506,7 @@ void fedge_engine_decline(fedge_engine *engine, const fedge_request *from, uint6
     uint32_t index = 0;
     const fedge_notice *notice = &from->notice;
     const uint32_t client_index = from->client_index;
-    /* A DECLINE that names no task is of the plan, and ends the task that its client has. */
+    /* A DECLINE without a task is about the plan, and ends the client's open task. */
     const fedge_rounds_task *task = notice->has_task ? NULL : open_task_of(engine, client_index);
     if (notice->has_task || task) {
         uint64_t task_id = task ? task->task_id : notice->task_id;
@@ -528,7 +526,7 @@ void fedge_engine_decline(fedge_engine *engine, const fedge_request *from, uint6
 
 /* ---- reports of other ranks ------------------------------------------------------------------ */
 
-/* One that any rank has no room for waits; any other failure is the run's. */
+/* A phase for which any rank has no disk space waits; any other failure ends the run. */
 static void opened(fedge_engine *engine, const fedge_report *report, uint64_t now_ms)
 {
     fedge_engine_other_ranks *others = &engine->other_ranks;
@@ -546,8 +544,8 @@ static void validated(fedge_engine *engine, const fedge_report *report, const ch
     fedge_error err;
     if (report->slot >= engine->num_slots || !engine->journal)
         return;
-    /* In this rank's journal as well, which is what a restart reads first: it says where the bytes
-     * are. */
+    /* Also in this rank's journal, which a restart reads first: it says which rank has the bytes.
+     */
     if (report->status == FEDGE_OK &&
         fedge_journal_accept_elsewhere(engine->journal, report->slot, &report->facts,
                                        &report->location, meta, &err) != FEDGE_OK) {
@@ -560,7 +558,7 @@ static void validated(fedge_engine *engine, const fedge_report *report, const ch
         .task_id = report->task_id,
         .number = report->number,
         .held = true,
-        /* It has one that does not count, and is not to. */
+        /* The rank has an update in this slot that does not count. */
         .status = report->status == FEDGE_DUPLICATE ? FEDGE_INTERNAL : report->status,
         .message = report->message,
         .seconds_upload = report->seconds_upload};
@@ -573,10 +571,10 @@ void fedge_engine_report(fedge_engine *engine, const fedge_request *from, uint64
     if (from->payload_size < sizeof(report))
         return;
     memcpy(&report, from->payload, sizeof(report));
-    /* It comes from another process, of the same build but perhaps in its last moments. */
+    /* The text comes from another process, which may be failing. */
     report.message[sizeof(report.message) - 1] = '\0';
     const char *meta = (const char *)from->payload + sizeof(report);
-    /* What was said of a phase that is over has come too late. */
+    /* Reports about a phase that is over come too late. */
     if (report.phase != engine->other_ranks.phase ||
         report.size != from->payload_size - sizeof(report))
         return;

@@ -11,9 +11,9 @@ typedef enum fedge_exit_code {
     FEDGE_EXIT_CONFIG = 3,  /* job, identity, trust, registry or data: mend the file named */
     FEDGE_EXIT_STATE = 4,   /* state directory in use, damaged, of another job or release */
     FEDGE_EXIT_PORT = 5,    /* an address to listen on is in use or not of this machine */
-    FEDGE_EXIT_DISK = 6,    /* no room, or an I/O error, at the start too: look at the disk first */
-    FEDGE_EXIT_GPU = 7,     /* a GPU failed, or one that was asked for is not there */
-    FEDGE_EXIT_GPU_MEMORY = 8 /* one that was asked for has too little memory for the sums */
+    FEDGE_EXIT_DISK = 6,    /* no space, or an I/O error, at the start, too: check the disk first */
+    FEDGE_EXIT_GPU = 7,     /* a GPU failed, or a requested one is missing */
+    FEDGE_EXIT_GPU_MEMORY = 8 /* a requested GPU has too little memory for the sums */
 } fedge_exit_code;
 
 /* The exit code of a failure. A failing or full disk, missing memory and a lost or small GPU have

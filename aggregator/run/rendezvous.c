@@ -7,7 +7,8 @@
 #include "aggregator/store/disk.h"
 #include "edge/core/os.h"
 
-/* ---- whose ----------------------------------------------------------------------------------- */
+/* ---- which rank reads a folder ----------------------------------------------------------------
+ */
 
 bool fedge_rank_disks_reads(const fedge_rank_disks *ranks, uint32_t folder)
 {
@@ -21,7 +22,7 @@ bool fedge_rank_disks_reads(const fedge_rank_disks *ranks, uint32_t folder)
     return true;
 }
 
-/* ---- finding --------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static fedge_recovered_update *add(fedge_recovered_updates *recovered, fedge_error *err)
 {
@@ -214,7 +215,7 @@ fedge_status fedge_recovered_updates_unpack(fedge_recovered_updates *recovered,
 
 #define FAILED UINT64_MAX /* in place of a size */
 
-/* Not shared with a rank below: this one locks it, and numbers it if it has no number yet. */
+/* Locks a disk that no lower rank shares, and numbers it if it has no number yet. */
 static fedge_status take_disk(const char *state_dir, uint32_t rank, fedge_rank_disks *disks,
                               fedge_state *state, fedge_error *err)
 {
@@ -295,7 +296,7 @@ fedge_status fedge_rendezvous_receive_updates(const fedge_collective *collective
     if (size == FAILED)
         return fedge_fail(err, FEDGE_CLOSED, "rank %u has failed", from);
     uint8_t *bytes = malloc((size_t)size + 1);
-    if (!bytes) { /* the sender cannot be told: it is sending already */
+    if (!bytes) { /* the sender cannot stop: it is sending already */
         fedge_collective ending = *collective;
         fedge_collective_abort(&ending, 1);
         return FEDGE_NO_MEMORY;

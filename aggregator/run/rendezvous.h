@@ -1,7 +1,6 @@
-/* The rendezvous: how the ranks of one aggregator start together. They find out which of them share
- * a disk, and recover what each has of the open phase. All calls of the collective here come before
- * the service runs.
- */
+/* The rendezvous: how the ranks of one aggregator start together. They learn which of them share a
+ * disk, and recover the updates that each has of the open phase. All calls of the collective here
+ * come before the service runs. */
 #ifndef FEDGE_AGGREGATOR_RUN_RENDEZVOUS_H
 #define FEDGE_AGGREGATOR_RUN_RENDEZVOUS_H
 
@@ -52,7 +51,7 @@ FEDGE_MUST_USE fedge_status fedge_recovered_updates_read(fedge_recovered_updates
                                                          const fedge_log *log, fedge_error *err);
 void fedge_recovered_updates_free(fedge_recovered_updates *recovered);
 
-/* Adds the updates that count to the sums. The journal of rank [this_rank] forgets its others. */
+/* Adds the updates that count to the sums. The journal of [this_rank] drops its others. */
 FEDGE_MUST_USE fedge_status fedge_recovered_updates_sum(fedge_recovered_updates *recovered,
                                                         const fedge_plan *plan,
                                                         fedge_accumulator *accumulator,
@@ -80,14 +79,14 @@ FEDGE_MUST_USE fedge_status fedge_rendezvous(const fedge_collective *collective,
 
 /* Rank 0's commands to the others during a start, in any order until END. */
 typedef enum fedge_rendezvous_command_kind {
-    FEDGE_RENDEZVOUS_RECOVER, /* phase and tasks follow: send what you have of it */
+    FEDGE_RENDEZVOUS_RECOVER, /* phase and tasks follow; the rank sends its updates */
     FEDGE_RENDEZVOUS_SUMS,    /* fedge_distributed_follow */
     FEDGE_RENDEZVOUS_END
 } fedge_rendezvous_command_kind;
 
 typedef struct fedge_rendezvous_command {
     uint32_t kind;
-    uint32_t num_tasks; /* FIND */
+    uint32_t num_tasks; /* RECOVER */
 } fedge_rendezvous_command;
 
 /* Broadcasts from rank 0; on the others they fill in the arguments. */

@@ -14,8 +14,8 @@ struct fedge_round_finalizer {
     fedge_checkpoint_writer *writer;
     fedge_worker_pool *worker;
     fedge_ingest_stats before; /* the workers' times when the phase opened */
-    fedge_journal *previous;   /* with a buffer: of the phase that closed last, until the next is
-                                  open and has what was under way */
+    fedge_journal *previous;   /* with a buffer: the last phase's, until the next has taken over its
+                                  unfinished uploads */
 };
 
 /* A task of the thread, and its result. */
@@ -26,11 +26,11 @@ typedef struct task {
     fedge_completion *completion;
     fedge_round_finalizer_result *result; /* the completion's */
     fedge_round_summary summary;
-    fedge_journal *journal; /* its own, but for an open phase */
-    /* To open a phase. */
+    fedge_journal *journal; /* owned; NULL to open a phase */
+    /* Only to open a phase. */
     fedge_journal_phase phase;
     fedge_journal_task *slots; /* (phase.num_tasks) */
-    bool changes_gpus;         /* [sums] are to be opened */
+    bool changes_gpus;         /* open [sums] */
     fedge_accumulator_config sums;
 } task;
 
@@ -102,7 +102,7 @@ static fedge_status open_phase(fedge_round_finalizer *finalizer, task *opening, 
                                    min_free_bytes(finalizer->server, opening),
                                    &opening->result->journal, err));
     FEDGE_TRY(carry_uploads(finalizer, opening, err));
-    /* Of the phase's work alone: the workers' times count up for as long as the process runs. */
+    /* The workers' times count from the start of the process; a phase's are the difference. */
     fedge_ingest_get_stats(finalizer->ingest, &finalizer->before);
     return FEDGE_OK;
 }
@@ -152,7 +152,7 @@ static fedge_status step(fedge_round_finalizer *finalizer, task *ending, fedge_e
     ending->result->model = fedge_server_run_take_model(finalizer->server);
     if (status != FEDGE_OK)
         return status;
-    /* The disk takes its time while deltas are made. */
+    /* The checkpoint is written while deltas are made. */
     fedge_checkpoint_writer_start(finalizer->writer, save);
     return fedge_server_run_make_deltas(finalizer->server, ending->result->deltas,
                                         &ending->result->num_deltas, err);
@@ -245,7 +245,7 @@ void fedge_round_finalizer_free(fedge_round_finalizer *finalizer)
 {
     if (!finalizer)
         return;
-    /* It uses all that follows until it has ended. */
+    /* Its thread uses all that is freed below. */
     fedge_worker_pool_free(finalizer->worker);
     fedge_checkpoint_writer_free(finalizer->writer);
     fedge_journal_free(finalizer->previous);

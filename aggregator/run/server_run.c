@@ -29,7 +29,7 @@ done:
     return status == FEDGE_DUPLICATE ? FEDGE_OK : status; /* written before a crash */
 }
 
-/* What a GPU has done between two looks at it; its memory is that of the last. */
+/* A GPU's work between two snapshots; its memory is that of the later one. */
 static fedge_gpu_stats difference(fedge_gpu_stats now, const fedge_gpu_stats *before)
 {
     now.decoded_bytes -= before->decoded_bytes;
@@ -40,7 +40,7 @@ static fedge_gpu_stats difference(fedge_gpu_stats now, const fedge_gpu_stats *be
     return now;
 }
 
-/* The line has what GPUs did since the last one. */
+/* The line reports the GPUs' work since the last line. */
 static fedge_status append_training_line(fedge_server_run *server, fedge_round_summary *summary,
                                          fedge_error *err)
 {
@@ -59,14 +59,14 @@ static fedge_status append_training_line(fedge_server_run *server, fedge_round_s
     return status;
 }
 
-/* Durable with the checkpoint. */
+/* The checkpoint makes them durable. */
 static void count_bytes(fedge_server_run *server, const fedge_round_summary *summary)
 {
     server->checkpoint.bytes_up += summary->bytes_up;
     server->checkpoint.bytes_down += summary->bytes_down;
 }
 
-/* For a phase that leaves no checkpoint of its own: in that of the last closed round. */
+/* Counts a phase that writes no checkpoint in that of the last closed round. */
 static fedge_status count_in_checkpoint(fedge_server_run *server,
                                         const fedge_round_summary *summary, fedge_error *err)
 {
@@ -132,7 +132,7 @@ void fedge_server_run_saved(fedge_server_run *server, const fedge_save *save)
     memcpy(present->last_accepted, written->last_accepted, sizeof(present->last_accepted));
 }
 
-/* Where nothing waits for it: at the start. */
+/* Writes a checkpoint at the start, where nothing can run meanwhile. */
 static fedge_status save_now(fedge_server_run *server, fedge_save *save, fedge_error *err)
 {
     const fedge_status status = fedge_save_write(save, err);
@@ -147,8 +147,8 @@ static double seconds_since(uint64_t start_ns)
     return (double)(fedge_os_monotonic_ns() - start_ns) * 1e-9;
 }
 
-/* Which updates count for what clients keep; none, and the strategy begins anew, once a client has
- * lost what it kept for it. */
+/* Records which updates the clients' state follows. Once a client has lost its state there are
+ * none, and the strategy begins anew. */
 static fedge_status derive_last_accepted(fedge_server_run *server, fedge_journal *journal,
                                          uint32_t lost, fedge_error *err)
 {
@@ -191,7 +191,7 @@ done:
     return status;
 }
 
-/* Which updates a buffer had, for the line. */
+/* Lists the updates of a buffer, for the line. */
 static fedge_status list_buffered(const fedge_server_run *server, const fedge_update_facts *facts,
                                   fedge_round_summary *summary, fedge_error *err)
 {
@@ -328,7 +328,7 @@ fedge_status fedge_server_run_drop(fedge_server_run *server, fedge_journal *jour
 
 /* ---- GPUs ------------------------------------------------------------------------------------ */
 
-/* "all" is what there is now, which only an open can tell. */
+/* True when the GPUs of [sums] are those in use. Never true for "all": only opening finds those. */
 static bool are_in_use(const fedge_server_run *server, const fedge_accumulator_config *sums)
 {
     fedge_gpu_stats stats[FEDGE_ACCUMULATOR_MAX_GPUS];
@@ -350,7 +350,7 @@ fedge_status fedge_server_run_change_gpus(fedge_server_run *server,
     fedge_lost_gpus_forget(sums->lost, sums->gpus, sums->num_gpus);
     fedge_error why;
     const char *present = server->model.accumulator.ops->name;
-    /* Where GPUs sum, the CPU is no answer to a list that cannot be opened. */
+    /* Where GPUs sum, a list that cannot be opened must not fall back to the CPU. */
     const char *name =
         strcmp(present, fedge_accumulator_cpu.name) == 0 ? server->accumulator : present;
     if (fedge_global_model_reopen(&server->model, name, sums, &why) == FEDGE_OK) {
@@ -385,7 +385,7 @@ static fedge_status begin_run(fedge_server_run *server, fedge_error *err)
     return save_now(server, save, err);
 }
 
-/* What clients fetch is the checkpoint's file, and need not lie in memory as well. */
+/* Serves the model from the checkpoint's file, so that it need not stay in memory. */
 static void serve_from_checkpoint(const fedge_server_run *server)
 {
     char dir[FEDGE_MAX_PATH], path[FEDGE_MAX_PATH];
@@ -394,7 +394,7 @@ static void serve_from_checkpoint(const fedge_server_run *server)
         fedge_run_path(&server->run, "checkpoints", dir, NULL) == FEDGE_OK &&
         fedge_checkpoint_model_path(dir, checkpoint->round, path, NULL) == FEDGE_OK &&
         fedge_blob_move_to_file(server->model_file, path, NULL) != FEDGE_OK)
-        return; /* it is served from memory, then */
+        return; /* it stays in memory */
 }
 
 static fedge_status restore_model(fedge_server_run *server, const fedge_checkpoint_data *data,
@@ -405,7 +405,7 @@ static fedge_status restore_model(fedge_server_run *server, const fedge_checkpoi
     FEDGE_TRY(fedge_last_accepted_read(&server->last_accepted, data->last_accepted,
                                        data->last_accepted_size, err));
     if (server->last_accepted.num_clients == 0 && server->model.strategy->forget)
-        fedge_global_model_forget(&server->model); /* nobody has a part of it */
+        fedge_global_model_forget(&server->model); /* no client has state */
     return FEDGE_OK;
 }
 
@@ -443,7 +443,7 @@ static fedge_status close_recovered(fedge_server_run *server, fedge_recovery *re
     fedge_round_summary summary = {.round = recovery->last_closed + 1,
                                    .attempt = recovery->attempt,
                                    .kind = FEDGE_TASK_TRAIN,
-                                   /* What it was is not in the journal. */
+                                   /* Not in the journal. */
                                    .seconds_upload = NAN};
     FEDGE_LOG(server->log, FEDGE_LOG_INFO, "round-closed-again",
               fedge_log_int("round", summary.round));
@@ -453,7 +453,7 @@ static fedge_status close_recovered(fedge_server_run *server, fedge_recovery *re
     return save ? save_now(server, save, err) : FEDGE_OK;
 }
 
-/* Lines for people are not worth a run: damaged ones are left out. */
+/* Damaged lines do not stop a run, since they are for people: they are left out. */
 static fedge_status open_round_log(fedge_server_run *server, const char *path, uint32_t last_closed,
                                    fedge_error *err)
 {

@@ -203,7 +203,7 @@ FEDGE_MUST_USE fedge_status fedge_server_run_recover_updates(fedge_server_run *s
 /* Makes the model's accumulator a distributed one; does nothing when alone. Call it each time the
  * accumulator was opened. */
 FEDGE_MUST_USE fedge_status fedge_server_run_wrap_sums(fedge_server_run *server, fedge_error *err);
-/* All ranks agree on how their sums are joined. */
+/* Makes all ranks agree on how they join their sums. */
 FEDGE_MUST_USE fedge_status fedge_server_run_agree_on_sums(fedge_server_run *server,
                                                            fedge_error *err);
 /* Joins the sums of all ranks in the model's accumulator. */

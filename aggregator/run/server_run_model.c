@@ -13,7 +13,7 @@
 
 #define HASH_BYTES 32
 
-/* The list as it grows. */
+/* A list that is being written. */
 typedef struct writer {
     const uint8_t *blob;
     size_t begin, at; /* of the part that is open, and its end */
@@ -77,7 +77,7 @@ static fedge_status write_head(uint8_t *list, const fedge_blob *model, fedge_err
     return fedge_hex_decode(model->hash, list + 8, HASH_BYTES, err);
 }
 
-/* ---- does it pay? ---------------------------------------------------------------------------- */
+/* ---- whether a list saves bytes -------------------------------------------------------------- */
 
 static int compare(const void *left, const void *right)
 {
@@ -188,7 +188,7 @@ fedge_status fedge_server_run_make_deltas(const fedge_server_run *server, fedge_
     *count = 0;
     for (uint64_t size; ages < FEDGE_DOWNLINK_STEPS; ages++) {
         size = fedge_downlink_size(downlink, ages + 1);
-        /* Sizes grow with age: none behind this one saves anything. */
+        /* Sizes grow with age: no later one saves anything. */
         if (size == 0 || size >= server->model_size)
             break;
     }
@@ -198,7 +198,7 @@ fedge_status fedge_server_run_make_deltas(const fedge_server_run *server, fedge_
     fedge_status status;
     FEDGE_TRY(fedge_downlink_delta(downlink, ages, &bytes, err));
     FEDGE_TRY(fedge_blob_new(bytes, (size_t)fedge_downlink_size(downlink, ages), &oldest, err));
-    /* A chain ends with that of each younger model. */
+    /* A chain of deltas ends with the chain of each younger model. */
     while (*count + 1 < ages) {
         FEDGE_TRY_OR(fedge_blob_new_end(oldest, (size_t)fedge_downlink_size(downlink, *count + 1),
                                         &deltas[*count], err),

@@ -62,7 +62,7 @@ fedge_status fedge_server_run_join_sums(fedge_server_run *server, fedge_error *e
 
 /* ---- updates --------------------------------------------------------------------------------- */
 
-/* Which update of all that were found a slot has; NULL: none. */
+/* The recovered update that a slot gets; NULL: none. */
 typedef struct choice {
     fedge_recovered_update *update;
     bool exact; /* the one that the journal names */
@@ -75,7 +75,7 @@ static bool is_named(const fedge_journal_slot *mine, const fedge_journal_slot *t
            mine->task.task_id == theirs->task.task_id;
 }
 
-/* A disk that has come back may hold what others have sent again since. */
+/* A disk that has come back may have updates that were sent again to other ranks since. */
 static void consider(fedge_journal *journal, fedge_recovered_update *update, choice *choices)
 {
     const fedge_journal_slot mine = fedge_journal_get_slot(journal, update->slot);
@@ -102,7 +102,7 @@ static fedge_status weigh(fedge_server_run *server, const fedge_journal_phase *p
     return FEDGE_OK;
 }
 
-/* Brings the journal to what was chosen for a slot. */
+/* Records in the journal what was chosen for a slot. */
 static fedge_status note(fedge_journal *journal, uint32_t slot, const choice *chosen,
                          fedge_error *err)
 {
@@ -178,7 +178,7 @@ done:
     return status;
 }
 
-/* Rank 0 tells the others of the phase, as its journal has it. */
+/* Rank 0 broadcasts the phase of its journal. */
 static fedge_status broadcast_phase(const fedge_server_run *server, fedge_recovery *recovery,
                                     fedge_error *err)
 {
@@ -223,7 +223,7 @@ static fedge_status find_all(fedge_server_run *server, fedge_recovery *recovery,
         status = fedge_recovered_updates_sum(&recovered[0], server->plan,
                                              &server->model.accumulator, 0, err);
     }
-    return fedge_collective_agree(all, status, NULL, 0, err); /* and then it is the other's */
+    return fedge_collective_agree(all, status, NULL, 0, err); /* or the failure of another rank */
 }
 
 fedge_status fedge_server_run_recover_updates(fedge_server_run *server, fedge_recovery *recovery,

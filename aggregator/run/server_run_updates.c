@@ -17,8 +17,7 @@ static fedge_status read_accepted(fedge_journal *journal, uint32_t slot, char *t
                                   fedge_upload *upload, fedge_error *err)
 {
     FEDGE_TRY(fedge_journal_metadata(journal, slot, text, FEDGE_JOURNAL_MAX_METADATA + 1, err));
-    /* The journal has the message's own metadata, so that a replay reads them with what read them
-     * from the connection. */
+    /* The journal has the message's JSON as received: a replay parses it as the connection did. */
     fedge_message message = {
         .type = FEDGE_MESSAGE_UPLOAD, .meta = text, .meta_size = (uint32_t)strlen(text)};
     return fedge_upload_read(&message, upload, err);
@@ -69,14 +68,14 @@ done:
 
 /* ---- their facts, and the line of the round -------------------------------------------------- */
 
-/* A weighted mean that is NaN when nobody said anything. */
+/* A weighted mean; NaN without values. */
 typedef struct mean {
     double sum, weight;
 } mean;
 
 static void mean_add(mean *to, double value, double weight)
 {
-    /* Metrics are optional, and of a client's own making: what is not a number says nothing. */
+    /* Metrics are optional, and clients may send anything: other values are ignored. */
     if (isfinite(value)) {
         to->sum += value * weight;
         to->weight += weight;
@@ -95,8 +94,8 @@ typedef struct metrics {
     fedge_gathered *gathered;
 } metrics;
 
-/* Where the strategy goes through the updates, and the phase is not sealed, the slot is open again.
- * Other strategies have the update in their sums. */
+/* Opens the slot again, if the strategy reads updates one by one and the phase is not sealed. Other
+ * strategies have the update in their sums. */
 static fedge_status lose_damaged(fedge_server_run *server, fedge_journal *journal, uint32_t slot,
                                  const fedge_error *damage, void *user, fedge_error *err)
 {
@@ -121,7 +120,7 @@ static fedge_status gather(fedge_server_run *server, fedge_journal *journal, uin
     if (server->model.strategy->collects &&
         fedge_accepted_updates_add(&to->gathered->updates, slot, upload, &damage) != FEDGE_OK)
         return lose_damaged(server, journal, slot, &damage, user, err);
-    /* By its examples, within the bound that the job sets to anybody's weight. */
+    /* By its examples, within the job's limit of weights. */
     double weight = (double)fedge_report_weight(server->job, upload->num_examples);
     const fedge_journal_task task = fedge_journal_get_slot(journal, slot).task;
     to->gathered->facts[to->summary->reported++] =
@@ -130,12 +129,12 @@ static fedge_status gather(fedge_server_run *server, fedge_journal *journal, uin
     to->summary->examples += upload->num_examples;
     mean_add(&to->loss, fedge_upload_metric(upload, "loss"), weight);
     mean_add(&to->accuracy, fedge_upload_metric(upload, "accuracy"), weight);
-    /* Times are a machine's, whatever it was given to learn from. */
+    /* Times depend on the machine, not on its examples. */
     mean_add(&to->train, fedge_upload_metric(upload, "seconds-train"), 1.0);
     mean_add(&to->encode, fedge_upload_metric(upload, "seconds-encode"), 1.0);
     double clamped = fedge_upload_metric(upload, "clamped");
     double most = (double)server->plan->sent.schema.num_elements;
-    to->clamped += clamped > 0.0 ? fmin(clamped, most) : 0.0; /* a client may say anything */
+    to->clamped += clamped > 0.0 ? fmin(clamped, most) : 0.0; /* clients may send anything */
     to->gathered->states_lost += fedge_upload_metric(upload, FEDGE_CLIENT_STATE_LOST) > 0.0;
     return FEDGE_OK;
 }
@@ -262,7 +261,7 @@ fedge_status fedge_last_accepted_add(fedge_last_accepted *last_accepted, fedge_j
                               fedge_journal_path(journal), client, FEDGE_REGISTRY_MAX_DEVICES);
         }
         FEDGE_TRY(grow(last_accepted, client + 1, err));
-        /* A client may have several in a round that does not wait: ids ascend with time, and slots
+        /* With a buffer a client may have several updates in a round: ids ascend with time, slots
          * need not. */
         if (slot.task.task_id > last_accepted->task_ids[client])
             last_accepted->task_ids[client] = slot.task.task_id;

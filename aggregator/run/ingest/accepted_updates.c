@@ -7,7 +7,7 @@
 #include "edge/core/message.h"
 #include "edge/plan/update.h"
 
-#define CHUNK ((size_t)16384) /* bytes read at a time where only their checksum is wanted */
+#define CHUNK ((size_t)16384) /* bytes read at a time for the checksum alone */
 
 fedge_status fedge_accepted_updates_init(fedge_accepted_updates *updates, const fedge_plan *plan,
                                          fedge_journal *journal, fedge_stored_updates *stored,
@@ -54,7 +54,7 @@ void fedge_accepted_updates_fini(fedge_accepted_updates *updates)
     *updates = (fedge_accepted_updates){0};
 }
 
-/* Can any of its values be decoded alone? The delta is the first section. */
+/* True when each value can be decoded alone. The delta is the first section. */
 static bool is_plain(const fedge_accepted_updates *self, const fedge_upload *upload)
 {
     return fedge_codec_is_plain(&self->plan->sent.sections[0].codec) &&
@@ -75,7 +75,7 @@ static fedge_status take_buffers(fedge_accepted_updates *self, fedge_error *err)
                             size);
 }
 
-/* The journal gave other bytes than were accepted. */
+/* The bytes in the journal are not those that were accepted. */
 static fedge_status fail_damaged(const fedge_accepted_updates *self, uint32_t slot,
                                  fedge_error *err)
 {
@@ -166,7 +166,7 @@ fedge_status fedge_accepted_updates_add(fedge_accepted_updates *updates, uint32_
     return status;
 }
 
-/* Reads values of an update that lies open, from the chunks that hold them. */
+/* Reads values of a plain update from their chunks. */
 static fedge_status read_plain(const fedge_accepted_updates *self,
                                const struct fedge_accepted_update *of, uint32_t tensor, size_t at,
                                size_t count, int32_t *v, fedge_error *err)
@@ -199,7 +199,7 @@ static fedge_status read_one(void *user, uint32_t index, uint32_t tensor, size_t
 
 fedge_updates fedge_accepted_updates_get(fedge_accepted_updates *updates)
 {
-    /* The step wants the memory now. */
+    /* The step needs the memory. */
     free_buffers(updates);
     return (fedge_updates){.num = updates->num, .read = read_one, .user = updates};
 }

@@ -1,9 +1,9 @@
-/* The accepted updates of a journal, one by one (aggregator/rounds/updates.h): those that lie there
- * value by value are decoded where a tile wants them; deflated and sparse ones are kept decoded.
+/* The accepted updates of a journal, one by one (aggregator/rounds/updates.h): plain ones are
+ * decoded chunk by chunk as tiles read them; deflated and sparse ones are stored decoded.
  *
- * All bytes are checked as they are read: those of a whole upload by the checksum that it was
- * accepted with, and at the same time a checksum is taken of each chunk
- * (aggregator/rounds/updates.h) that a tile reads later.
+ * All bytes are checked as they are read: first the whole upload, by the checksum that it was
+ * accepted with, which also gives each chunk (aggregator/rounds/updates.h) a checksum; then each
+ * chunk that a tile reads.
  */
 #ifndef FEDGE_AGGREGATOR_RUN_INGEST_ACCEPTED_UPDATES_H
 #define FEDGE_AGGREGATOR_RUN_INGEST_ACCEPTED_UPDATES_H
@@ -17,7 +17,7 @@
 #include "edge/plan/plan.h"
 #include "edge/wire/protocol.h"
 
-/* Plain data; all of it is its own but plan, journal, bounds and kept. */
+/* Plain data. Borrows plan, journal, bounds_log2 and stored, and owns the rest. */
 typedef struct fedge_accepted_updates {
     const fedge_plan *plan;
     fedge_journal *journal;
@@ -26,16 +26,16 @@ typedef struct fedge_accepted_updates {
     uint32_t num;
     struct fedge_accepted_update {
         uint32_t slot, index;
-        bool is_stored;         /* at [index] of kept; else: */
-        uint32_t *sums;         /* CRC-32s of its chunks, encoded */
-    } * items;                  /* (room for the cohort) */
-    size_t *offsets;            /* of each tensor of the delta: of its first byte */
+        bool is_stored;         /* at [index] of stored; else in the journal */
+        uint32_t *sums;         /* of an update in the journal: CRC-32s of its chunks */
+    } * items;                  /* (the cohort's size) */
+    size_t *offsets;            /* first byte of each tensor in the encoded delta */
     fedge_update_chunks chunks; /* of the delta */
-    uint8_t *bytes, *raw;       /* of one upload: for those that are kept */
+    uint8_t *bytes, *raw;       /* of one upload that is being stored */
     int32_t *v;                 /* likewise, decoded */
 } fedge_accepted_updates;
 
-/* With room for [most] updates. _fini is to be called also after a failure. */
+/* For at most [most] updates. Call _fini also after a failure. */
 FEDGE_MUST_USE fedge_status fedge_accepted_updates_init(fedge_accepted_updates *updates,
                                                         const fedge_plan *plan,
                                                         fedge_journal *journal,
@@ -43,15 +43,14 @@ FEDGE_MUST_USE fedge_status fedge_accepted_updates_init(fedge_accepted_updates *
                                                         fedge_error *err);
 void fedge_accepted_updates_fini(fedge_accepted_updates *updates); /* one that is all 0 is fine */
 
-/* One that was accepted, as its client described it; to be called in slot order. FEDGE_CORRUPT: its
+/* Adds an accepted update, as its client described it; call it in slot order. FEDGE_CORRUPT: its
  * bytes are not those that were accepted; the others may still be added. */
 FEDGE_MUST_USE fedge_status fedge_accepted_updates_add(fedge_accepted_updates *updates,
                                                        uint32_t slot, const fedge_upload *upload,
                                                        fedge_error *err);
 
-/* All that were added; valid as long as they are. To read bytes that the disk has damaged since is
- * FEDGE_CORRUPT. What adding takes, three times the size of an
- * update at most, is free then. */
+/* A view of all added updates, valid as long as [updates]. Reading bytes that the disk has damaged
+ * since is FEDGE_CORRUPT. Frees the buffers of adding, three times an update's size at most. */
 fedge_updates fedge_accepted_updates_get(fedge_accepted_updates *updates);
 
 #endif

@@ -29,8 +29,8 @@ typedef struct item {
 
 typedef struct worker {
     fedge_ingest *ingest;
-    pthread_mutex_t mutex;    /* of the next two */
-    bool back_pressure;       /* a caller was told that the queue is full */
+    pthread_mutex_t mutex;    /* guards the next two members */
+    bool back_pressure;       /* a caller has paused its peer */
     fedge_completion *resume; /* posted when the queue has room again */
     fedge_completion *fatal;  /* posted when the disk fails; NULL afterwards */
     _Atomic uint64_t queued_bytes;
@@ -96,8 +96,8 @@ static void post_result(worker *self, item *work, fedge_status status, const fed
     work_free(work);
 }
 
-/* The disk failed, or the sums: said once; from here on nothing is acknowledged, and no step is
- * taken. */
+/* Posts a failure of the disk or the sums, once. From here on nothing is acknowledged, and no step
+ * is taken. */
 static void post_fatal(worker *self, const fedge_error *err)
 {
     fedge_ingest *ingest = self->ingest;
@@ -160,8 +160,7 @@ static void sync_group(worker *self)
     self->group = NULL;
     self->group_tail = &self->group;
     self->group_size = 0;
-    /* Before the items go: the engine must not take their silence for an update that is still under
-     * way. */
+    /* Before the items are freed: the engine must not wait for their answers. */
     if (status != FEDGE_OK)
         post_fatal(self, &err);
     for (item *next; work; work = next) {
@@ -173,7 +172,7 @@ static void sync_group(worker *self)
     }
 }
 
-/* The sums have all that was added: what a flush promises. */
+/* Waits until the sums have all that was added. */
 static void wait_for_sums(worker *self)
 {
     /* The last ticket covers all before it. */
@@ -182,7 +181,7 @@ static void wait_for_sums(worker *self)
         post_fatal(self, &err);
 }
 
-/* Not the peer's fault. */
+/* True unless the failure is the peer's fault. */
 static bool is_ours(fedge_status status)
 {
     return status == FEDGE_IO || status == FEDGE_NO_SPACE || status == FEDGE_NO_MEMORY ||
@@ -199,9 +198,8 @@ static fedge_status validate(fedge_ingest *ingest, item *work, fedge_upload_buff
     return fedge_upload_source_validate(&work->source, ingest->accumulator, err);
 }
 
-/* Checks and appends one update. One that still lies in its buffer is added at once, for the buffer
- * is wanted by the next; the others are with the group. *fatal: the failure is the disk's or ours.
- */
+/* Checks and appends one update. An update that lies in its buffer is added at once, since the next
+ * one needs the buffer; others are added with their group. *fatal: the peer is not at fault. */
 static fedge_status take_update(worker *self, item *work, fedge_upload_buffer *buffer, bool *fatal,
                                 fedge_error *err)
 {
@@ -289,8 +287,8 @@ static void end_back_pressure(worker *self)
         fedge_mailbox_post(self->ingest->mailbox, &resume->item);
 }
 
-/* A slot that was given away, accepted or closed meanwhile takes no more bytes: nothing is wrong
- * with the disk. */
+/* True when the slot was reassigned, accepted or closed meanwhile, and takes no more bytes: nothing
+ * is wrong with the disk. */
 static bool is_overtaken(fedge_status status)
 {
     return status == FEDGE_STALE || status == FEDGE_DUPLICATE || status == FEDGE_CLOSED;
@@ -321,7 +319,7 @@ static void write_part(void *user, uint32_t index, fedge_work *posted)
 
 static void end_update_slot(worker *self, item *work, fedge_status status, fedge_error *err)
 {
-    if (status == FEDGE_TOO_BIG) { /* no room for one more record: the new task cannot be kept */
+    if (status == FEDGE_TOO_BIG) { /* no space for another record: the task is lost */
         post_result(self, work, FEDGE_STALE, err);
         return;
     }
@@ -348,9 +346,8 @@ static void rewind_slot(void *user, uint32_t index, fedge_work *posted)
     end_update_slot(worker_at(user, index), work, status, &err);
 }
 
-/* Syncs a group when nothing else is to be done, or when an update has waited long enough for
- * others to share its sync: a worker that always has parts to write must not keep clients waiting.
- */
+/* Syncs a group when there is no other work, or when an update has waited long enough for others: a
+ * worker that always has parts to write must not keep clients waiting. */
 static bool sync_due_group(void *user, uint32_t index, bool more)
 {
     worker *self = worker_at(user, index);
@@ -386,7 +383,7 @@ static fedge_status worker_init(worker *self, fedge_ingest *ingest, fedge_error 
 {
     self->ingest = ingest;
     self->group_tail = &self->group;
-    /* Taken now: want of memory is one of the failures that it has to report. */
+    /* Allocated now: lack of memory is one of the failures that it reports. */
     self->fatal = calloc(1, sizeof(*self->fatal));
     if (!self->fatal)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an ingest worker");
@@ -440,7 +437,7 @@ void fedge_ingest_free(fedge_ingest *ingest)
 {
     if (!ingest)
         return;
-    /* Its threads carry out what was posted, with all that is freed below. */
+    /* Its threads finish what was posted, and use all that is freed below. */
     fedge_worker_pool_free(ingest->pool);
     for (uint32_t i = 0; i < ingest->num_workers; i++)
         worker_fini(&ingest->workers[i]);
@@ -457,8 +454,7 @@ fedge_status fedge_ingest_write(fedge_ingest *ingest, fedge_journal *journal, ui
     worker *target = worker_of(ingest, slot);
     *full = false;
     item *work = calloc(1, sizeof(*work));
-    /* A part that is a frame of its own comes with its block and is not copied; one that lies among
-     * others is. */
+    /* A part in a block of its own is not copied; any other is. */
     uint8_t *bytes = block ? *block : malloc(size);
     if (!work || !bytes) {
         free(work);
@@ -474,16 +470,15 @@ fedge_status fedge_ingest_write(fedge_ingest *ingest, fedge_journal *journal, ui
         *block = NULL;
     else
         work->part.data = memcpy(bytes, part->data, size);
-    /* Before it is posted: the worker takes it off when it has written the part, perhaps at once.
-     */
+    /* Before the post: the worker subtracts the part when it is written, perhaps at once. */
     uint64_t queued = atomic_fetch_add(&target->queued_bytes, size) + size;
-    /* The part is queued all the same, since its bytes are here: the bound is passed by one part of
-     * each connection at most, which is read no further until there is buffer. */
+    /* The part is queued all the same, since its bytes are here. Each connection exceeds the limit
+     * by one part at most: then it is paused. */
     if (queued > FEDGE_INGEST_QUEUE_BYTES) {
         pthread_mutex_lock(&target->mutex);
         if (!target->resume)
             target->resume = calloc(1, sizeof(*target->resume));
-        /* Without memory to wake it nobody is put to sleep. */
+        /* Without memory for the completion the peer is not paused: nothing would resume it. */
         if (target->resume) {
             target->resume->type = FEDGE_COMPLETION_RESUME;
             target->back_pressure = true;

@@ -144,7 +144,7 @@ fedge_status fedge_intake_grant(fedge_intake *intake, fedge_grant *grant, uint64
 
 bool fedge_intake_find(const fedge_intake *intake, uint64_t task_id, uint32_t *slot)
 {
-    /* Ids count up with the slots, except where a slot has changed hands. */
+    /* Ids count up with the slots, except where a slot was reassigned. */
     const uint64_t first = intake->num_slots > 0 ? intake->slots[0].assigned : 0;
     if (task_id >= first && task_id - first < intake->num_slots &&
         intake->slots[task_id - first].holder.task_id == task_id) {

@@ -126,9 +126,9 @@ void fedge_upload_buffers_empty(fedge_upload_buffers *buffers)
 
 /* ---- an upload in its journal slot ----------------------------------------------------------- */
 
-#define CHUNK_BYTES 16384 /* read at a time when only the checksum wants them */
+#define CHUNK_BYTES 16384 /* read at a time for the checksum alone */
 
-/* The first pass, which is the validation's, takes the checksum as it goes. */
+/* The first pass, for the validation, also computes the checksum. */
 static fedge_status pull(void *user, uint64_t offset, uint8_t *bytes, size_t size, fedge_error *err)
 {
     fedge_upload_source *source = user;
@@ -150,7 +150,7 @@ bool fedge_upload_needs_buffer(const fedge_plan *plan, const fedge_upload *uploa
     return false;
 }
 
-/* What comes next in the slot, for unpacking. */
+/* Reads the next bytes of the slot, for unpacking. */
 static fedge_status read_on(void *user, uint8_t *bytes, size_t size, fedge_error *err)
 {
     fedge_upload_source *source = user;
@@ -189,7 +189,7 @@ fedge_status fedge_upload_source_open(fedge_upload_source *source, const fedge_p
     return FEDGE_OK;
 }
 
-/* Takes the checksum of what no pass has reached. */
+/* Adds the bytes that no pass has read to the checksum, and compares it. */
 static fedge_status check_remainder(fedge_upload_source *source, fedge_error *err)
 {
     uint8_t bytes[CHUNK_BYTES];
@@ -208,10 +208,10 @@ fedge_status fedge_upload_source_validate(fedge_upload_source *source,
 {
     fedge_error damage;
     fedge_status status = fedge_accumulator_validate(accumulator, &source->encoded, err);
-    /* Nothing is said of the bytes by any of these, and the process ends. */
+    /* These failures say nothing about the bytes, and end the process. */
     if (status == FEDGE_GPU_LOST || status == FEDGE_IO || status == FEDGE_NO_MEMORY)
         return status;
-    /* After a bad value, too: damaged bytes are asked for again, and bad ones are not. */
+    /* After a bad value, too: damaged bytes are requested again, bad values are not. */
     const fedge_status intact = check_remainder(source, &damage);
     if (intact == FEDGE_OK)
         return status;
