@@ -366,7 +366,7 @@ static fedge_status open_run(program *self, fedge_error *err)
                                   .replies = fedge_engine_thread_replies(self->engine_thread),
                                   .traffic = fedge_engine_thread_traffic(self->engine_thread)};
     config.sums.log = &self->log;
-    config.sums.joined = ranks_share_updates(self);
+    config.sums.distributed = ranks_share_updates(self);
     FEDGE_TRY(fedge_engine_new(&config, fedge_os_monotonic_ms(), &self->engine, err));
     fedge_run_status opened;
     fedge_engine_get_status(self->engine, &opened);

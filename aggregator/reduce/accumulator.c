@@ -277,13 +277,13 @@ bool fedge_accumulator_optimizes(const fedge_accumulator *accumulator)
     return accumulator->sums || accumulator->ops->optimizes;
 }
 
-const fedge_tile_ops *fedge_accumulator_tiles(const fedge_accumulator *accumulator, void **place,
-                                              uint32_t *num_places)
+const fedge_tile_ops *fedge_accumulator_tiles(const fedge_accumulator *accumulator, void **hardware,
+                                              uint32_t *num_devices)
 {
-    *place = NULL;
-    *num_places = 1;
+    *hardware = NULL;
+    *num_devices = 1;
     return accumulator && accumulator->ops->tiles
-               ? accumulator->ops->tiles(accumulator->state, place, num_places)
+               ? accumulator->ops->tiles(accumulator->state, hardware, num_devices)
                : &fedge_tile_cpu;
 }
 

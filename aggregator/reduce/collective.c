@@ -192,18 +192,18 @@ static void prefix_message(agreement *of, uint32_t rank)
     memcpy(of->message, err.message, sizeof(of->message));
 }
 
-/* Rank 0 hears all others, and [said] becomes the first failure. */
-static void judge(const fedge_collective *self, agreement *said, const fedge_collective_fact *facts,
-                  uint32_t num_facts)
+/* Rank 0 hears all others, and [gathered] becomes the first failure. */
+static void judge(const fedge_collective *self, agreement *gathered,
+                  const fedge_collective_fact *facts, uint32_t num_facts)
 {
-    const agreement ours = *said;
+    const agreement ours = *gathered;
     for (uint32_t rank = 1; rank < self->num_ranks; rank++) {
         agreement theirs;
         self->ops->receive(self->state, &theirs, sizeof(theirs), rank);
         compare(&theirs, &ours, facts, num_facts);
-        if (said->status == FEDGE_OK && theirs.status != FEDGE_OK) {
-            *said = theirs;
-            prefix_message(said, rank);
+        if (gathered->status == FEDGE_OK && theirs.status != FEDGE_OK) {
+            *gathered = theirs;
+            prefix_message(gathered, rank);
         }
     }
 }
@@ -214,56 +214,59 @@ fedge_status fedge_collective_agree(const fedge_collective *collective, fedge_st
 {
     if (fedge_collective_is_alone(collective))
         return status;
-    agreement said = {.status = (int32_t)status};
+    agreement gathered = {.status = (int32_t)status};
     if (status != FEDGE_OK)
-        memcpy(said.message, err->message, sizeof(said.message));
-    memcpy(said.host, collective->host, sizeof(said.host));
+        memcpy(gathered.message, err->message, sizeof(gathered.message));
+    memcpy(gathered.host, collective->host, sizeof(gathered.host));
     for (uint32_t i = 0; i < num_facts && status == FEDGE_OK; i++)
-        memcpy(said.facts[i], facts[i].text, sizeof(said.facts[i]));
+        memcpy(gathered.facts[i], facts[i].text, sizeof(gathered.facts[i]));
     if (collective->rank == 0)
-        judge(collective, &said, facts, num_facts);
+        judge(collective, &gathered, facts, num_facts);
     else
-        collective->ops->send(collective->state, &said, sizeof(said), 0);
-    collective->ops->broadcast(collective->state, &said, sizeof(said), 0);
-    return said.status == FEDGE_OK ? FEDGE_OK
-                                   : fedge_fail(err, (fedge_status)said.status, "%s", said.message);
+        collective->ops->send(collective->state, &gathered, sizeof(gathered), 0);
+    collective->ops->broadcast(collective->state, &gathered, sizeof(gathered), 0);
+    return gathered.status == FEDGE_OK
+               ? FEDGE_OK
+               : fedge_fail(err, (fedge_status)gathered.status, "%s", gathered.message);
 }
 
 /* ---- what all say ---------------------------------------------------------------------------- */
 
 fedge_status fedge_collective_gather(const fedge_collective *collective, const void *bytes,
-                                     size_t size, fedge_collective_said *said, fedge_error *err)
+                                     size_t size, fedge_collective_gathered *gathered,
+                                     fedge_error *err)
 {
     size_t whole = 0;
-    *said = (fedge_collective_said){
-        .starts = calloc((size_t)collective->num_ranks + 1, sizeof(*said->starts))};
+    *gathered = (fedge_collective_gathered){
+        .starts = calloc((size_t)collective->num_ranks + 1, sizeof(*gathered->starts))};
     for (uint32_t rank = 0; rank < collective->num_ranks; rank++) {
         size_t theirs = size;
         fedge_collective_broadcast(collective, &theirs, sizeof(theirs), rank);
         whole += theirs;
-        if (said->starts)
-            said->starts[rank + 1] = whole;
+        if (gathered->starts)
+            gathered->starts[rank + 1] = whole;
     }
-    said->bytes = malloc(whole + 1);
+    gathered->bytes = malloc(whole + 1);
     fedge_status status =
-        said->starts && said->bytes
+        gathered->starts && gathered->bytes
             ? FEDGE_OK
             : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %zu bytes that ranks say", whole);
     status = fedge_collective_agree(collective, status, NULL, 0, err);
-    assert(status != FEDGE_OK || (said->starts && said->bytes)); /* or this rank had not agreed */
+    assert(status != FEDGE_OK ||
+           (gathered->starts && gathered->bytes)); /* or this rank had not agreed */
     for (uint32_t rank = 0; status == FEDGE_OK && rank < collective->num_ranks; rank++) {
-        uint8_t *at = said->bytes + said->starts[rank];
+        uint8_t *at = gathered->bytes + gathered->starts[rank];
         if (rank == collective->rank && size > 0)
             memcpy(at, bytes, size);
-        fedge_collective_broadcast(collective, at, said->starts[rank + 1] - said->starts[rank],
-                                   rank);
+        fedge_collective_broadcast(collective, at,
+                                   gathered->starts[rank + 1] - gathered->starts[rank], rank);
     }
     return status;
 }
 
-void fedge_collective_said_fini(fedge_collective_said *said)
+void fedge_collective_gathered_fini(fedge_collective_gathered *gathered)
 {
-    free(said->bytes);
-    free(said->starts);
-    *said = (fedge_collective_said){0};
+    free(gathered->bytes);
+    free(gathered->starts);
+    *gathered = (fedge_collective_gathered){0};
 }

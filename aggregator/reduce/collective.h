@@ -1,17 +1,15 @@
-/* Collectives: how the processes of one job, its ranks, exchange bytes and add sums.
+/* Collectives let the processes of one MPI job, its ranks, exchange bytes and add up sums.
  *
- * A program that mpirun has started is one rank of several, on one machine or many; any other is
- * alone, and then nothing below waits, sends or loads a library. Every call is made by all ranks,
- * in the same order and with the same sizes; fedge_collective_send goes with
- * fedge_collective_receive. There is nothing to clean up after a rank that is lost: MPI ends the
- * whole job, and no call returns.
+ * A program started by mpirun is one rank of several, on one machine or many. Any other program is
+ * alone; then nothing below waits, sends or loads a library. All ranks make the same calls, in the
+ * same order and with the same sizes; fedge_collective_send pairs with fedge_collective_receive.
+ * When a rank is lost, MPI ends the whole job and no call returns, so there is nothing to clean up.
  *
- * A message (fedge_collective_begin_send) is for what a rank says when it has something to say: it
- * is sent without waiting, and looked for. Messages of one rank come in the order in which they
- * were sent; other calls do not see them.
+ * Messages (fedge_collective_begin_send) are sent without waiting, at any time, and polled for.
+ * Messages of one rank arrive in the order in which they were sent; other calls do not see them.
  *
- * One thread of a process at a time makes calls of a collective; another may make calls of a part
- * of it (fedge_collective_split) meanwhile, and any may call fedge_collective_abort.
+ * One thread at a time makes calls of a collective. Another may use a part of it
+ * (fedge_collective_split) at the same time, and any thread may call fedge_collective_abort.
  */
 #ifndef FEDGE_AGGREGATOR_REDUCE_COLLECTIVE_H
 #define FEDGE_AGGREGATOR_REDUCE_COLLECTIVE_H
@@ -22,15 +20,15 @@
 
 #include "edge/core/status.h"
 
-#define FEDGE_COLLECTIVE_HOST 64       /* bytes of a host's name, cut off */
-#define FEDGE_COLLECTIVE_MAX_FACTS 16  /* that are compared */
-#define FEDGE_COLLECTIVE_FACT_TEXT 128 /* bytes of one, cut off */
+#define FEDGE_COLLECTIVE_HOST 64       /* bytes of a host's name; longer ones are cut */
+#define FEDGE_COLLECTIVE_MAX_FACTS 16  /* the most facts compared */
+#define FEDGE_COLLECTIVE_FACT_TEXT 128 /* bytes of a fact; longer ones are cut */
 #define FEDGE_COLLECTIVE_MAX_MESSAGE ((size_t)1 << 30)
 
 typedef struct fedge_collective_ops {
     const char *name; /* "mpi" */
 
-    /* As fedge_collective_split; NULL: it cannot be. What it opens is closed as this one is. */
+    /* As fedge_collective_split; NULL: unsupported. The part is closed with close. */
     fedge_status (*split)(void *state, uint32_t group, void **part, uint32_t *rank,
                           uint32_t *num_ranks, fedge_error *err);
 
@@ -41,24 +39,23 @@ typedef struct fedge_collective_ops {
 
     /* values (count) of rank [on] become the sums over all ranks; those of the others stay. */
     void (*sum)(void *state, int64_t *values, size_t count, uint32_t on);
-    /* Everyone's [bytes] become those of [from]. */
+    /* Copies [bytes] of rank [from] to all ranks. */
     void (*broadcast)(void *state, void *bytes, size_t size, uint32_t from);
     void (*send)(void *state, const void *bytes, size_t size, uint32_t to);
     void (*receive)(void *state, void *bytes, size_t size, uint32_t from);
 
-    /* Messages, as the functions below; NULL: there is none of this kind. */
+    /* Messages, as the functions below; NULL: unsupported. */
     void *(*begin_send)(void *state, const void *bytes, size_t size, uint32_t to);
     bool (*is_done)(void *state, void *handle);
     bool (*probe)(void *state, uint32_t *from, size_t *size);
     void *(*begin_receive)(void *state, void *bytes, size_t size, uint32_t from);
 } fedge_collective_ops;
 
-/* The collective "mpi", in builds with MPI: ranks that Open MPI's mpirun has started. Its library
- * is loaded when the collective is opened; an error of MPI, a lost rank among them, ends the job.
- */
+/* The collective "mpi", in builds with MPI: ranks started by Open MPI's mpirun. Its library is
+ * loaded when the collective is opened. An MPI error, such as a lost rank, ends the job. */
 extern const fedge_collective_ops fedge_collective_mpi;
 
-/* One that is open; all 0: alone. */
+/* An open collective; all 0: alone. */
 typedef struct fedge_collective {
     const fedge_collective_ops *ops; /* NULL: alone */
     void *state;
@@ -66,40 +63,41 @@ typedef struct fedge_collective {
     char host[FEDGE_COLLECTIVE_HOST];
 } fedge_collective;
 
-/* Whether mpirun has started this process, be it the only one. */
+/* Whether mpirun has started this process, even as the only one. */
 bool fedge_collective_started(void);
 
-/* Joins the job that this process was started for. [*collective] is alone without one, and on
- * failure. FEDGE_UNSUPPORTED: there is one, and this program was built without MPI. */
+/* Joins this process's MPI job. [*collective] is alone without one, and on failure.
+ * FEDGE_UNSUPPORTED: there is a job, but this program was built without MPI. */
 FEDGE_MUST_USE fedge_status fedge_collective_open(fedge_collective *collective, fedge_error *err);
-/* When all that was to be said has been said; one that is alone is fine. */
+/* Call it when no communication is pending; a collective that is alone is fine. */
 void fedge_collective_close(fedge_collective *collective);
-/* Ends all ranks, this one too, with an exit code; returns only when alone. For a failure after
- * which the other ranks would wait for ever. */
+/* Ends all ranks, including this one, with an exit code; returns only when alone. For failures
+ * after which the other ranks would wait forever. */
 void fedge_collective_abort(const fedge_collective *collective, int code);
 
-/* Ranks that name the same [group] form one, in their order; all call this. Of one rank, *part is
- * alone. To be closed, by all of the group, before this one. FEDGE_UNSUPPORTED, FEDGE_NO_MEMORY. */
+/* Makes a collective of the ranks that pass the same [group], in their order; all ranks call it.
+ * A group of one rank gets an alone *part. All of a group close their part before this collective.
+ * FEDGE_UNSUPPORTED, FEDGE_NO_MEMORY. */
 FEDGE_MUST_USE fedge_status fedge_collective_split(const fedge_collective *collective,
                                                    uint32_t group, fedge_collective *part,
                                                    fedge_error *err);
 
 bool fedge_collective_is_alone(const fedge_collective *collective);
 
-/* A rank's share of [count] coordinates: about as many for each, in the order of ranks. */
+/* A rank's shard of [count] coordinates; shards are of about equal size, in the order of ranks. */
 typedef struct fedge_collective_shard {
     size_t first, count;
 } fedge_collective_shard;
 fedge_collective_shard fedge_collective_shard_of(const fedge_collective *collective, size_t count,
                                                  uint32_t rank);
-/* values (count) of all ranks are added up, and each gets the sums of its shard in their place; the
- * rest stay. */
+/* Reduce-scatter: values (count) of a rank's shard become the sums over all ranks; the others stay.
+ */
 void fedge_collective_sum_shards(const fedge_collective *collective, int64_t *values, size_t count);
-/* Rank 0 gets the values of all others' shards. */
+/* Gathers the values of all shards on rank 0. */
 void fedge_collective_gather_shards(const fedge_collective *collective, int64_t *values,
                                     size_t count);
 
-/* The functions of the table; nothing when alone. Sums are rank 0's. */
+/* The functions of the table; they do nothing when alone. Sums go to rank 0. */
 void fedge_collective_sum(const fedge_collective *collective, int64_t *values, size_t count);
 void fedge_collective_broadcast(const fedge_collective *collective, void *bytes, size_t size,
                                 uint32_t from);
@@ -108,42 +106,42 @@ void fedge_collective_send(const fedge_collective *collective, const void *bytes
 void fedge_collective_receive(const fedge_collective *collective, void *bytes, size_t size,
                               uint32_t from);
 
-/* What all ranks have said: rank r [bytes + starts[r], bytes + starts[r + 1]). */
-typedef struct fedge_collective_said {
+/* The bytes of all ranks: those of rank r are [bytes + starts[r], bytes + starts[r + 1]). */
+typedef struct fedge_collective_gathered {
     uint8_t *bytes;
     size_t *starts; /* (num_ranks + 1) */
-} fedge_collective_said;
+} fedge_collective_gathered;
 
-/* Everyone gets what everyone says. On all ranks alike: FEDGE_NO_MEMORY. _fini also after that. */
+/* All-gather: each rank gets the bytes of all ranks. FEDGE_NO_MEMORY, on all ranks or none; call
+ * _fini also after that. */
 FEDGE_MUST_USE fedge_status fedge_collective_gather(const fedge_collective *collective,
                                                     const void *bytes, size_t size,
-                                                    fedge_collective_said *said, fedge_error *err);
-void fedge_collective_said_fini(fedge_collective_said *said); /* one that is all 0 is fine */
+                                                    fedge_collective_gathered *gathered,
+                                                    fedge_error *err);
+void fedge_collective_gathered_fini(fedge_collective_gathered *gathered); /* all 0 is fine */
 
-/* Begins to send [bytes] (size ≤ FEDGE_COLLECTIVE_MAX_MESSAGE); they stay as they are until
- * fedge_collective_is_done. NULL: no memory. Not when alone, as all that follows. */
+/* Begins to send [bytes] (size ≤ FEDGE_COLLECTIVE_MAX_MESSAGE), which must not change until
+ * fedge_collective_is_done. NULL: no memory. Do not call it, nor the next three, when alone. */
 void *fedge_collective_begin_send(const fedge_collective *collective, const void *bytes,
                                   size_t size, uint32_t to);
-/* Whether a message has come, from whom and of what size: the one that
- * fedge_collective_begin_receive reads. */
+/* Whether a message has arrived for fedge_collective_begin_receive, its sender and size. */
 bool fedge_collective_probe(const fedge_collective *collective, uint32_t *from, size_t *size);
-/* Begins to read it; [bytes] are whole with fedge_collective_is_done. NULL: no memory. */
+/* Begins to receive it; [bytes] are complete after fedge_collective_is_done. NULL: no memory. */
 void *fedge_collective_begin_receive(const fedge_collective *collective, void *bytes, size_t size,
                                      uint32_t from);
-/* True once, when what was begun is done; its handle is gone then. */
+/* Returns true once, when the operation is done, and frees its handle. */
 bool fedge_collective_is_done(const fedge_collective *collective, void *handle);
 
-/* What must be the same on all ranks. */
+/* A text that must be equal on all ranks. */
 typedef struct fedge_collective_fact {
     const char *name;                      /* "accumulator" */
     char text[FEDGE_COLLECTIVE_FACT_TEXT]; /* "": this rank has none to compare */
     const char *advice;                    /* "install the same release everywhere" */
 } fedge_collective_fact;
 
-/* The verdict of all ranks, the same on each: FEDGE_OK when each comes with FEDGE_OK and with the
- * facts that rank 0 has. Else the status of the first rank that does not, and its message with its
- * number and host before it: FEDGE_MISMATCH for a fact, which is named with both texts. [status],
- * [err]: how the caller has fared until here. */
+/* Returns one result on all ranks: FEDGE_OK when each passes FEDGE_OK and the facts of rank 0. Else
+ * the status of the first rank that does not, and its message after its number and host;
+ * FEDGE_MISMATCH names a fact with both texts. [status], [err]: the caller's result so far. */
 FEDGE_MUST_USE fedge_status fedge_collective_agree(const fedge_collective *collective,
                                                    fedge_status status,
                                                    const fedge_collective_fact *facts,

@@ -1,5 +1,5 @@
-/* The steps of the server's optimizers, for whoever takes them where the sums are: with the mean
- * d = S / W · 2^−F, the strategy's rate η, and vectors m and v that it keeps,
+/* The steps of the server's optimizers. With the mean d = S / W · 2^−F, the strategy's rate η, and
+ * its moments m and v:
  *
  *     momentum   m ← β1 m + d                                      x ← x + η m
  *     adagrad    m ← β1 m + (1 − β1) d,  v ← v + d²                x ← x + η m / (√v + τ)
@@ -7,8 +7,8 @@
  *     yogi       m likewise,             v ← v − (1 − β2) d² sign(v − d²)
  *     dyn        m ← m − β1 β2 d                                   x ← x + η (d − m / β1)
  *
- * All is computed in double and what is kept is rounded to float; the order of operations is that
- * of the strategies (aggregator/rounds/strategies), which have the formulas' sources.
+ * Arithmetic is in double; x, m and v are rounded to float. The strategies' files
+ * (aggregator/rounds/strategies) name the formulas' sources and fix the order of operations.
  */
 #ifndef FEDGE_AGGREGATOR_REDUCE_OPTIMIZER_H
 #define FEDGE_AGGREGATOR_REDUCE_OPTIMIZER_H
@@ -26,11 +26,11 @@ typedef enum fedge_step_rule {
 
 typedef struct fedge_optimizer_step {
     fedge_step_rule rule;
-    unsigned num_moments; /* vectors: 1 or 2 */
+    unsigned num_moments; /* 1 or 2 */
     double beta1, beta2, tau;
 } fedge_optimizer_step;
 
-/* S and W, and F = 30 − b. */
+/* The sums S, the total weight W, and F = 30 − b. */
 typedef struct fedge_optimizer_sums {
     const int64_t *sums; /* (count) */
     size_t count;
@@ -38,8 +38,8 @@ typedef struct fedge_optimizer_sums {
     int bound_log2;
 } fedge_optimizer_sums;
 
-/* On the host: values (by->count) and kept[k] likewise, step->num_moments of them, move in place; η
- * is [rate]. The bits are the same however a vector is cut into calls. */
+/* Takes a step on the host: values (by->count) and step->num_moments vectors moments[k] (by->count)
+ * change in place; η is [rate]. The bits do not depend on how a vector is divided into calls. */
 void fedge_optimizer_move(const fedge_optimizer_step *step, double rate,
                           const fedge_optimizer_sums *by, float *values, float *const moments[2]);
 

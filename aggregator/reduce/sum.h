@@ -1,9 +1,9 @@
-/* Sums of encoded updates: several at a time, decoded in registers.
+/* Sums several encoded updates at a time and decodes them in registers.
  *
  *     sum[i] += Σ_u weight_u · v_u[i]
  *
- * The updates have passed fedge_codec_decode or validation: no value is over its bound, none is NaN
- * or −128. Whatever the kernel, the sums are the same integers; the scalar ones are the reference.
+ * The updates are validated: no value exceeds its bound, none is NaN or −128. All kernels give the
+ * same integers; the scalar ones are the reference.
  */
 #ifndef FEDGE_AGGREGATOR_REDUCE_SUM_H
 #define FEDGE_AGGREGATOR_REDUCE_SUM_H
@@ -26,8 +26,8 @@ typedef struct fedge_summand {
 typedef void (*fedge_sum_fn)(int64_t *sum, const fedge_summand *updates, uint32_t count, size_t n,
                              int bound_log2);
 
-/* What sums this codec without decoding it first; NULL: there is nothing faster than to decode and
- * add. One list, in sum.c, by the codecs' names. */
+/* The function that sums this codec without decoding first; NULL: decoding and adding is fastest.
+ * sum.c has the list, by the codecs' names. */
 fedge_sum_fn fedge_sum_of(const fedge_codec *codec);
 
 /* Codec none: little-endian floats, |x| ≤ 2^bound_log2. */
@@ -42,16 +42,16 @@ void fedge_sum_floats_scalar(int64_t *sum, const fedge_summand *updates, uint32_
                              size_t first, size_t n, int bound_log2);
 void fedge_sum_int8_scalar(int64_t *sum, const fedge_summand *updates, uint32_t count, size_t n);
 
-/* One block of int8: q[u][i] · factors[u] · 2^7 is what value i of update u adds. */
+/* One block of int8: value i of update u adds q[u][i] · factors[u] · 2^7. */
 typedef struct fedge_sum_block {
     const int8_t *q[FEDGE_SUM_MAX_UPDATES];
     uint64_t factors[FEDGE_SUM_MAX_UPDATES]; /* weight · scale < 2^48 */
-    uint64_t bits;                           /* all factors, or'ed */
+    uint64_t bits;                           /* the bitwise or of all factors */
     uint32_t count; /* a multiple of 4: the last update is repeated with a factor of 0 */
 } fedge_sum_block;
 
-/* What one set of instructions does. Both functions do the front of a run and return how many
- * values of all updates have been added; the caller does the rest. */
+/* The kernels of one instruction set. Each adds the first values of all updates and returns their
+ * number; the caller adds the others. */
 typedef struct fedge_sum_kernels {
     const char *name;
     unsigned needs; /* FEDGE_CPU_ bits (edge/core/os.h) */
@@ -61,7 +61,7 @@ typedef struct fedge_sum_kernels {
     size_t (*block)(int64_t *sum, const fedge_sum_block *block, size_t n);
 } fedge_sum_kernels;
 
-/* Those that are built for this family of CPUs, the fastest first; NULL after the last. */
+/* The kernels of this build, the fastest first; NULL after the last. */
 const fedge_sum_kernels *fedge_sum_kernels_at(size_t index);
 /* The first of them that a CPU with [features] can run; NULL: only the references. */
 const fedge_sum_kernels *fedge_sum_kernels_choose(unsigned features);
@@ -69,8 +69,8 @@ const fedge_sum_kernels *fedge_sum_kernels_choose(unsigned features);
 extern const fedge_sum_kernels fedge_sum_avx512vnni, fedge_sum_avx512, fedge_sum_avx2,
     fedge_sum_neon;
 
-/* For kernels that multiply numbers of 16 bits: the factors, split into limbs of 15. */
-#define FEDGE_SUM_SCALE_SHIFT 7 /* of a block's scale, as the codec has it */
+/* The factors split into limbs of 15 bits, for kernels that multiply 16-bit numbers. */
+#define FEDGE_SUM_SCALE_SHIFT 7 /* of a block's scale, as in the codec */
 #define FEDGE_SUM_LIMB_BITS 15
 #define FEDGE_SUM_MAX_LIMBS 4 /* a weight of 32 bits times a scale of 16 */
 typedef struct fedge_sum_limbs {

@@ -66,10 +66,10 @@ static void lay_out(cpu_tiles *self)
     }
 }
 
-static fedge_status cpu_open(void *place, const fedge_tile_config *config, void **state,
+static fedge_status cpu_open(void *hardware, const fedge_tile_config *config, void **state,
                              fedge_error *err)
 {
-    (void)place;
+    (void)hardware;
     const size_t threads = config->num_threads, num = config->num;
     const size_t rows = threads * num * (config->mixes ? 2 : 1);
     cpu_tiles *self = calloc(1, sizeof(*self));

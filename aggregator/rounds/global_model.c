@@ -67,7 +67,7 @@ fedge_status fedge_global_model_reopen(fedge_global_model *model, const char *ac
     const fedge_layout layout = fedge_plan_layout(model->plan);
     fedge_accumulator_config with_layout = *config;
     with_layout.layout = &layout;
-    with_layout.num_moments = config->joined ? 0 : model->strategy->num_moments;
+    with_layout.num_moments = config->distributed ? 0 : model->strategy->num_moments;
     /* Close first: the old accumulator may hold the memory that the new one needs. */
     fedge_accumulator_close(&model->accumulator);
     model->unchanged = false;

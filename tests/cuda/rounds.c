@@ -214,7 +214,7 @@ fedge_status run_round(void *state, fedge_error *err)
     if (status == FEDGE_OK)
         status = add_all(state, all, err);
     for (int u = 0; u < num_updates; u++) {
-        if (all[u].held)
+        if (all[u].staged)
             ops->drop(state, &all[u]);
     }
     if (status == FEDGE_OK) {

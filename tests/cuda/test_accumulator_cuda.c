@@ -153,7 +153,7 @@ static void check_refused(void *opened, fedge_encoded *update, uint32_t tensor, 
     assert_int_equal(ops->validate(opened, update, &err), status);
     if (!strstr(err.message, place))
         fail_msg("\"%s\" does not name %s", err.message, place);
-    assert_null(update->held);
+    assert_null(update->staged);
 }
 
 static fedge_status fail_to_read(void *user, uint64_t offset, uint8_t *to, size_t size,

@@ -30,7 +30,7 @@ typedef struct cuda_accumulator {
     fedge_cuda_tiles tiles;
     uint32_t num_groups, slots_each; /* without the spare slot, which is number slots_each */
     group groups[FEDGE_ACCUMULATOR_MAX_GPUS];
-    copy *copies; /* (num_groups, slots_each): the constants that [held] points to */
+    copy *copies; /* (num_groups, slots_each): the constants that [staged] points to */
     copy only_checked;
     pthread_mutex_t lock; /* of all below, of the groups' lists and of work on sums */
     pthread_cond_t freed; /* a lane, or the spare slots */
@@ -231,7 +231,7 @@ static fedge_status cuda_validate(void *state, fedge_encoded *update, fedge_erro
     status = note(self, status, &why, err);
     pthread_mutex_unlock(&self->lock);
     if (status == FEDGE_OK) {
-        update->held =
+        update->staged =
             keeps ? &self->copies[(size_t)g * self->slots_each + slot] : &self->only_checked;
         update->copied = keeps;
     }
@@ -241,16 +241,16 @@ static fedge_status cuda_validate(void *state, fedge_encoded *update, fedge_erro
 /* Takes the update's copy from it, and frees its slot for what comes next. The lock is held. */
 static const copy *release(cuda_accumulator *self, fedge_encoded *update)
 {
-    const copy *held = update->held;
-    assert(held); /* it has been validated */
-    update->held = NULL;
-    if (held != &self->only_checked) {
+    const copy *staged = update->staged;
+    assert(staged); /* it has been validated */
+    update->staged = NULL;
+    if (staged != &self->only_checked) {
         /* Though the GPU may not have summed it yet: whoever stages there next waits for that on
          * the GPU. */
-        group *of = &self->groups[held->group];
-        of->slots[of->num_slots++] = held->slot;
+        group *of = &self->groups[staged->group];
+        of->slots[of->num_slots++] = staged->slot;
     }
-    return held;
+    return staged;
 }
 
 static void cuda_drop(void *state, fedge_encoded *update)
@@ -336,9 +336,9 @@ static fedge_status add_copies(cuda_accumulator *self, fedge_encoded *const *upd
     uint32_t weights[FEDGE_CUDA_MAX_BATCH];
     uint32_t found = 0;
     for (uint32_t i = 0; i < count; i++) {
-        const copy *held = updates[i]->held;
-        if (held && held != &self->only_checked && held->group == g) {
-            slots[found] = held->slot;
+        const copy *staged = updates[i]->staged;
+        if (staged && staged != &self->only_checked && staged->group == g) {
+            slots[found] = staged->slot;
             weights[found++] = updates[i]->weight;
         }
     }
@@ -563,24 +563,25 @@ static fedge_status cuda_reset(void *state, fedge_error *err)
     return note(self, status, &why, err);
 }
 
-static const fedge_tile_ops *cuda_tiles(void *state, void **place, uint32_t *num_places)
+static const fedge_tile_ops *cuda_tiles(void *state, void **hardware, uint32_t *num_devices)
 {
     cuda_accumulator *self = state;
-    *place = &self->tiles;
-    *num_places = self->team.num_gpus;
+    *hardware = &self->tiles;
+    *num_devices = self->team.num_gpus;
     return &fedge_tile_cuda;
 }
 
-static fedge_cuda_place place_of(const cuda_accumulator *self, const fedge_cuda_gpu *gpu)
+static fedge_cuda_gpu_plan place_of(const cuda_accumulator *self, const fedge_cuda_gpu *gpu)
 {
-    fedge_cuda_place place = {
+    fedge_cuda_gpu_plan hardware = {
         .ordinal = gpu->ordinal,
         .by_clients = self->num_groups == self->team.num_gpus,
         .num_slots = gpu->num_slots,
         .bytes = fedge_cuda_gpu_bytes(&self->geometry, gpu->first_block, gpu->num_blocks,
                                       self->team.joins ? self->team.num_gpus : 1, 0)};
-    place.bytes.moments = atomic_load(&gpu->moment_bytes); /* what it has, whatever was planned */
-    return place;
+    hardware.bytes.moments =
+        atomic_load(&gpu->moment_bytes); /* what it has, whatever was planned */
+    return hardware;
 }
 
 static void cuda_describe(const void *state, char *text, size_t size)
@@ -588,10 +589,10 @@ static void cuda_describe(const void *state, char *text, size_t size)
     const cuda_accumulator *self = state;
     size_t used = 0;
     for (uint32_t i = 0; i < self->team.num_gpus && used + 2 < size; i++) {
-        const fedge_cuda_place place = place_of(self, &self->team.gpus[i]);
+        const fedge_cuda_gpu_plan hardware = place_of(self, &self->team.gpus[i]);
         if (i > 0)
             text[used++] = '\n';
-        used += fedge_cuda_describe_place(&place, text + used, size - used);
+        used += fedge_cuda_gpu_plan_describe(&hardware, text + used, size - used);
     }
 }
 
@@ -619,10 +620,10 @@ static uint32_t cuda_stats(const void *state, fedge_gpu_stats *stats, uint32_t c
 {
     const cuda_accumulator *self = state;
     for (uint32_t i = 0; i < self->team.num_gpus && i < capacity; i++) {
-        const fedge_cuda_place place = place_of(self, &self->team.gpus[i]);
-        stats[i] = (fedge_gpu_stats){.gpu = (uint32_t)place.ordinal};
+        const fedge_cuda_gpu_plan hardware = place_of(self, &self->team.gpus[i]);
+        stats[i] = (fedge_gpu_stats){.gpu = (uint32_t)hardware.ordinal};
         stats[i].memory_bytes =
-            fedge_cuda_place_bytes(&place) + atomic_load(&self->team.gpus[i].tile_bytes);
+            fedge_cuda_gpu_plan_bytes(&hardware) + atomic_load(&self->team.gpus[i].tile_bytes);
         stats[i].decoded_bytes = self->team.gpus[i].decoded_bytes;
         fill_times(&stats[i], &self->team.gpus[i].times);
     }

@@ -6,22 +6,22 @@
 
 /* ---- where things lie ------------------------------------------------------------------------ */
 
-static __device__ __forceinline__ const fedge_cuda_tensor_place *
-place_of_tensor(const uint8_t *update, uint32_t tensor)
+static __device__ __forceinline__ const fedge_cuda_tensor_entry *tensor_entry(const uint8_t *update,
+                                                                              uint32_t tensor)
 {
-    return (const fedge_cuda_tensor_place *)update + tensor;
+    return (const fedge_cuda_tensor_entry *)update + tensor;
 }
 
-static __device__ __forceinline__ const fedge_cuda_group_place *
-place_of_group(const fedge_cuda_chosen &section, const uint8_t *update, uint32_t group)
+static __device__ __forceinline__ const fedge_cuda_group_entry *
+group_entry(const fedge_cuda_chosen &section, const uint8_t *update, uint32_t group)
 {
-    return (const fedge_cuda_group_place *)place_of_tensor(update, section.num_tensors) + group;
+    return (const fedge_cuda_group_entry *)tensor_entry(update, section.num_tensors) + group;
 }
 
 static __device__ __forceinline__ const uint8_t *bytes_of(const fedge_cuda_chosen &section,
                                                           const uint8_t *update)
 {
-    return (const uint8_t *)place_of_group(section, update, section.num_groups);
+    return (const uint8_t *)group_entry(section, update, section.num_groups);
 }
 
 /* The block in which value [i] of those that travel is. */
@@ -35,7 +35,7 @@ static __device__ __forceinline__ const uint8_t *block_of(const fedge_cuda_chose
 /* The bits of a group's gaps, from the lowest of each byte up. */
 struct bits {
     const uint8_t *at, *end;
-    uint64_t held;
+    uint64_t buffer;
     uint32_t count;
 };
 
@@ -43,13 +43,13 @@ struct bits {
 static __device__ __forceinline__ bool take_bits(bits *from, uint32_t count, uint32_t *taken)
 {
     while (from->count < count && from->at < from->end) {
-        from->held |= (uint64_t)*from->at++ << from->count;
+        from->buffer |= (uint64_t)*from->at++ << from->count;
         from->count += 8;
     }
     if (from->count < count)
         return false;
-    *taken = (uint32_t)(from->held & ((1ull << count) - 1));
-    from->held >>= count;
+    *taken = (uint32_t)(from->buffer & ((1ull << count) - 1));
+    from->buffer >>= count;
     from->count -= count;
     return true;
 }
@@ -80,22 +80,22 @@ static __global__ void __launch_bounds__(THREADS)
     for (uint32_t b = blockIdx.x; b < section.num_blocks; b += gridDim.x) {
         const fedge_cuda_part part = section.blocks[b];
         const fedge_cuda_chosen_tensor tensor = section.tensors[part.tensor];
-        const fedge_cuda_tensor_place place = *place_of_tensor(update, part.tensor);
+        const fedge_cuda_tensor_entry entry = *tensor_entry(update, part.tensor);
         const uint32_t left = tensor.chosen - part.first;
-        const uint8_t *from = block_of(section, tensor, bytes + place.offset, part.first);
+        const uint8_t *from = block_of(section, tensor, bytes + entry.offset, part.first);
         uint32_t unused;
-        if (!take_value(section.codec, from, place.bound_log2, threadIdx.x,
+        if (!take_value(section.codec, from, entry.bound_log2, threadIdx.x,
                         left < FEDGE_CUDA_BLOCK ? left : FEDGE_CUDA_BLOCK, &unused))
             atomicMin(bad, code);
     }
 }
 
 static __device__ bool is_good_group(const fedge_cuda_chosen_tensor &tensor, uint32_t begin,
-                                     const fedge_cuda_group_place &group, const uint8_t *bytes)
+                                     const fedge_cuda_group_entry &group, const uint8_t *bytes)
 {
     const uint32_t left = tensor.count - begin;
     const uint32_t end = left < FEDGE_CUDA_GROUP ? left : FEDGE_CUDA_GROUP;
-    const bool signs = tensor.places == FEDGE_CUDA_SIGNS;
+    const bool signs = tensor.coding == FEDGE_CUDA_SIGNS;
     bits gaps = {bytes + group.gaps, bytes + group.gaps + group.size, 0, 0};
     uint32_t next = 0;
     for (uint32_t i = 0; i < group.count; i++) {
@@ -105,7 +105,7 @@ static __device__ bool is_good_group(const fedge_cuda_chosen_tensor &tensor, uin
             return false;
         next += gap + 1;
     }
-    return gaps.at == gaps.end && gaps.held == 0; /* and less than a byte of bits */
+    return gaps.at == gaps.end && gaps.buffer == 0; /* and less than a byte of bits */
 }
 
 /* A group for each thread. */
@@ -118,7 +118,7 @@ static __global__ void __launch_bounds__(THREADS)
          g += gridDim.x * blockDim.x) {
         const fedge_cuda_part part = section.groups[g];
         if (!is_good_group(section.tensors[part.tensor], part.first,
-                           *place_of_group(section, update, g), bytes))
+                           *group_entry(section, update, g), bytes))
             atomicMin(bad, code);
     }
 }
@@ -161,26 +161,26 @@ static __global__ void __launch_bounds__(THREADS)
         const uint32_t g = (uint32_t)(t % section.num_groups);
         const fedge_cuda_part part = section.groups[g];
         const fedge_cuda_chosen_tensor tensor = section.tensors[part.tensor];
-        const fedge_cuda_tensor_place place = *place_of_tensor(batch.updates[u], part.tensor);
-        const fedge_cuda_group_place group = *place_of_group(section, batch.updates[u], g);
+        const fedge_cuda_tensor_entry entry = *tensor_entry(batch.updates[u], part.tensor);
+        const fedge_cuda_group_entry group = *group_entry(section, batch.updates[u], g);
         const uint8_t *bytes = bytes_of(section, batch.updates[u]);
-        const uint8_t *values = bytes + place.offset;
+        const uint8_t *values = bytes + entry.offset;
         bits gaps = {bytes + group.gaps, bytes + group.gaps + group.size, 0, 0};
         int64_t at = tensor.base + part.first;
         if (at >= (int64_t)section.num_sums || at + FEDGE_CUDA_GROUP <= 0)
             continue;
         for (uint32_t i = 0; i < group.count; i++, at++) {
             uint32_t gap = 0, sign = 0;
-            int v = place.magnitude;
+            int v = entry.magnitude;
             (void)take_gap(&gaps, tensor.rice, FEDGE_CUDA_GROUP, &gap);
             at += gap;
-            if (tensor.places == FEDGE_CUDA_SIGNS) {
+            if (tensor.coding == FEDGE_CUDA_SIGNS) {
                 (void)take_bits(&gaps, 1, &sign);
                 v = sign ? -v : v;
             } else {
                 const uint32_t value = group.first + i;
                 v = fixed_value(section.codec, block_of(section, tensor, values, value),
-                                place.bound_log2, value % FEDGE_CUDA_BLOCK);
+                                entry.bound_log2, value % FEDGE_CUDA_BLOCK);
             }
             add_at(sums, section.num_sums, at, batch.weights[u], v);
         }
@@ -209,7 +209,7 @@ static __device__ uint32_t draw(uint32_t key0, uint32_t key1, uint32_t i)
 static __device__ __forceinline__ uint32_t coordinate_of(const fedge_cuda_chosen_tensor &tensor,
                                                          const uint8_t *key, uint32_t i)
 {
-    if (tensor.places == FEDGE_CUDA_ALL)
+    if (tensor.coding == FEDGE_CUDA_ALL)
         return i;
     const uint64_t begin = (uint64_t)i * tensor.count / tensor.chosen;
     const uint64_t end = ((uint64_t)i + 1) * tensor.count / tensor.chosen;
@@ -227,12 +227,12 @@ static __global__ void __launch_bounds__(THREADS)
         const fedge_cuda_part part = section.blocks[t % section.num_blocks];
         const fedge_cuda_chosen_tensor tensor = section.tensors[part.tensor];
         const uint32_t i = part.first + threadIdx.x;
-        if (tensor.places == FEDGE_CUDA_GAPS || i >= tensor.chosen)
+        if (tensor.coding == FEDGE_CUDA_GAPS || i >= tensor.chosen)
             continue;
-        const fedge_cuda_tensor_place place = *place_of_tensor(batch.updates[u], part.tensor);
-        const uint8_t *bytes = bytes_of(section, batch.updates[u]) + place.offset;
+        const fedge_cuda_tensor_entry entry = *tensor_entry(batch.updates[u], part.tensor);
+        const uint8_t *bytes = bytes_of(section, batch.updates[u]) + entry.offset;
         const int v = fixed_value(section.codec, block_of(section, tensor, bytes, part.first),
-                                  place.bound_log2, threadIdx.x);
+                                  entry.bound_log2, threadIdx.x);
         add_at(sums, section.num_sums, tensor.base + coordinate_of(tensor, bytes, i),
                batch.weights[u], v);
     }

@@ -6,7 +6,7 @@
 #include "edge/core/codec/chosen.h"
 
 static_assert(FEDGE_CUDA_GROUP == FEDGE_CODEC_GROUP, "groups are read alone");
-static_assert(sizeof(fedge_cuda_tensor_place) == 16 && sizeof(fedge_cuda_group_place) == 16,
+static_assert(sizeof(fedge_cuda_tensor_entry) == 16 && sizeof(fedge_cuda_group_entry) == 16,
               "a directory has entries of one size");
 static_assert(FEDGE_FIXED_VALUE_BITS == 30, "a magnitude is an int32");
 
@@ -14,14 +14,15 @@ enum { ENTRY_BYTES = 16 };
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
-static fedge_cuda_places places_of(const fedge_cuda_segment *cut, const fedge_tensor_spec *spec)
+static fedge_cuda_index_coding coding_of(const fedge_cuda_segment *cut,
+                                         const fedge_tensor_spec *spec)
 {
-    return fedge_codec_sparsifies(&cut->pipeline, spec) ? cut->sparsifier->places : FEDGE_CUDA_ALL;
+    return fedge_codec_sparsifies(&cut->pipeline, spec) ? cut->sparsifier->coding : FEDGE_CUDA_ALL;
 }
 
-static bool has_gaps(fedge_cuda_places places)
+static bool has_gaps(fedge_cuda_index_coding coding)
 {
-    return places == FEDGE_CUDA_GAPS || places == FEDGE_CUDA_SIGNS;
+    return coding == FEDGE_CUDA_GAPS || coding == FEDGE_CUDA_SIGNS;
 }
 
 static uint32_t groups_of(size_t count)
@@ -32,7 +33,7 @@ static uint32_t groups_of(size_t count)
 /* Those of its values that travel. */
 static size_t chosen_of(const fedge_cuda_segment *cut, const fedge_tensor_spec *spec)
 {
-    return places_of(cut, spec) == FEDGE_CUDA_ALL ? spec->count
+    return coding_of(cut, spec) == FEDGE_CUDA_ALL ? spec->count
                                                   : fedge_codec_chosen(&cut->pipeline, spec->count);
 }
 
@@ -46,10 +47,10 @@ static counts count(const fedge_cuda_geometry *geometry, const fedge_cuda_segmen
     counts all = {.tensors = cut->num_tensors};
     for (uint32_t t = 0; t < cut->num_tensors; t++) {
         const fedge_tensor_spec *spec = geometry->tensors[cut->first_tensor + t].spec;
-        const fedge_cuda_places places = places_of(cut, spec);
-        const size_t values = places == FEDGE_CUDA_SIGNS ? 0 : chosen_of(cut, spec);
+        const fedge_cuda_index_coding coding = coding_of(cut, spec);
+        const size_t values = coding == FEDGE_CUDA_SIGNS ? 0 : chosen_of(cut, spec);
         all.blocks += (uint32_t)((values + FEDGE_CUDA_BLOCK - 1) / FEDGE_CUDA_BLOCK);
-        all.groups += has_gaps(places) ? groups_of(spec->count) : 0;
+        all.groups += has_gaps(coding) ? groups_of(spec->count) : 0;
     }
     return all;
 }
@@ -63,12 +64,13 @@ size_t fedge_cuda_directory_size(const fedge_cuda_geometry *geometry, const fedg
 /* Most bytes of a tensor, if nothing is wrong with it. */
 static size_t largest_of(const fedge_cuda_segment *cut, const fedge_tensor_spec *spec)
 {
-    return places_of(cut, spec) == FEDGE_CUDA_ALL
+    return coding_of(cut, spec) == FEDGE_CUDA_ALL
                ? fedge_codec_run_size(&cut->pipeline, spec->count)
                : cut->pipeline.sparsifier->largest(&cut->pipeline, spec->count);
 }
 
-size_t fedge_cuda_directory_room(const fedge_cuda_geometry *geometry, const fedge_cuda_segment *cut)
+size_t fedge_cuda_directory_capacity(const fedge_cuda_geometry *geometry,
+                                     const fedge_cuda_segment *cut)
 {
     size_t room = fedge_cuda_directory_size(geometry, cut);
     for (uint32_t t = 0; t < cut->num_tensors; t++)
@@ -102,11 +104,11 @@ fedge_cuda_chosen fedge_cuda_chosen_at(const fedge_cuda_geometry *geometry,
                                .num_sums = (uint64_t)num_blocks * FEDGE_CUDA_BLOCK};
 }
 
-static uint64_t head_of(fedge_cuda_places places, size_t num_coordinates)
+static uint64_t head_of(fedge_cuda_index_coding coding, size_t num_coordinates)
 {
-    if (has_gaps(places))
+    if (has_gaps(coding))
         return (uint64_t)groups_of(num_coordinates) * FEDGE_CUDA_INDEX_BYTES;
-    return places == FEDGE_CUDA_DRAWN ? FEDGE_CUDA_KEY_BYTES : 0;
+    return coding == FEDGE_CUDA_DRAWN ? FEDGE_CUDA_KEY_BYTES : 0;
 }
 
 void fedge_cuda_tables_fill(const fedge_cuda_geometry *geometry, const fedge_cuda_segment *cut,
@@ -118,18 +120,18 @@ void fedge_cuda_tables_fill(const fedge_cuda_geometry *geometry, const fedge_cud
     fedge_cuda_part *group = block + all.blocks;
     for (uint32_t t = 0; t < cut->num_tensors; t++) {
         const fedge_cuda_tensor *of = &geometry->tensors[cut->first_tensor + t];
-        const fedge_cuda_places places = places_of(cut, of->spec);
+        const fedge_cuda_index_coding coding = coding_of(cut, of->spec);
         const size_t chosen = chosen_of(cut, of->spec);
         *tensor++ = (fedge_cuda_chosen_tensor){
             .base = ((int64_t)of->first_block - (int64_t)first_block) * FEDGE_CUDA_BLOCK,
-            .head = head_of(places, of->spec->count),
+            .head = head_of(coding, of->spec->count),
             .count = (uint32_t)of->spec->count,
             .chosen = (uint32_t)chosen,
             .rice = fedge_rice_bits(of->spec->count, chosen),
-            .places = places};
-        for (size_t i = 0; i < chosen && places != FEDGE_CUDA_SIGNS; i += FEDGE_CUDA_BLOCK)
+            .coding = coding};
+        for (size_t i = 0; i < chosen && coding != FEDGE_CUDA_SIGNS; i += FEDGE_CUDA_BLOCK)
             *block++ = (fedge_cuda_part){t, (uint32_t)i};
-        for (size_t i = 0; i < of->spec->count && has_gaps(places); i += FEDGE_CUDA_GROUP)
+        for (size_t i = 0; i < of->spec->count && has_gaps(coding); i += FEDGE_CUDA_GROUP)
             *group++ = (fedge_cuda_part){t, (uint32_t)i};
     }
 }
@@ -144,7 +146,7 @@ typedef struct source {
 
 /* Its index, into the groups' places where these are wanted; *used: all bytes of the tensor. */
 static bool read_index(const fedge_cuda_segment *cut, const fedge_tensor_spec *spec, bool signs,
-                       source from, fedge_cuda_group_place *groups, size_t *used)
+                       source from, fedge_cuda_group_entry *groups, size_t *used)
 {
     const size_t chosen = fedge_codec_chosen(&cut->pipeline, spec->count);
     const uint32_t num_groups = groups_of(spec->count);
@@ -155,7 +157,7 @@ static bool read_index(const fedge_cuda_segment *cut, const fedge_tensor_spec *s
     *used = before;
     for (uint32_t g = 0; g < num_groups && before <= from.left; g++) {
         const uint8_t *index = from.in + (size_t)g * FEDGE_CUDA_INDEX_BYTES;
-        const fedge_cuda_group_place group = {.gaps = from.at + *used,
+        const fedge_cuda_group_entry group = {.gaps = from.at + *used,
                                               .first = (uint32_t)first,
                                               .count = fedge_get_u16(index),
                                               .size = fedge_get_u16(index + 2)};
@@ -170,21 +172,21 @@ static bool read_index(const fedge_cuda_segment *cut, const fedge_tensor_spec *s
 
 /* The size of a tensor; and its place, where that is wanted. */
 static bool read_tensor(const fedge_cuda_segment *cut, const fedge_tensor_spec *spec, source from,
-                        fedge_cuda_tensor_place *place, fedge_cuda_group_place *groups,
+                        fedge_cuda_tensor_entry *entry, fedge_cuda_group_entry *groups,
                         size_t *used)
 {
-    const fedge_cuda_places places = places_of(cut, spec);
-    const size_t head = (size_t)head_of(places, spec->count);
-    if (place)
-        place->offset = from.at;
-    if (!has_gaps(places)) {
+    const fedge_cuda_index_coding coding = coding_of(cut, spec);
+    const size_t head = (size_t)head_of(coding, spec->count);
+    if (entry)
+        entry->offset = from.at;
+    if (!has_gaps(coding)) {
         *used = head + fedge_codec_run_size(&cut->pipeline, chosen_of(cut, spec));
         return *used <= from.left;
     }
-    const bool signs = places == FEDGE_CUDA_SIGNS;
+    const bool signs = coding == FEDGE_CUDA_SIGNS;
     const bool good = read_index(cut, spec, signs, from, groups, used);
-    if (place && good && signs)
-        place->magnitude = (int32_t)fedge_get_u32(from.in + head);
+    if (entry && good && signs)
+        entry->magnitude = (int32_t)fedge_get_u32(from.in + head);
     return good;
 }
 
@@ -193,8 +195,8 @@ bool fedge_cuda_directory_fill(const fedge_cuda_geometry *geometry, const fedge_
                                void *directory, size_t *begin, size_t *end)
 {
     const fedge_cuda_segment *whole = &geometry->segments[cut->section];
-    fedge_cuda_tensor_place *places = directory;
-    fedge_cuda_group_place *groups = (void *)(places + cut->num_tensors);
+    fedge_cuda_tensor_entry *entries = directory;
+    fedge_cuda_group_entry *groups = (void *)(entries + cut->num_tensors);
     size_t done = 0;
     for (uint32_t t = 0; t < whole->num_tensors; t++) {
         const uint32_t index = whole->first_tensor + t;
@@ -204,13 +206,13 @@ bool fedge_cuda_directory_fill(const fedge_cuda_geometry *geometry, const fedge_
         size_t used = 0;
         *begin = index == cut->first_tensor ? done : *begin;
         if (wanted)
-            *places = (fedge_cuda_tensor_place){.bound_log2 = bounds_log2[index]};
+            *entries = (fedge_cuda_tensor_entry){.bound_log2 = bounds_log2[index]};
         if (!read_tensor(cut, spec, (source){in + done, size - done, wanted ? done - *begin : 0},
-                         wanted ? places++ : NULL, wanted ? groups : NULL, &used) ||
+                         wanted ? entries++ : NULL, wanted ? groups : NULL, &used) ||
             used > largest_of(cut, spec)) { /* there is no room for it, and no need of it */
             return false;
         }
-        groups += wanted && has_gaps(places_of(cut, spec)) ? groups_of(spec->count) : 0;
+        groups += wanted && has_gaps(coding_of(cut, spec)) ? groups_of(spec->count) : 0;
         done += used;
         *end = wanted ? done : *end;
     }

@@ -231,7 +231,7 @@ bool fedge_cuda_cut(const fedge_cuda_geometry *geometry, const fedge_cuda_segmen
     cut->num_blocks = end - first;
     cut->plane = plane;
     cut_tensors(geometry, cut);
-    cut->num_bytes = cut->sparsifier ? fedge_cuda_directory_room(geometry, cut)
+    cut->num_bytes = cut->sparsifier ? fedge_cuda_directory_capacity(geometry, cut)
                                      : cut->num_blocks * cut->codec->block_bytes;
     return true;
 }

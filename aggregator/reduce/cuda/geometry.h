@@ -1,6 +1,5 @@
-/* Where an update's values lie: among its encoded bytes, among the sums that others see, and among
- * the padded coordinates of a GPU (kernels.h).
- */
+/* The positions of an update's values: in its encoded bytes, in the accumulator's sums, and in the
+ * padded coordinates of a GPU (kernels.h). */
 #ifndef FEDGE_AGGREGATOR_REDUCE_CUDA_GEOMETRY_H
 #define FEDGE_AGGREGATOR_REDUCE_CUDA_GEOMETRY_H
 
@@ -10,9 +9,9 @@
 #include "aggregator/reduce/accumulator.h"
 #include "aggregator/reduce/cuda/kernels.h"
 
-/* A tensor, in the order in which they travel. */
+/* A tensor, in the order of the encoded bytes. */
 typedef struct fedge_cuda_tensor {
-    const fedge_tensor_spec *spec; /* offset: of its sums, as others see them */
+    const fedge_tensor_spec *spec; /* offset: in the accumulator's sums */
     uint32_t first_block, num_blocks;
 } fedge_cuda_tensor;
 
@@ -21,37 +20,37 @@ typedef struct fedge_cuda_codec {
     const char *name;
     int kernel;         /* FEDGE_CUDA_NONE, … */
     size_t block_bytes; /* of a block's values on a plane */
-    /* The error of a bad value, whose bits [bits] are, as fedge_codec_decode has it. */
+    /* Returns fedge_codec_decode's error for a bad value with the bits [bits]. */
     fedge_status (*fail_value)(const fedge_tensor_spec *spec, int bound_log2, size_t index,
                                uint32_t bits, fedge_error *err);
 } fedge_cuda_codec;
 
-/* A codec that chooses which values travel, whose places a GPU can read. */
+/* A sparsifier whose indices a GPU can read. */
 typedef struct fedge_cuda_sparsifier {
     const char *name;
-    fedge_cuda_places places;
+    fedge_cuda_index_coding coding;
 } fedge_cuda_sparsifier;
 
-/* The two lists, by the names of a codec's stages; NULL: there are no kernels for this one, or it
- * does not choose. */
+/* Look up both lists by the names of a codec's stages; NULL: there are no kernels for this codec,
+ * or it does not sparsify. */
 const fedge_cuda_codec *fedge_cuda_codec_of(const fedge_codec *codec);
 const fedge_cuda_sparsifier *fedge_cuda_sparsifier_of(const fedge_codec *codec);
 
 /* FEDGE_INVALID_ARGUMENT names the first codec without kernels. */
 FEDGE_MUST_USE fedge_status fedge_cuda_can_sum(const fedge_layout *layout, fedge_error *err);
 
-/* A section, or what a GPU has of it: blocks and tensors behind each other. */
+/* A section, or the part of it on a GPU: consecutive blocks and tensors. */
 typedef struct fedge_cuda_segment {
     const fedge_cuda_codec *codec;
-    const fedge_cuda_sparsifier *sparsifier; /* NULL: all values travel */
+    const fedge_cuda_sparsifier *sparsifier; /* NULL: all values are sent */
     fedge_codec pipeline;
     uint32_t section; /* of the layout */
     uint32_t first_block, num_blocks;
-    uint32_t first_tensor, num_tensors; /* also those of which it has some blocks */
+    uint32_t first_tensor, num_tensors; /* including tensors of which it has only some blocks */
     size_t size;                        /* most bytes of the section */
-    size_t plane;     /* bytes of a slot before what it has there: a multiple of 256 */
-    size_t num_bytes; /* of that, a multiple of 256: values on a plane, or, of a codec that chooses,
-                         a directory and bytes */
+    size_t plane;                       /* its offset in a slot, a multiple of 256 */
+    size_t num_bytes; /* its bytes in a slot, a multiple of 256: a plane of values or, with a
+                         sparsifier, a directory and encoded bytes */
 } fedge_cuda_segment;
 
 typedef struct fedge_cuda_geometry {
@@ -62,47 +61,47 @@ typedef struct fedge_cuda_geometry {
     size_t num_elements; /* as in the layout */
 } fedge_cuda_geometry;
 
-/* [layout]: one of which fedge_cuda_can_sum says so. */
+/* [layout] has passed fedge_cuda_can_sum. */
 FEDGE_MUST_USE fedge_status fedge_cuda_geometry_init(fedge_cuda_geometry *geometry,
                                                      const fedge_layout *layout, fedge_error *err);
 void fedge_cuda_geometry_fini(fedge_cuda_geometry *geometry); /* all zero is fine */
 
-/* What of segment [whole] of the geometry lies in [first_block, first_block + num_blocks); false:
- * nothing. [plane] is set. */
+/* Sets [cut] to the part of segment [whole] in blocks [first_block, first_block + num_blocks), at
+ * [plane]. False: there is none. */
 bool fedge_cuda_cut(const fedge_cuda_geometry *geometry, const fedge_cuda_segment *whole,
                     uint32_t first_block, uint32_t num_blocks, size_t plane,
                     fedge_cuda_segment *cut);
 
-/* Where section [section] begins among the bytes of an update, and its size. */
+/* The offset of section [section] in the bytes of an update, and its size. */
 uint64_t fedge_cuda_section_at(const fedge_cuda_geometry *geometry, const fedge_encoded *update,
                                uint32_t section, size_t *size);
 
-/* Where the bytes of a block end in its section, of a codec that does not choose. */
+/* The offset in a section without a sparsifier at which the bytes of a block end. */
 uint64_t fedge_cuda_end_of(const fedge_cuda_geometry *geometry, const fedge_cuda_segment *segment,
                            uint32_t block);
 
-/* A run of sums within one tensor. */
+/* A range of sums within one tensor. */
 typedef struct fedge_cuda_run {
-    uint32_t tensor; /* number of it */
-    uint64_t padded; /* coordinate of its first */
+    uint32_t tensor; /* its index */
+    uint64_t padded; /* padded coordinate of the first sum */
     size_t count;
 } fedge_cuda_run;
 
-/* The sums from [first] on, up to the end of their tensor or [count] of them. */
+/* The range of at most [count] sums from [first] to the end of their tensor. */
 fedge_cuda_run fedge_cuda_run_at(const fedge_cuda_geometry *geometry, size_t first, size_t count);
 
-/* The code of anything that is wrong with a segment whose codec chooses; [bad] below. */
+/* The code of any error in a segment with a sparsifier; an argument [bad] below. */
 uint64_t fedge_cuda_code_of(const fedge_cuda_geometry *geometry, const fedge_cuda_segment *segment);
 
-/* The error of what is wrong first, as fedge_codec_decode has it. [bad]: as fedge_cuda_stage
- * reports it, or a code. Of a codec that chooses the update is read again, by the CPU. */
+/* Returns fedge_codec_decode's error for the first bad value. [bad]: from fedge_cuda_stage, or a
+ * code. With a sparsifier the CPU reads the update again. */
 fedge_status fedge_cuda_fail_update(const fedge_cuda_geometry *geometry, uint64_t bad,
                                     const fedge_encoded *update, fedge_error *err);
 
-/* Where the tensors and groups of a section begin whose codec chooses which values travel: their
- * sizes depend on the values, so the host reads each update's indices, a few bytes for 32768
- * coordinates, and makes a directory that goes to the GPU before the bytes (kernels.h). A GPU that
- * has some of the coordinates gets those tensors whole of which it has any.
+/* Directories of sections with a sparsifier: the offsets of their tensors and groups. Sizes depend
+ * on the values, so the host reads each update's indices, a few bytes for 32768 coordinates, and
+ * makes a directory that goes to the GPU before the bytes (kernels.h). A GPU with some of the
+ * coordinates gets each tensor whole of which it has any.
  *
  * cut: of a segment that has a sparsifier, by fedge_cuda_cut.
  */
@@ -112,14 +111,14 @@ size_t fedge_cuda_directory_size(const fedge_cuda_geometry *geometry,
                                  const fedge_cuda_segment *cut);
 
 /* Most bytes of directory and tensors together; a multiple of 256. */
-size_t fedge_cuda_directory_room(const fedge_cuda_geometry *geometry,
-                                 const fedge_cuda_segment *cut);
+size_t fedge_cuda_directory_capacity(const fedge_cuda_geometry *geometry,
+                                     const fedge_cuda_segment *cut);
 
 /* Bytes of the tables that are the same for all updates. */
 size_t fedge_cuda_tables_size(const fedge_cuda_geometry *geometry, const fedge_cuda_segment *cut);
 
-/* The section, with its tables at [tables], aligned to 8 bytes, of a GPU with [num_blocks] blocks
- * of sums. */
+/* Describes the section for the kernels, with its tables at [tables], aligned to 8 bytes, on a GPU
+ * with [num_blocks] blocks of sums. */
 fedge_cuda_chosen fedge_cuda_chosen_at(const fedge_cuda_geometry *geometry,
                                        const fedge_cuda_segment *cut, void *tables,
                                        uint32_t num_blocks);
@@ -128,8 +127,8 @@ fedge_cuda_chosen fedge_cuda_chosen_at(const fedge_cuda_geometry *geometry,
 void fedge_cuda_tables_fill(const fedge_cuda_geometry *geometry, const fedge_cuda_segment *cut,
                             void *tables, uint32_t first_block);
 
-/* Makes the directory of a section in[0, size) at [directory], aligned to 8 bytes. *begin, *end: of
- * the bytes that the cut's tensors have. False: its sizes, indices or magnitudes are wrong. */
+/* Makes the directory of a section in[0, size) at [directory], aligned to 8 bytes. The cut's
+ * tensors have the bytes in[*begin, *end). False: sizes, indices or magnitudes are wrong. */
 bool fedge_cuda_directory_fill(const fedge_cuda_geometry *geometry, const fedge_cuda_segment *cut,
                                const int8_t *bounds_log2, const uint8_t *in, size_t size,
                                void *directory, size_t *begin, size_t *end);

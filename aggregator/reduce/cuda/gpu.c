@@ -121,13 +121,13 @@ static fedge_status make_slots(fedge_cuda_gpu *gpu, uint32_t count, size_t bytes
 
 static fedge_status make_sums(fedge_cuda_gpu *gpu, uint32_t sharers, fedge_error *err)
 {
-    const size_t joined = (size_t)FEDGE_CUDA_STEP_BLOCKS * FEDGE_CUDA_BLOCK * sizeof(int64_t);
+    const size_t reduced = (size_t)FEDGE_CUDA_STEP_BLOCKS * FEDGE_CUDA_BLOCK * sizeof(int64_t);
     FEDGE_TRY(make_stream(gpu, &gpu->stream, err));
     FEDGE_TRY(make_buffers(gpu, gpu->work, err));
     for (int i = 0; i < FEDGE_CUDA_TICKETS; i++)
         FEDGE_TRY(make_event(gpu, &gpu->tickets[i], err));
     for (int i = 0; i < 2 && sharers > 1; i++)
-        FEDGE_TRY(fedge_cuda_gpu_take(gpu, &gpu->joined[i], joined, false, err));
+        FEDGE_TRY(fedge_cuda_gpu_take(gpu, &gpu->reduced[i], reduced, false, err));
     FEDGE_TRY(
         fedge_cuda_gpu_take(gpu, &gpu->sums, sums_bytes(gpu->num_blocks, sharers > 1), false, err));
     gpu->values_bytes = values_bytes(gpu->num_blocks, sharers);
@@ -222,8 +222,8 @@ void fedge_cuda_gpu_close(fedge_cuda_gpu *gpu)
         if (gpu->tickets[i])
             (void)cudaEventDestroy(gpu->tickets[i]);
     }
-    (void)cudaFree(gpu->joined[0]);
-    (void)cudaFree(gpu->joined[1]);
+    (void)cudaFree(gpu->reduced[0]);
+    (void)cudaFree(gpu->reduced[1]);
     (void)cudaFree(gpu->sums);
     (void)cudaFree(gpu->values);
     (void)cudaFree(gpu->moments[0]);
@@ -520,7 +520,7 @@ fedge_status fedge_cuda_gpu_reset(fedge_cuda_gpu *gpu, fedge_error *err)
 {
     cudaError_t error = cudaSetDevice(gpu->ordinal);
     if (error == cudaSuccess) {
-        error = cudaMemsetAsync(gpu->sums, 0, sums_bytes(gpu->num_blocks, gpu->joined[0] != NULL),
+        error = cudaMemsetAsync(gpu->sums, 0, sums_bytes(gpu->num_blocks, gpu->reduced[0] != NULL),
                                 gpu->stream);
     }
     return fedge_cuda_check(gpu, error, "emptying sums", err);

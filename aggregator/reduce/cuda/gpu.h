@@ -1,5 +1,4 @@
-/* How long a GPU works, and at what: spans of work on a stream, measured by events around it.
- */
+/* One GPU of an accumulator: its timing, memory and work. */
 #ifndef FEDGE_AGGREGATOR_REDUCE_CUDA_GPU_H
 #define FEDGE_AGGREGATOR_REDUCE_CUDA_GPU_H
 
@@ -10,12 +9,12 @@
 #include "aggregator/reduce/cuda/geometry.h"
 #include "edge/train/cuda/gpu.h"
 
-/* What work is for. Spans on several streams may overlap: each counts. */
+/* Kinds of work, which are timed by events on their stream. Overlapping work counts each time. */
 typedef enum fedge_cuda_work {
-    FEDGE_CUDA_COPY,   /* updates, to the GPU */
-    FEDGE_CUDA_DECODE, /* they are checked and laid out */
-    FEDGE_CUDA_REDUCE, /* they are added to the sums, and GPUs join theirs */
-    FEDGE_CUDA_STEP,   /* the step, with its values on their way */
+    FEDGE_CUDA_COPY,   /* copying updates to the GPU */
+    FEDGE_CUDA_DECODE, /* checking and decoding them */
+    FEDGE_CUDA_REDUCE, /* adding them to the sums, and reducing the sums of several GPUs */
+    FEDGE_CUDA_STEP,   /* the step, including copies of its values */
     FEDGE_CUDA_NUM_WORKS
 } fedge_cuda_work;
 
@@ -23,50 +22,48 @@ typedef struct fedge_cuda_times {
     _Atomic uint64_t ns[FEDGE_CUDA_NUM_WORKS];
 } fedge_cuda_times;
 
-/* One span at a time, in one or two parts. */
+/* Times one operation at a time, in one or two parts. */
 typedef struct fedge_cuda_timing {
-    cudaEvent_t begun, split; /* turned: where the second part begins */
-    cudaEvent_t done;         /* of the last one; has come when there was none */
+    cudaEvent_t begun, split; /* split: the second part begins */
+    cudaEvent_t done;         /* of the last operation; signalled when there was none */
     fedge_cuda_work first, second;
     bool has_second; /* there is a second part */
-    bool counts;     /* it has ended, and is not in the times yet */
+    bool counts;     /* it has ended and is not in the times yet */
 } fedge_cuda_timing;
 
 cudaError_t fedge_cuda_timing_init(fedge_cuda_timing *timing); /* all zero at first */
 void fedge_cuda_timing_fini(fedge_cuda_timing *timing);        /* also after a failed init */
 
-/* Queued on [stream], before, within and behind the work. */
+/* Queue an event on [stream] before, within and after the work. */
 cudaError_t fedge_cuda_timing_begin(fedge_cuda_timing *timing, fedge_cuda_work first,
                                     cudaStream_t stream);
 cudaError_t fedge_cuda_timing_split(fedge_cuda_timing *timing, fedge_cuda_work second,
                                     cudaStream_t stream);
 cudaError_t fedge_cuda_timing_end(fedge_cuda_timing *timing, cudaStream_t stream);
 
-/* Adds a span that is done to [times], once; one that is not is left for the next call. */
+/* Adds the last operation to [times] once it is done; otherwise the next call does. */
 cudaError_t fedge_cuda_timing_count(fedge_cuda_timing *timing, fedge_cuda_times *times);
 
-/* What one GPU holds of an accumulator, and the work that is given to it.
+/* A GPU has the sums of some blocks of coordinates. Updates arrive by lanes, each with its stream
+ * and pinned buffers, and stay in slots until the GPU's stream of sums adds them. Every function
+ * makes the GPU the thread's current one. Errors are FEDGE_GPU_LOST with the GPU's number;
+ * FEDGE_NO_MEMORY does not mean that the GPU is lost.
  *
- * A GPU has the sums of some blocks of coordinates. Updates come in by lanes, each with a stream
- * and pinned buffers of its own, and lie in slots until they are summed on the GPU's one stream of
- * sums. Every function makes the GPU the thread's current one. Errors are FEDGE_GPU_LOST with the
- * GPU's number, but for memory, of which the GPU is not lost (FEDGE_NO_MEMORY).
- *
- * Threads: each lane and slot is one thread's at a time; what works on sums is called by one thread
- * at a time. Which thread that is, accumulator_cuda.c decides.
+ * Threads: one thread at a time uses a lane or slot, and one at a time calls the functions that
+ * change sums. accumulator_cuda.c assigns them.
  */
 
 #ifndef FEDGE_CUDA_CHUNK_BYTES
-#define FEDGE_CUDA_CHUNK_BYTES ((size_t)4 << 20) /* of a copy to a GPU; a multiple of 2,048 */
+#define FEDGE_CUDA_CHUNK_BYTES ((size_t)4 << 20) /* of one copy to a GPU; a multiple of 2,048 */
 #endif
 #define FEDGE_CUDA_LANES 4
-#define FEDGE_CUDA_TICKETS                                                                         \
-    64 /* events for the latest ones; a wait for an older is for its next                          \
-        */
-/* Blocks of a chunk of the step: two such buffers of floats, and of sums where GPUs join theirs. */
+/* Events of the latest tickets. A wait for an older ticket waits for the next one with an event. */
+#define FEDGE_CUDA_TICKETS 64
+/* Blocks of a chunk of the step, which has two buffers of floats and, with several GPUs, of sums.
+ */
 #define FEDGE_CUDA_STEP_BLOCKS ((uint32_t)(FEDGE_CUDA_CHUNK_BYTES / 2048))
 
-/* Two buffers, so that one is filled while the other travels. */
+/* A lane has two, to fill one while the other is copied. */
 typedef struct fedge_cuda_buffer {
     uint8_t *pinned, *device; /* FEDGE_CUDA_CHUNK_BYTES each */
     fedge_cuda_timing timing; /* done: both are free again */
@@ -77,18 +74,18 @@ typedef struct fedge_cuda_lane {
     fedge_cuda_buffer buffers[2];
     int8_t *pinned_bounds, *bounds; /* of all tensors */
     unsigned long long *pinned_bad, *bad;
-    uint64_t host_bad; /* what the host found, before the GPU */
-    /* Of a section whose codec chooses, the largest: its directory, malloc'ed, and room on the GPU
-     * for an update that is only checked. NULL: there is none. */
+    uint64_t host_bad; /* the first bad value found by the host */
+    /* With a sparsifier: memory for the largest directory, malloc'ed, and a buffer on the GPU for
+     * an update that is only checked. NULL without. */
     void *directory;
     uint8_t *check_buffer;
 } fedge_cuda_lane;
 
 typedef struct fedge_cuda_slot {
     uint8_t *planes;          /* values, segment by segment, then scales */
-    uint64_t num_encoded;     /* bytes that the update had */
-    fedge_cuda_timing timing; /* of the batch that it was first of; done: it is summed, and may be
-                             overwritten */
+    uint64_t num_encoded;     /* encoded bytes of the update */
+    fedge_cuda_timing timing; /* of the batch that it was first in; done: it is summed and may be
+                                 overwritten */
 } fedge_cuda_slot;
 
 typedef struct fedge_cuda_gpu {
@@ -96,13 +93,12 @@ typedef struct fedge_cuda_gpu {
     char name[16];          /* "GPU 3" */
     fedge_gpu_watch *watch; /* of its calls */
     const fedge_cuda_geometry *geometry;
-    uint32_t first_block, num_blocks; /* whose sums it holds */
+    uint32_t first_block, num_blocks; /* with sums on this GPU */
     uint32_t max_grid;                /* thread blocks that run at once */
-    fedge_cuda_segment segments[FEDGE_ACCUMULATOR_MAX_SECTIONS]; /* as far as they are its own */
-    fedge_cuda_chosen
-        chosen[FEDGE_ACCUMULATOR_MAX_SECTIONS]; /* of segments that have a sparsifier */
+    fedge_cuda_segment segments[FEDGE_ACCUMULATOR_MAX_SECTIONS]; /* the GPU's parts of them */
+    fedge_cuda_chosen chosen[FEDGE_ACCUMULATOR_MAX_SECTIONS];    /* of segments with a sparsifier */
     uint32_t num_segments;
-    size_t scales; /* where they begin in a slot */
+    size_t scales; /* their offset in a slot */
     fedge_cuda_block *blocks;
     int64_t *sums;
     cudaStream_t stream;
@@ -113,19 +109,19 @@ typedef struct fedge_cuda_gpu {
     _Atomic uint64_t decoded_bytes; /* of slots that were summed */
     fedge_cuda_times times;
     fedge_cuda_buffer work[2]; /* of the stream of sums */
-    int64_t *joined[2];        /* (FEDGE_CUDA_STEP_BLOCKS, 256): all GPUs' sums; NULL: one GPU */
-    float *values;             /* of the coordinates that it steps, chunk by chunk */
+    int64_t *reduced[2];       /* (FEDGE_CUDA_STEP_BLOCKS, 256): all GPUs' sums; NULL: one GPU */
+    float *values;             /* of the coordinates that it steps */
     size_t values_bytes;
-    float *moments[2];             /* likewise, of an optimizer; NULL until they are taken */
-    _Atomic uint64_t moment_bytes; /* of these */
+    float *moments[2];             /* of an optimizer; NULL until they are allocated */
+    _Atomic uint64_t moment_bytes; /* bytes of moments */
     _Atomic uint64_t tile_bytes;   /* of robust rules' tiles (tile_cuda.c) */
 } fedge_cuda_gpu;
 
-/* What a GPU needs of its memory, in bytes. [sharers]: GPUs that join their sums of these blocks
- * and share the step; 1: it has them alone. */
+/* Bytes of memory on a GPU. [sharers]: the GPUs that have sums of the same blocks and divide the
+ * step; 1: only this one. */
 typedef struct fedge_cuda_bytes {
     size_t sums;
-    size_t values;  /* that it steps */
+    size_t values;  /* of the coordinates that it steps */
     size_t moments; /* of an optimizer */
     size_t slot;    /* of each update */
     size_t others;  /* buffers of lanes and of the step, and the tables */
@@ -142,16 +138,15 @@ typedef struct fedge_cuda_gpu_config {
     fedge_gpu_watch *watch;              /* borrowed */
 } fedge_cuda_gpu_config;
 
-/* Sets all sums to 0. The caller closes [gpu] also on failure. */
+/* Opens a GPU with all sums 0. The caller closes [gpu] also on failure. */
 FEDGE_MUST_USE fedge_status fedge_cuda_gpu_open(fedge_cuda_gpu *gpu,
                                                 const fedge_cuda_gpu_config *config,
                                                 fedge_error *err);
 void fedge_cuda_gpu_close(fedge_cuda_gpu *gpu); /* all zero is fine */
 
-/* Copies the GPU's part of an update by [lane], checks it and lays it into [slot] (NULL: only
- * checks). What read returns is passed on. Then _result, with the same [slot], waits and tells the
- * first bad value, FEDGE_CUDA_NOT_BAD when there is none; it is to be called also after a failure.
- */
+/* Copies the GPU's part of an update by [lane], checks it and stores it in [slot] (NULL: only
+ * checks). Errors of update->read are returned. Then call _result with the same [slot], also after
+ * a failure: it waits and sets *bad to the first bad value, or FEDGE_CUDA_NOT_BAD. */
 FEDGE_MUST_USE fedge_status fedge_cuda_gpu_stage(fedge_cuda_gpu *gpu, uint32_t lane,
                                                  const uint32_t *slot, const fedge_encoded *update,
                                                  fedge_error *err);
@@ -167,19 +162,20 @@ FEDGE_MUST_USE fedge_status fedge_cuda_gpu_add(fedge_cuda_gpu *gpu, const uint32
 FEDGE_MUST_USE fedge_status fedge_cuda_gpu_add_values(fedge_cuda_gpu *gpu, const int32_t *v,
                                                       uint64_t padded, size_t count,
                                                       uint32_t weight, fedge_error *err);
-/* Where the sum of padded coordinate [padded] lies, one of the GPU's; what was queued is done. */
+/* Waits for queued work and sets *sums to the device pointer of the sum of padded coordinate
+ * [padded], which is the GPU's. */
 FEDGE_MUST_USE fedge_status fedge_cuda_gpu_sums_pointer(fedge_cuda_gpu *gpu, uint64_t padded,
                                                         int64_t **sums, fedge_error *err);
-/* sums[i] += those from padded coordinate [padded] on, as far as they are the GPU's. */
+/* Adds the GPU's sums from padded coordinate [padded] on to sums (count); others stay. */
 FEDGE_MUST_USE fedge_status fedge_cuda_gpu_read(fedge_cuda_gpu *gpu, uint64_t padded, size_t count,
                                                 int64_t *sums, fedge_error *err);
 FEDGE_MUST_USE fedge_status fedge_cuda_gpu_reset(fedge_cuda_gpu *gpu, fedge_error *err);
 
-/* Room for [num_moments] vectors of an optimizer beside the values; *fits: there is. */
+/* Allocates [num_moments] moments of an optimizer; *fits: there was enough memory. */
 FEDGE_MUST_USE fedge_status fedge_cuda_gpu_take_moments(fedge_cuda_gpu *gpu, unsigned num_moments,
                                                         bool *fits, fedge_error *err);
 
-/* Adds what the GPU has summed to its times, as far as it is done. */
+/* Adds finished work to the GPU's times. */
 FEDGE_MUST_USE fedge_status fedge_cuda_gpu_count_times(fedge_cuda_gpu *gpu, fedge_error *err);
 
 FEDGE_MUST_USE fedge_status fedge_cuda_gpu_mark(fedge_cuda_gpu *gpu, uint64_t ticket,
@@ -190,34 +186,35 @@ FEDGE_MUST_USE fedge_status fedge_cuda_gpu_wait(fedge_cuda_gpu *gpu, uint64_t ti
 /* ---- of gpu_memory.c and gpu_chosen.c -------------------------------------------------------- */
 
 FEDGE_MUST_USE fedge_status fedge_cuda_gpu_use(const fedge_cuda_gpu *gpu, fedge_error *err);
-/* FEDGE_GPU_LOST: what was being done, and why it failed, and the GPU is marked as lost;
- * FEDGE_NO_MEMORY: with what is free, and what can be done; FEDGE_OK for cudaSuccess. */
+/* Turns an error of CUDA into a status. FEDGE_GPU_LOST says what failed and why, and marks the GPU
+ * as lost. FEDGE_NO_MEMORY says what is free and what to do. FEDGE_OK for cudaSuccess. */
 fedge_status fedge_cuda_check(const fedge_cuda_gpu *gpu, cudaError_t error, const char *doing,
                               fedge_error *err);
 
-/* A call, or a group of them, for the GPU's watch. */
+/* Describes a call, or a group of calls, to the GPU's watch. */
 fedge_gpu_call fedge_cuda_call(const fedge_cuda_gpu *gpu, const char *doing);
-/* As the runtime's functions, watched. */
+/* As CUDA's functions, but watched. */
 FEDGE_MUST_USE cudaError_t fedge_cuda_wait_event(const fedge_cuda_gpu *gpu, cudaEvent_t event);
 FEDGE_MUST_USE cudaError_t fedge_cuda_wait_stream(const fedge_cuda_gpu *gpu, cudaStream_t stream);
 FEDGE_MUST_USE cudaError_t fedge_cuda_copy(const fedge_cuda_gpu *gpu, void *to, const void *from,
                                            size_t size, enum cudaMemcpyKind kind,
                                            cudaStream_t stream);
 
-/* Memory of the GPU, or pinned of the host, to the pointer at [pointer]. FEDGE_NO_MEMORY. */
+/* Allocates memory of the GPU, or pinned memory of the host, and stores its address in the pointer
+ * at [pointer]. FEDGE_NO_MEMORY. */
 FEDGE_MUST_USE fedge_status fedge_cuda_gpu_take(const fedge_cuda_gpu *gpu, void *pointer,
                                                 size_t size, bool pinned, fedge_error *err);
-/* Copies a table to the GPU by way of the work buffers, and waits. */
+/* Copies a table to the GPU through the work buffers, and waits. */
 FEDGE_MUST_USE fedge_status fedge_cuda_gpu_copy(fedge_cuda_gpu *gpu, void *to, const void *from,
                                                 size_t size, fedge_error *err);
 
-/* What segments with a sparsifier need besides their slots: on the GPU, in bytes. */
+/* Bytes on the GPU for segments with a sparsifier, besides slots. */
 size_t fedge_cuda_chosen_bytes(const fedge_cuda_geometry *geometry,
                                const fedge_cuda_segment *segments, uint32_t num_segments);
 FEDGE_MUST_USE fedge_status fedge_cuda_gpu_open_chosen(fedge_cuda_gpu *gpu, fedge_error *err);
 void fedge_cuda_gpu_close_chosen(fedge_cuda_gpu *gpu);
-/* Copies what the GPU has of segment [s], to its place in a slot, or to the lane's room, and checks
- * it. *turn: which buffer is next. */
+/* Copies the GPU's part of segment [s] to a slot or to the lane's buffer, and checks it.
+ * *next_buffer: the index of the lane's next free buffer. */
 FEDGE_MUST_USE fedge_status fedge_cuda_gpu_stage_chosen(fedge_cuda_gpu *gpu, fedge_cuda_lane *lane,
                                                         fedge_cuda_slot *slot, uint32_t s,
                                                         const fedge_encoded *update,

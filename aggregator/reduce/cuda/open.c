@@ -149,8 +149,8 @@ static fedge_status count_slots(const selection *self, fedge_shard shard, uint32
         const uint32_t blocks = blocks_of(self, shard, i, &first);
         const fedge_cuda_bytes bytes = fedge_cuda_gpu_bytes(
             self->geometry, first, blocks, joins ? self->num_gpus : 1, self->num_moments);
-        const size_t needed = fedge_cuda_place_bytes(
-            &(fedge_cuda_place){.num_slots = FEDGE_CUDA_MIN_SLOTS, .bytes = bytes});
+        const size_t needed = fedge_cuda_gpu_plan_bytes(
+            &(fedge_cuda_gpu_plan){.num_slots = FEDGE_CUDA_MIN_SLOTS, .bytes = bytes});
         /* A tenth is left for what the driver and NCCL take. */
         const size_t room = self->free_bytes[i] / 10 * 9;
         /* Where GPUs do not join, nothing but slots is taken beyond this. */
@@ -265,25 +265,25 @@ static fedge_status choose(selection *self, fedge_cuda_team *team,
     return status;
 }
 
-size_t fedge_cuda_place_bytes(const fedge_cuda_place *place)
+size_t fedge_cuda_gpu_plan_bytes(const fedge_cuda_gpu_plan *plan)
 {
-    const fedge_cuda_bytes *bytes = &place->bytes;
-    return bytes->sums + bytes->values + bytes->moments + place->num_slots * bytes->slot +
+    const fedge_cuda_bytes *bytes = &plan->bytes;
+    return bytes->sums + bytes->values + bytes->moments + plan->num_slots * bytes->slot +
            bytes->others;
 }
 
-size_t fedge_cuda_describe_place(const fedge_cuda_place *place, char *text, size_t size)
+size_t fedge_cuda_gpu_plan_describe(const fedge_cuda_gpu_plan *plan, char *text, size_t size)
 {
-    const fedge_cuda_bytes *bytes = &place->bytes;
+    const fedge_cuda_bytes *bytes = &plan->bytes;
     char moments[64] = "";
     if (bytes->moments > 0)
         (void)snprintf(moments, sizeof(moments), ", %zu that the optimizer keeps", bytes->moments);
     const int length = snprintf(text, size,
                                 "GPU %d, by %s: %zu bytes, %zu of sums, %zu of values%s, %zu of %u "
                                 "updates of %zu, %zu of buffers and tables",
-                                place->ordinal, place->by_clients ? "clients" : "coordinates",
-                                fedge_cuda_place_bytes(place), bytes->sums, bytes->values, moments,
-                                place->num_slots * bytes->slot, (unsigned)place->num_slots,
+                                plan->ordinal, plan->by_clients ? "clients" : "coordinates",
+                                fedge_cuda_gpu_plan_bytes(plan), bytes->sums, bytes->values,
+                                moments, plan->num_slots * bytes->slot, (unsigned)plan->num_slots,
                                 bytes->slot, bytes->others);
     return length < 0 ? 0 : (size_t)length < size ? (size_t)length : size - 1;
 }
@@ -300,7 +300,7 @@ fedge_status fedge_cuda_forecast_team(const fedge_cuda_geometry *geometry,
     for (uint32_t i = 0; i < self.num_gpus && status == FEDGE_OK && used + 2 < size; i++) {
         uint32_t first = 0;
         const uint32_t blocks = blocks_of(&self, choice.shard, i, &first);
-        const fedge_cuda_place place = {
+        const fedge_cuda_gpu_plan plan = {
             .ordinal = self.ordinals[i],
             .by_clients = choice.shard == FEDGE_SHARD_CLIENTS,
             .num_slots = choice.num_slots,
@@ -308,7 +308,7 @@ fedge_status fedge_cuda_forecast_team(const fedge_cuda_geometry *geometry,
                                           self.num_moments)};
         if (i > 0)
             text[used++] = '\n';
-        used += fedge_cuda_describe_place(&place, text + used, size - used);
+        used += fedge_cuda_gpu_plan_describe(&plan, text + used, size - used);
     }
     fedge_cuda_team_close(&team);
     return status;
@@ -326,8 +326,8 @@ static fedge_status open_gpus(const selection *self, fedge_cuda_team *team,
     comms->watch = &team->watch;
     const int used = snprintf(comms->names, sizeof(comms->names), "one of GPUs ");
     list_numbers(self, comms->names + used, sizeof(comms->names) - (size_t)used);
-    team->holds = calloc(num_tensors, sizeof(*team->holds));
-    if (!team->holds)
+    team->cached = calloc(num_tensors, sizeof(*team->cached));
+    if (!team->cached)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an accumulator");
     for (uint32_t i = 0; i < self->num_gpus; i++) {
         uint32_t first = 0;

@@ -157,8 +157,8 @@ void fedge_cuda_team_close(fedge_cuda_team *team)
         fedge_cuda_gpu_close(&team->gpus[i]);
     fedge_gpu_watch_fini(&team->watch);
     team->num_gpus = 0;
-    free(team->holds);
-    team->holds = NULL;
+    free(team->cached);
+    team->cached = NULL;
     fedge_nccl_unload(&team->nccl);
 }
 
@@ -204,7 +204,7 @@ static gpu_part part_of_gpu(const fedge_cuda_team *team, uint32_t index, uint32_
     const uint32_t end = gpu->first_block + gpu->num_blocks;
     const size_t from = (size_t)chunk * FEDGE_CUDA_STEP_BLOCKS * FEDGE_CUDA_BLOCK;
     /* Two chunks are under way, each with joined sums of its own. */
-    gpu_part mine = {.sums = gpu->joined[chunk % 2],
+    gpu_part mine = {.sums = gpu->reduced[chunk % 2],
                      .vectors = {gpu->moments[0] ? gpu->moments[0] + from : NULL,
                                  gpu->moments[1] ? gpu->moments[1] + from : NULL,
                                  gpu->values + from}};
@@ -221,7 +221,7 @@ static gpu_part part_of_gpu(const fedge_cuda_team *team, uint32_t index, uint32_
 }
 
 /* Begins or turns the span of a chunk's work on every GPU. */
-static fedge_status measure(fedge_cuda_team *team, uint32_t chunk, bool joined, fedge_error *err)
+static fedge_status measure(fedge_cuda_team *team, uint32_t chunk, bool reduced, fedge_error *err)
 {
     fedge_status status = FEDGE_OK;
     for (uint32_t i = 0; i < team->num_gpus && status == FEDGE_OK; i++) {
@@ -229,8 +229,8 @@ static fedge_status measure(fedge_cuda_team *team, uint32_t chunk, bool joined, 
         fedge_cuda_timing *timing = &gpu->work[chunk % 2].timing;
         cudaError_t error = cudaSetDevice(gpu->ordinal);
         if (error == cudaSuccess) {
-            error = joined ? fedge_cuda_timing_split(timing, FEDGE_CUDA_STEP, gpu->stream)
-                           : fedge_cuda_timing_begin(timing, FEDGE_CUDA_REDUCE, gpu->stream);
+            error = reduced ? fedge_cuda_timing_split(timing, FEDGE_CUDA_STEP, gpu->stream)
+                            : fedge_cuda_timing_begin(timing, FEDGE_CUDA_REDUCE, gpu->stream);
         }
         status = fedge_cuda_check(gpu, error, "joining sums", err);
     }
@@ -254,7 +254,7 @@ static fedge_status join(fedge_cuda_team *team, uint32_t chunk, fedge_error *err
         status = fedge_cuda_comms_check(
             &team->comms,
             team->nccl.reduce_scatter(gpu->sums + (size_t)first * FEDGE_CUDA_BLOCK,
-                                      gpu->joined[chunk % 2], count, FEDGE_NCCL_INT64,
+                                      gpu->reduced[chunk % 2], count, FEDGE_NCCL_INT64,
                                       FEDGE_NCCL_SUM, team->comms.of[i], gpu->stream),
             "joining sums", err);
     }
@@ -329,7 +329,7 @@ static cudaError_t bring(const step *self, const fedge_cuda_gpu *gpu, const gpu_
     for (uint32_t p = 0; p < self->num_parts && error == cudaSuccess; p++) {
         const fedge_step_part *part = &self->parts[p];
         /* It has them from the step before, and nobody has changed them since. */
-        const bool held = part->unchanged && self->team->holds[self->runs[p].tensor];
+        const bool held = part->unchanged && self->team->cached[self->runs[p].tensor];
         size_t from;
         size_t at;
         size_t count;
@@ -463,12 +463,12 @@ fedge_status fedge_cuda_team_wait(fedge_cuda_team *team, fedge_error *err)
 }
 
 /* A part of a tensor alone does not tell of the rest of it. */
-static void note_held(fedge_cuda_team *team, const step *self)
+static void note_cached(fedge_cuda_team *team, const step *self)
 {
     const fedge_cuda_tensor *tensors = team->gpus[0].geometry->tensors;
     for (uint32_t p = 0; p < self->num_parts; p++) {
         const uint32_t tensor = self->runs[p].tensor;
-        team->holds[tensor] = self->parts[p].count == tensors[tensor].spec->count;
+        team->cached[tensor] = self->parts[p].count == tensors[tensor].spec->count;
     }
 }
 
@@ -503,7 +503,7 @@ fedge_status fedge_cuda_team_step(fedge_cuda_team *team, const fedge_step_part *
     step self = {team, parts, runs, num_parts, total_weight, count_chunks(team), 0, true, 0, 0};
     const fedge_status status = run_all(&self, num_moments, err);
     if (status == FEDGE_OK)
-        note_held(team, &self);
+        note_cached(team, &self);
     else
         fedge_cuda_comms_abort(&team->comms);
     free(runs);

@@ -1,9 +1,10 @@
-/* Communicators of NCCL for the GPUs of a team: among themselves, or with those of other ranks.
+/* The GPUs of an accumulator, and their NCCL communicators with each other or with other ranks'
+ * GPUs.
  *
- * Nothing waits for a GPU without watching it. An error that NCCL reports ends what is under way
- * with FEDGE_GPU_LOST. So does a lack of progress. Closing such a GPU would wait for its work, so
- * [stuck] of the accumulator's config is called first, which ends the process. Calls on the host
- * cannot be ended; edge/train/cuda/gpu.h watches them.
+ * Every wait for a GPU is watched. An error that NCCL reports, or a lack of progress, ends the
+ * operation with FEDGE_GPU_LOST. Closing such a GPU would wait for its work, so [stuck] of the
+ * accumulator's config is called first, which ends the process. Calls on the host cannot be ended;
+ * edge/train/cuda/gpu.h watches them.
  */
 #ifndef FEDGE_AGGREGATOR_REDUCE_CUDA_TEAM_H
 #define FEDGE_AGGREGATOR_REDUCE_CUDA_TEAM_H
@@ -13,49 +14,48 @@
 #include "edge/train/cuda/nccl_api.h"
 
 typedef struct fedge_cuda_comms {
-    const fedge_nccl *nccl; /* loaded, while there are any */
+    const fedge_nccl *nccl; /* loaded while there are communicators */
     fedge_gpu_watch *watch;
     char names[64 + FEDGE_ACCUMULATOR_MAX_GPUS * 4]; /* "one of GPUs 3,0": for messages */
-    ncclComm_t of[FEDGE_ACCUMULATOR_MAX_GPUS]; /* NULL: not made, when a start failed half-way */
-    uint32_t num;                              /* 0: none */
+    ncclComm_t of[FEDGE_ACCUMULATOR_MAX_GPUS];       /* NULL: not made, after a failed start */
+    uint32_t num;                                    /* 0: none */
 } fedge_cuda_comms;
 
-/* FEDGE_GPU_LOST: what was being done, and NCCL's words. */
+/* Turns an error of NCCL into FEDGE_GPU_LOST, which says what failed and NCCL's text. */
 FEDGE_MUST_USE fedge_status fedge_cuda_comms_check(const fedge_cuda_comms *comms,
                                                    fedge_nccl_result result, const char *doing,
                                                    fedge_error *err);
 
-/* A call, or a group of them, for the watch. */
+/* Describes a call, or a group of calls, to the watch. */
 fedge_gpu_call fedge_cuda_comms_call(const fedge_cuda_comms *comms, const char *doing);
 
-/* Ends all that is under way, so that no stream waits for ever, and the communicators; waits for
- * no other process. */
+/* Aborts pending operations, so that no stream waits forever, and the communicators. Waits for no
+ * other process. */
 void fedge_cuda_comms_abort(fedge_cuda_comms *comms);
-/* Ends them when nothing is under way. Not for those with other processes, whose ends it waits for.
- */
+/* Ends the communicators when no operation is pending. It waits for all ends, so do not call it for
+ * communicators with other processes. */
 void fedge_cuda_comms_close(fedge_cuda_comms *comms);
 
-/* What is waited for, how long, and whose it is. */
+/* Describes a wait for messages, and its limit. */
 typedef struct fedge_cuda_wait {
     const char *who, *doing; /* "GPU 3", "taking the step" */
     uint32_t limit_ms;
 } fedge_cuda_wait;
 
-/* Waits for a span's end, but not for a GPU that is gone; and measures it. */
+/* Waits for the end of a timed operation unless the GPU is lost, and adds its time. */
 FEDGE_MUST_USE fedge_status fedge_cuda_comms_watch(const fedge_cuda_comms *comms,
                                                    fedge_cuda_gpu *gpu, fedge_cuda_timing *timing,
                                                    const fedge_cuda_wait *wait, fedge_error *err);
 
 /* The step on several GPUs together.
  *
- * By coordinates each GPU steps the values of its own blocks. By clients each GPU has sums of all
- * coordinates: chunk by chunk NCCL's reduce-scatter gives each GPU the joined sums of its share,
- * which it steps while the next chunk is under way. The first chunk is queued behind the last
- * update's sums and not among them: adding a batch reads each GPU's sums once, which takes a few
- * milliseconds at most, and a round that would join while it adds had to know its last batch
- * beforehand. Each GPU keeps the values that it steps, and
- * takes them from the host only where it has none or they have changed there. What it has stepped
- * goes back over its own link. No other GPU needs it, so there is no all-gather.
+ * By coordinates each GPU steps the values of its blocks. By clients each GPU has sums of all
+ * coordinates: NCCL's reduce-scatter gives each GPU the total of its part of a chunk, which it
+ * steps while the next chunk is reduced. The first chunk is queued after the last update's sums: a
+ * round does not know its last batch beforehand, and adding a batch takes a few milliseconds at
+ * most. Each GPU caches the values that it steps, and copies them from the host only when it has
+ * none or they have changed there. Stepped values go back over each GPU's link. No other GPU needs
+ * them, so there is no all-gather.
  */
 
 #ifndef FEDGE_CUDA_TIMEOUT_MS
@@ -65,17 +65,17 @@ FEDGE_MUST_USE fedge_status fedge_cuda_comms_watch(const fedge_cuda_comms *comms
 typedef struct fedge_cuda_team {
     fedge_cuda_gpu gpus[FEDGE_ACCUMULATOR_MAX_GPUS];
     uint32_t num_gpus;
-    bool joins; /* by clients, and more than one */
+    bool joins; /* several GPUs divide the work by clients */
     fedge_nccl nccl;
     fedge_gpu_watch watch;  /* of calls of CUDA and NCCL */
     fedge_cuda_comms comms; /* among themselves; none unless it joins */
-    bool *holds; /* (tensors), malloc'ed: the GPUs have the values of the tensor's last step */
+    bool *cached; /* (num_tensors), malloc'ed: the GPUs have the values of the tensor's last step */
 } fedge_cuda_team;
 
-/* Communicators for the GPUs, which are open. [nccl] is loaded and the team's from now on. */
+/* Makes communicators for the open GPUs. team->nccl is loaded. */
 FEDGE_MUST_USE fedge_status fedge_cuda_team_join(fedge_cuda_team *team, fedge_error *err);
 
-/* What was added before has come: the work buffers are free. */
+/* Waits until all updates are added and the work buffers are free. */
 FEDGE_MUST_USE fedge_status fedge_cuda_team_wait(fedge_cuda_team *team, fedge_error *err);
 
 /* As fedge_accumulator_step, for the sums of all GPUs. */
@@ -85,42 +85,41 @@ FEDGE_MUST_USE fedge_status fedge_cuda_team_step(fedge_cuda_team *team,
 
 void fedge_cuda_team_close(fedge_cuda_team *team); /* its GPUs and NCCL too; all zero is fine */
 
-/* Which GPUs an accumulator takes, how they share the work, and what will lie on each.
- */
+/* ---- opening a team: its GPUs, how they divide the work, and their memory -------------------- */
 
-#define FEDGE_CUDA_MAX_SLOTS 33 /* two batches, and a spare slot */
-#define FEDGE_CUDA_MIN_SLOTS 2  /* one, and a spare slot */
+#define FEDGE_CUDA_MAX_SLOTS 33 /* two batches and a reserved slot */
+#define FEDGE_CUDA_MIN_SLOTS 2  /* one update and a reserved slot */
 
 typedef struct fedge_cuda_choice {
     fedge_shard shard;  /* clients or coordinates; clients for one GPU */
-    uint32_t num_slots; /* of each GPU, with the spare one */
+    uint32_t num_slots; /* of each GPU, including the reserved one */
 } fedge_cuda_choice;
 
-/* What lies on one GPU. */
-typedef struct fedge_cuda_place {
+/* The memory use of one GPU. */
+typedef struct fedge_cuda_gpu_plan {
     int ordinal;
     bool by_clients;
     uint32_t num_slots;
     fedge_cuda_bytes bytes;
-} fedge_cuda_place;
+} fedge_cuda_gpu_plan;
 
-/* All of it. */
-size_t fedge_cuda_place_bytes(const fedge_cuda_place *place);
+/* The total of its bytes. */
+size_t fedge_cuda_gpu_plan_bytes(const fedge_cuda_gpu_plan *place);
 
-/* A line without an end, for people; gives its length. size ≥ 1. */
-size_t fedge_cuda_describe_place(const fedge_cuda_place *place, char *text, size_t size);
+/* Writes a line for people, without a line end; returns its length. size ≥ 1. */
+size_t fedge_cuda_gpu_plan_describe(const fedge_cuda_gpu_plan *place, char *text, size_t size);
 
-/* Chooses as fedge_cuda_open_team does, and fails as it does, but takes nothing: a line for each
- * GPU says what would lie there. */
+/* Describes, in a line for each GPU, the memory that fedge_cuda_open_team would use, or fails as it
+ * would. Allocates nothing. */
 FEDGE_MUST_USE fedge_status fedge_cuda_forecast_team(const fedge_cuda_geometry *geometry,
                                                      const fedge_accumulator_config *config,
                                                      char *text, size_t size, fedge_error *err);
 
-/* Opens the GPUs that [config] names, or all, and NCCL where they join their sums. With
- * FEDGE_SHARD_AUTO by clients where the sums of all coordinates and two updates fit on each GPU and
- * NCCL can be had and starts, else by coordinates. FEDGE_NOT_FOUND: no driver, no GPU, not this
- * GPU, no NCCL (FEDGE_UNSUPPORTED: too old a one); FEDGE_NO_MEMORY: it does not fit. The messages
- * say what to do. [team] is to be closed also on failure. */
+/* Opens the GPUs that [config] names, or all, and NCCL when they divide the work by clients.
+ * FEDGE_SHARD_AUTO divides by clients when the sums of all coordinates and two updates fit on each
+ * GPU and NCCL starts, else by coordinates. FEDGE_NOT_FOUND: there is no driver, no GPU, not this
+ * GPU, or no NCCL. FEDGE_UNSUPPORTED: NCCL is too old. FEDGE_NO_MEMORY: it does not fit. The
+ * messages say what to do. Close [team] also on failure. */
 FEDGE_MUST_USE fedge_status fedge_cuda_open_team(fedge_cuda_team *team,
                                                  const fedge_cuda_geometry *geometry,
                                                  const fedge_accumulator_config *config,

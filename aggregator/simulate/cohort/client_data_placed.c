@@ -115,7 +115,7 @@ static fedge_status compare_files(loading *self, uint32_t rank, const uint8_t *s
     return FEDGE_OK;
 }
 
-static fedge_status compare(loading *self, const fedge_collective_said *said, fedge_error *err)
+static fedge_status compare(loading *self, const fedge_collective_gathered *said, fedge_error *err)
 {
     uint32_t names = 0, named_by = 0;
     for (uint32_t rank = 0; rank < self->placement->num_ranks; rank++) {
@@ -288,7 +288,7 @@ static fedge_status exchange(loading *self, fedge_error *err)
 /* ---- all of it ------------------------------------------------------------------------------- */
 
 /* [said]: all ranks' local files. Ranks can differ only in a lack of memory. */
-static fedge_status divide_gathered(loading *self, const fedge_collective_said *said,
+static fedge_status divide_gathered(loading *self, const fedge_collective_gathered *said,
                                     double validation_split, fedge_error *err)
 {
     FEDGE_TRY(compare(self, said, err));
@@ -299,7 +299,7 @@ static fedge_status divide_gathered(loading *self, const fedge_collective_said *
 static fedge_status load(loading *self, double validation_split, fedge_error *err)
 {
     const fedge_placement *placement = self->placement;
-    fedge_collective_said said = {0};
+    fedge_collective_gathered said = {0};
     self->fresh->num_clients = placement->num_clients;
     self->fresh->placement = placement;
     self->local = calloc((size_t)placement->num_local + 1, sizeof(*self->local));
@@ -315,7 +315,7 @@ static fedge_status load(loading *self, double validation_split, fedge_error *er
                  done);
     status = agree(self, divide_gathered(self, &said, validation_split, err), err);
 done:
-    fedge_collective_said_fini(&said);
+    fedge_collective_gathered_fini(&said);
     FEDGE_TRY(status);
     return exchange(self, err);
 }

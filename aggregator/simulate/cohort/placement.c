@@ -166,7 +166,7 @@ static bool is_same_client(const known_file *a, const known_file *b)
     return a->line == b->line && strcmp(a->name, b->name) == 0;
 }
 
-static fedge_status read_all(known_files *all, const fedge_collective_said *said,
+static fedge_status read_all(known_files *all, const fedge_collective_gathered *said,
                              uint32_t num_ranks, size_t count, fedge_error *err)
 {
     *all = (known_files){.files = malloc((count + 1) * sizeof(*all->files)),
@@ -305,7 +305,7 @@ static fedge_status place_all(fedge_placement *placement, const fedge_collective
 
 /* The same from all ranks' lists, [said]. Also ends the texts of paths in [local] with a NUL. */
 static fedge_status place_gathered(fedge_placement *placement, const fedge_collective *collective,
-                                   const fedge_collective_said *said, local_files *local,
+                                   const fedge_collective_gathered *said, local_files *local,
                                    const fedge_site_data *data, uint32_t wanted, fedge_error *err)
 {
     known_files all = {0};
@@ -328,7 +328,7 @@ fedge_status fedge_placement_find(fedge_placement *placement, const fedge_collec
                                   const fedge_site_data *data, uint32_t wanted, fedge_error *err)
 {
     local_files local;
-    fedge_collective_said said = {0};
+    fedge_collective_gathered said = {0};
     *placement = (fedge_placement){0};
     fedge_buffer_init(&local.said, MAX_NAMES);
     fedge_buffer_init(&local.values, MAX_NAMES);
@@ -345,7 +345,7 @@ fedge_status fedge_placement_find(fedge_placement *placement, const fedge_collec
         local.values = local.labels = (fedge_buffer){0};
     }
 done:
-    fedge_collective_said_fini(&said);
+    fedge_collective_gathered_fini(&said);
     fedge_buffer_fini(&local.said);
     fedge_buffer_fini(&local.values);
     fedge_buffer_fini(&local.labels);
@@ -359,7 +359,7 @@ fedge_status fedge_placement_find_tests(fedge_placement *placement,
                                         fedge_error *err)
 {
     const uint8_t has = has_test_set;
-    fedge_collective_said said;
+    fedge_collective_gathered said;
     const fedge_status status = fedge_collective_gather(collective, &has, sizeof(has), &said, err);
     bool all = status == FEDGE_OK;
     for (uint32_t rank = 0; all && rank < collective->num_ranks; rank++)
@@ -368,7 +368,7 @@ fedge_status fedge_placement_find_tests(fedge_placement *placement,
         placement->tests = said.bytes;
         said.bytes = NULL;
     }
-    fedge_collective_said_fini(&said);
+    fedge_collective_gathered_fini(&said);
     return status;
 }
 

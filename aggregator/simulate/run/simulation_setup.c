@@ -255,7 +255,7 @@ static fedge_status open_global(fedge_simulation *self, const fedge_sim_backend_
     const fedge_sim_backend_config wanted = backend_config(config);
     fedge_accumulator_config sums = config->sums;
     sums.num_lanes = config->num_threads; /* none waits for another while adding */
-    sums.joined = config->collective && !fedge_collective_is_alone(config->collective);
+    sums.distributed = config->collective && !fedge_collective_is_alone(config->collective);
     sums.in_place = backend->adds_in_place && backend->adds_in_place(&wanted);
     const char *kind = config->accumulator ? config->accumulator : sums.in_place ? "auto" : "cpu";
     return fedge_global_model_init(&self->global, config->job, kind, &sums, err);

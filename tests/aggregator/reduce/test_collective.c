@@ -90,7 +90,7 @@ static void gather(const fedge_collective *collective, void *user)
                                   (uint8_t)collective->rank};
     static const uint8_t ALL[] = {1, 2, 2};
     static const size_t STARTS[] = {0, 0, 1, 3};
-    fedge_collective_said said;
+    fedge_collective_gathered said;
     fedge_error err;
     fedge_collective_fact fact = {.name = "the test set"};
     (void)snprintf(fact.text, sizeof(fact.text), "%s", collective->rank == 1 ? "" : "here");
@@ -99,7 +99,7 @@ static void gather(const fedge_collective *collective, void *user)
         memcmp(said.starts, STARTS, sizeof(STARTS)) == 0 &&
         memcmp(said.bytes, ALL, sizeof(ALL)) == 0 &&
         fedge_collective_agree(collective, FEDGE_OK, &fact, 1, &err) == FEDGE_OK;
-    fedge_collective_said_fini(&said);
+    fedge_collective_gathered_fini(&said);
 }
 
 static void all_hear_what_all_say(void **state)
