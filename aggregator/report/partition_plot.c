@@ -17,32 +17,32 @@
 #define FACTS_BASE 44.0
 #define LEGEND_TOP 58.0
 #define LEGEND_ROW 18.0
-#define LEGEND_ITEM 24.0  /* without its text */
-#define LEGEND_LETTER 7.0 /* of its text */
+#define LEGEND_ITEM 24.0 /* without its text */
+#define LEGEND_CHAR 7.0  /* per character of its text */
 #define LEGEND_TITLE 38.0
-#define PANEL_WIDTH 640.0 /* about: columns have whole pixels */
-#define SHARES_HEIGHT 260.0
+#define PANEL_WIDTH 640.0 /* about: columns are whole pixels wide */
+#define FRACTIONS_HEIGHT 260.0
 #define SIZES_HEIGHT 110.0
 #define PANEL_GAP 44.0
 #define BOTTOM 48.0
 
-#define MAX_SEPARATE 60u /* clients that stand apart, with their numbers */
+#define MAX_SEPARATE 60u /* clients drawn with gaps between columns and with their numbers */
 #define MAX_COLUMN 64.0
-#define GAP 0.14 /* of a column that stands apart */
+#define GAP 0.14 /* fraction of the pitch of separate columns */
 #define MAX_CLIENT_TICKS 20u
 #define MAX_TEXT 160
 
-/* Petroff 2021 (Accessible Color Sequences for Data Visualization): ten that differ for every kind
- * of colour vision. */
+/* Petroff 2021 (Accessible Color Sequences for Data Visualization): ten colours that can be told
+ * apart with every kind of colour vision. */
 static const char *const colours[] = {"#3f90da", "#ffa90e", "#bd1f01", "#94a4a2", "#832db6",
                                       "#a96b59", "#e76300", "#b9ac70", "#717581", "#92dadd"};
 #define NUM_COLOURS (sizeof(colours) / sizeof(colours[0]))
 
 typedef struct column {
     uint32_t client, size;
-    uint32_t main_band; /* the most frequent */
-    uint32_t main_count;
-    uint32_t *counts; /* (num_bands) */
+    uint32_t main_band;  /* the most frequent */
+    uint32_t main_count; /* examples in it */
+    uint32_t *counts;    /* (num_bands) */
 } column;
 
 typedef struct chart {
@@ -50,9 +50,9 @@ typedef struct chart {
     uint32_t num_parts, num_columns;
     uint32_t num_bands, labels_per_band; /* 0: no labels */
     uint32_t *sizes;                     /* (num_parts) examples */
-    uint32_t *counts;                    /* (num_columns, num_bands), what the columns point to */
+    uint32_t *counts;                    /* (num_columns, num_bands), memory of column.counts */
     column *columns;                     /* (num_columns), from left to right */
-    double pitch, bar, width;            /* of columns, of what is drawn of one, of the panels */
+    double pitch, bar, width;            /* distance of columns, width of bars, width of panels */
 } chart;
 
 /* ---- counting -------------------------------------------------------------------------------- */
@@ -64,8 +64,8 @@ static void chart_fini(chart *c)
     free(c->columns);
 }
 
-/* The client of the column at [index], evenly chosen. */
-static uint32_t chosen(const chart *c, uint32_t index)
+/* The client of the column at [index]; clients are chosen at even intervals. */
+static uint32_t client_of(const chart *c, uint32_t index)
 {
     return (uint32_t)((uint64_t)index * c->num_parts / c->num_columns);
 }
@@ -87,8 +87,7 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Counts the labels of the clients that are drawn. [column_of]: (num_parts), UINT32_MAX for none.
- */
+/* Counts the labels of the drawn clients. [column_of]: (num_parts), UINT32_MAX: not drawn. */
 static void count_bands(chart *c, const uint32_t *owner, const uint32_t *column_of)
 {
     for (uint32_t i = 0; i < c->data->num_examples && c->num_bands > 0; i++) {
@@ -125,7 +124,7 @@ static fedge_status count(chart *c, const uint32_t *owner, fedge_error *err)
     }
     memset(column_of, 0xFF, c->num_parts * sizeof(*column_of));
     for (uint32_t j = 0; j < c->num_columns; j++) {
-        uint32_t client = chosen(c, j);
+        uint32_t client = client_of(c, j);
         column_of[client] = j;
         c->columns[j].client = client;
         c->columns[j].size = c->sizes[client];
@@ -143,7 +142,7 @@ static fedge_status count(chart *c, const uint32_t *owner, fedge_error *err)
 /* "#rrggbb" of a hue in degrees, with saturation and lightness in [0, 1]: SVG 1.1 has no hsl(). */
 static void hsl_text(double hue, double saturation, double lightness, char out[32])
 {
-    static const double first[] = {0.0, 8.0, 4.0}; /* red, green, blue, in twelfths of the wheel */
+    static const double first[] = {0.0, 8.0, 4.0}; /* red, green, blue, in twelfths of a circle */
     const double spread = saturation * fmin(lightness, 1.0 - lightness);
     long parts[3];
     for (size_t i = 0; i < 3; i++) {
@@ -155,7 +154,8 @@ static void hsl_text(double hue, double saturation, double lightness, char out[3
                    (unsigned long)parts[2]);
 }
 
-/* A few colours that are easy to tell apart; of more, a wheel that is light and dark in turn. */
+/* Up to ten colours are easy to tell apart; more bands get a colour wheel, alternately light and
+ * dark. */
 static void colour_of(const chart *c, uint32_t band, char out[32])
 {
     if (c->num_bands <= NUM_COLOURS) {
@@ -180,7 +180,7 @@ static void number_text(uint64_t value, char out[32])
     *to = '\0';
 }
 
-/* How many examples the clients have: all of them, drawn or not. Sorts the sizes. */
+/* Writes how many examples all clients have, drawn or not. Sorts the sizes. */
 static fedge_status draw_facts(fedge_buffer *out, chart *c, fedge_error *err)
 {
     char text[MAX_TEXT], clients[32], examples[32], least[32], median[32], most[32];
@@ -204,36 +204,38 @@ static fedge_status draw_facts(fedge_buffer *out, chart *c, fedge_error *err)
     return fedge_svg_text(out, LEFT, FACTS_BASE, "label", "start", text, err);
 }
 
-/* Returns where the legend ends. */
-static double draw_legend(fedge_buffer *out, const chart *c, fedge_status *status, fedge_error *err)
+/* Sets *bottom to the legend's lower edge. */
+static fedge_status draw_legend(fedge_buffer *out, const chart *c, double *bottom, fedge_error *err)
 {
     double x = LEFT + LEGEND_TITLE, y = LEGEND_TOP;
-    if (c->num_bands > 0)
-        *status = fedge_svg_text(out, LEFT, y + 10.0, "tick", "start", "label", err);
-    for (uint32_t band = 0; band < c->num_bands && *status == FEDGE_OK; band++) {
+    *bottom = y;
+    if (c->num_bands == 0)
+        return FEDGE_OK;
+    FEDGE_TRY(fedge_svg_text(out, LEFT, y + 10.0, "tick", "start", "label", err));
+    for (uint32_t band = 0; band < c->num_bands; band++) {
         char text[32], colour[32];
         uint32_t first = band * c->labels_per_band, last = first + c->labels_per_band - 1;
         last = last < c->data->num_labels ? last : c->data->num_labels - 1;
         int length = first == last
                          ? snprintf(text, sizeof(text), "%" PRIu32, first)
                          : snprintf(text, sizeof(text), "%" PRIu32 "–%" PRIu32, first, last) - 2;
-        double width = LEGEND_ITEM + LEGEND_LETTER * length;
+        double width = LEGEND_ITEM + LEGEND_CHAR * length;
         if (x + width > LEFT + fmax(c->width, PANEL_WIDTH)) {
             x = LEFT + LEGEND_TITLE;
             y += LEGEND_ROW;
         }
         colour_of(c, band, colour);
-        *status = fedge_buffer_printf(
+        FEDGE_TRY(fedge_buffer_printf(
             out, err, "<rect x=\"%.1f\" y=\"%.1f\" width=\"12\" height=\"12\" fill=\"%s\"/>\n", x,
-            y, colour);
-        if (*status == FEDGE_OK)
-            *status = fedge_svg_text(out, x + 16.0, y + 10.0, "tick", "start", text, err);
+            y, colour));
+        FEDGE_TRY(fedge_svg_text(out, x + 16.0, y + 10.0, "tick", "start", text, err));
         x += width;
     }
-    return c->num_bands > 0 ? y + LEGEND_ROW : LEGEND_TOP;
+    *bottom = y + LEGEND_ROW;
+    return FEDGE_OK;
 }
 
-/* A line across with its value at the left. */
+/* A horizontal line with its value at the left. */
 static fedge_status draw_tick(fedge_buffer *out, const chart *c, double y, const char *text,
                               fedge_error *err)
 {
@@ -252,9 +254,9 @@ static fedge_status draw_bar(fedge_buffer *out, const chart *c, uint32_t index, 
                                c->bar);
 }
 
-/* The share of what stands under [band] in a column: the bands before it, from the main one on
- * where clients are sorted by that, so that it stands at the bottom. */
-static double share_below(const chart *c, const column *at, uint32_t band)
+/* The fraction of the bands stacked below [band] in a column. Where clients are sorted by their
+ * main band, the stack starts with that one. */
+static double fraction_below(const chart *c, const column *at, uint32_t band)
 {
     uint32_t first = c->num_columns > MAX_SEPARATE ? at->main_band : 0;
     uint64_t below = 0;
@@ -264,33 +266,32 @@ static double share_below(const chart *c, const column *at, uint32_t band)
 }
 
 /* One path for each band, over all columns. */
-static fedge_status draw_shares(fedge_buffer *out, const chart *c, double top, fedge_error *err)
+static fedge_status draw_fractions(fedge_buffer *out, const chart *c, double top, fedge_error *err)
 {
-    fedge_status status = fedge_svg_text(out, LEFT, top - 10.0, "label", "start",
-                                         "share of each label in a client's examples", err);
-    for (int tick = 0; tick <= 4 && status == FEDGE_OK; tick++) {
+    FEDGE_TRY(fedge_svg_text(out, LEFT, top - 10.0, "label", "start",
+                             "share of each label in a client's examples", err));
+    for (int tick = 0; tick <= 4; tick++) {
         char text[16];
         (void)snprintf(text, sizeof(text), "%d %%", tick * 25);
-        status = draw_tick(out, c, top + SHARES_HEIGHT * (1.0 - tick / 4.0), text, err);
+        FEDGE_TRY(draw_tick(out, c, top + FRACTIONS_HEIGHT * (1.0 - tick / 4.0), text, err));
     }
-    for (uint32_t band = 0; band < c->num_bands && status == FEDGE_OK; band++) {
+    for (uint32_t band = 0; band < c->num_bands; band++) {
         char colour[32];
         colour_of(c, band, colour);
-        status = fedge_buffer_printf(
-            out, err, "<path fill=\"%s\" shape-rendering=\"crispEdges\" d=\"", colour);
-        for (uint32_t j = 0; j < c->num_columns && status == FEDGE_OK; j++) {
+        FEDGE_TRY(fedge_buffer_printf(
+            out, err, "<path fill=\"%s\" shape-rendering=\"crispEdges\" d=\"", colour));
+        for (uint32_t j = 0; j < c->num_columns; j++) {
             const column *at = &c->columns[j];
             if (at->counts[band] > 0) {
-                double share = (double)at->counts[band] / at->size;
-                double above = 1.0 - share_below(c, at, band) - share;
-                status =
-                    draw_bar(out, c, j, top + SHARES_HEIGHT * above, SHARES_HEIGHT * share, err);
+                double fraction = (double)at->counts[band] / at->size;
+                double above = 1.0 - fraction_below(c, at, band) - fraction;
+                FEDGE_TRY(draw_bar(out, c, j, top + FRACTIONS_HEIGHT * above,
+                                   FRACTIONS_HEIGHT * fraction, err));
             }
         }
-        if (status == FEDGE_OK)
-            status = fedge_buffer_printf(out, err, "\"/>\n");
+        FEDGE_TRY(fedge_buffer_printf(out, err, "\"/>\n"));
     }
-    return status;
+    return FEDGE_OK;
 }
 
 static fedge_status draw_sizes(fedge_buffer *out, const chart *c, double top, fedge_error *err)
@@ -300,29 +301,25 @@ static fedge_status draw_sizes(fedge_buffer *out, const chart *c, double top, fe
         most = fmax(most, c->columns[j].size);
     /* The panel is low: half as many ticks. */
     double step = fmax(1.0, fedge_svg_tick_step(2.0 * most)), high = ceil(most / step) * step;
-    fedge_status status =
-        fedge_svg_text(out, LEFT, top - 10.0, "label", "start", "examples of a client", err);
-    for (double tick = 0.0; tick <= high + step / 2.0 && status == FEDGE_OK; tick += step) {
+    FEDGE_TRY(fedge_svg_text(out, LEFT, top - 10.0, "label", "start", "examples of a client", err));
+    for (double tick = 0.0; tick <= high + step / 2.0; tick += step) {
         char text[32];
         number_text((uint64_t)tick, text);
-        status = draw_tick(out, c, top + SIZES_HEIGHT * (1.0 - tick / high), text, err);
+        FEDGE_TRY(draw_tick(out, c, top + SIZES_HEIGHT * (1.0 - tick / high), text, err));
     }
-    if (status == FEDGE_OK) {
-        status = fedge_buffer_printf(out, err,
-                                     "<path fill=\"#5c6670\" shape-rendering=\"crispEdges\" d=\"");
-    }
-    for (uint32_t j = 0; j < c->num_columns && status == FEDGE_OK; j++) {
+    FEDGE_TRY(fedge_buffer_printf(out, err,
+                                  "<path fill=\"#5c6670\" shape-rendering=\"crispEdges\" d=\""));
+    for (uint32_t j = 0; j < c->num_columns; j++) {
         double height = SIZES_HEIGHT * c->columns[j].size / high;
-        status = draw_bar(out, c, j, top + SIZES_HEIGHT - height, height, err);
+        FEDGE_TRY(draw_bar(out, c, j, top + SIZES_HEIGHT - height, height, err));
     }
-    return status == FEDGE_OK ? fedge_buffer_printf(out, err, "\"/>\n") : status;
+    return fedge_buffer_printf(out, err, "\"/>\n");
 }
 
-/* Numbers of the clients, or how they are sorted. [base]: where the panels end. */
+/* Writes the clients' numbers, or how they are sorted. [base]: lower edge of the panels. */
 static fedge_status draw_clients(fedge_buffer *out, const chart *c, double base, fedge_error *err)
 {
     char text[MAX_TEXT] = "client", all[32];
-    fedge_status status = FEDGE_OK;
     const char *sorted = c->num_bands > 0 ? "sorted by their most frequent label" : "in order";
     number_text(c->num_parts, all);
     if (c->num_columns < c->num_parts) {
@@ -335,43 +332,40 @@ static fedge_status draw_clients(fedge_buffer *out, const chart *c, double base,
     for (uint32_t j = 0; j < c->num_columns && c->num_columns <= MAX_SEPARATE; j += every) {
         char number[16];
         (void)snprintf(number, sizeof(number), "%" PRIu32, c->columns[j].client);
-        status = status == FEDGE_OK ? fedge_svg_text(out, LEFT + (j + 0.5) * c->pitch, base + 16.0,
-                                                     "tick", "middle", number, err)
-                                    : status;
+        FEDGE_TRY(fedge_svg_text(out, LEFT + (j + 0.5) * c->pitch, base + 16.0, "tick", "middle",
+                                 number, err));
     }
-    return status == FEDGE_OK ? fedge_svg_text(out, LEFT + c->width / 2.0, base + 36.0, "label",
-                                               "middle", text, err)
-                              : status;
+    return fedge_svg_text(out, LEFT + c->width / 2.0, base + 36.0, "label", "middle", text, err);
 }
 
-/* The page is as high as its legend makes it, so what is below the head is drawn first. */
+/* The height of the page depends on the legend, so everything below the head is drawn first. */
 static fedge_status draw(fedge_buffer *out, chart *c, const char *title, fedge_error *err)
 {
     fedge_buffer body;
+    double top = 0.0;
     fedge_buffer_init(&body, FEDGE_SVG_MAX_SIZE);
-    fedge_status status = fedge_svg_text(&body, LEFT, TITLE_BASE, "title", "start", title, err);
-    if (status == FEDGE_OK)
-        status = draw_facts(&body, c, err);
-    double top = draw_legend(&body, c, &status, err) + 28.0;
-    if (c->num_bands > 0 && status == FEDGE_OK) {
-        status = draw_shares(&body, c, top, err);
-        top += SHARES_HEIGHT + PANEL_GAP;
+    fedge_status status;
+    FEDGE_TRY_OR(fedge_svg_text(&body, LEFT, TITLE_BASE, "title", "start", title, err), end);
+    FEDGE_TRY_OR(draw_facts(&body, c, err), end);
+    FEDGE_TRY_OR(draw_legend(&body, c, &top, err), end);
+    top += 28.0;
+    if (c->num_bands > 0) {
+        FEDGE_TRY_OR(draw_fractions(&body, c, top, err), end);
+        top += FRACTIONS_HEIGHT + PANEL_GAP;
     }
-    if (status == FEDGE_OK)
-        status = draw_sizes(&body, c, top, err);
-    if (status == FEDGE_OK)
-        status = draw_clients(&body, c, top + SIZES_HEIGHT, err);
-    if (status == FEDGE_OK) {
-        status = fedge_svg_begin(out, LEFT + fmax(c->width, PANEL_WIDTH) + RIGHT,
-                                 top + SIZES_HEIGHT + BOTTOM, err);
-    }
-    if (status == FEDGE_OK)
-        status = fedge_buffer_append(out, body.data, body.size, err);
+    FEDGE_TRY_OR(draw_sizes(&body, c, top, err), end);
+    FEDGE_TRY_OR(draw_clients(&body, c, top + SIZES_HEIGHT, err), end);
+    FEDGE_TRY_OR(fedge_svg_begin(out, LEFT + fmax(c->width, PANEL_WIDTH) + RIGHT,
+                                 top + SIZES_HEIGHT + BOTTOM, err),
+                 end);
+    FEDGE_TRY_OR(fedge_buffer_append(out, body.data, body.size, err), end);
+    status = fedge_buffer_printf(out, err, "</svg>\n");
+end:
     fedge_buffer_fini(&body);
-    return status == FEDGE_OK ? fedge_buffer_printf(out, err, "</svg>\n") : status;
+    return status;
 }
 
-/* Columns of whole pixels, so that none is blurred, unless there is room for gaps. */
+/* Columns without gaps are whole pixels wide, so that none is blurred. */
 static void lay_out(chart *c)
 {
     double n = c->num_columns;
@@ -402,11 +396,11 @@ fedge_status fedge_partition_plot(const char *svg_path, const char *title,
     lay_out(&c);
     fedge_buffer out;
     fedge_buffer_init(&out, FEDGE_SVG_MAX_SIZE);
-    fedge_status status = count(&c, owner, err);
-    if (status == FEDGE_OK)
-        status = draw(&out, &c, title, err);
-    if (status == FEDGE_OK)
-        status = fedge_os_write_file(svg_path, out.data, out.size, 0644, err);
+    fedge_status status;
+    FEDGE_TRY_OR(count(&c, owner, err), end);
+    FEDGE_TRY_OR(draw(&out, &c, title, err), end);
+    status = fedge_os_write_file(svg_path, out.data, out.size, 0644, err);
+end:
     fedge_buffer_fini(&out);
     chart_fini(&c);
     return status;

@@ -1,4 +1,4 @@
-/* partition.svg: who has which labels, and how many examples. */
+/* partition.svg: the labels and the number of examples of each client. */
 #ifndef FEDGE_AGGREGATOR_REPORT_PARTITION_PLOT_H
 #define FEDGE_AGGREGATOR_REPORT_PARTITION_PLOT_H
 
@@ -7,16 +7,16 @@
 #include "edge/core/status.h"
 #include "edge/data/partitions/partition.h"
 
-#define FEDGE_PARTITION_PLOT_MAX_CLIENTS 1000u /* drawn; of more, as many evenly chosen */
-#define FEDGE_PARTITION_PLOT_MAX_BANDS 32u     /* colours; of more labels, neighbours share one */
+#define FEDGE_PARTITION_PLOT_MAX_CLIENTS 1000u /* drawn; from more, this many at even intervals */
+#define FEDGE_PARTITION_PLOT_MAX_BANDS 32u     /* colours; with more labels, neighbours share one */
 
-/* Draws a column for each client: above the shares of its labels, stacked (left out where data has
- * no labels), below its number of examples. Up to 60 clients stand in their order with their
- * numbers; more are sorted by their most frequent label, then by its share, and that label stands
- * at the bottom.
+/* Draws a column per client: above, the fractions of its labels, stacked (absent if the data has no
+ * labels); below, its number of examples. Up to 60 clients are drawn in their order with their
+ * numbers; more are sorted by their most frequent label, then by its fraction, with that label at
+ * the bottom.
  *
- * owner: (data->num_examples), as fedge_partition_assign gives it. [title] stands above. Replaces
- * [svg_path] atomically. FEDGE_NO_MEMORY; what writing a file gives. */
+ * owner: (data->num_examples), from fedge_partition_assign. [title] is drawn above. Replaces
+ * [svg_path] atomically. FEDGE_NO_MEMORY; errors of writing a file. */
 FEDGE_MUST_USE fedge_status fedge_partition_plot(const char *svg_path, const char *title,
                                                  const fedge_partition_data *data,
                                                  const uint32_t *owner, uint32_t num_parts,

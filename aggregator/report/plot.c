@@ -15,15 +15,15 @@
 /* The page, in pixels. */
 #define MARGIN 24.0
 #define TITLE 26.0
-#define LEGEND_MARK 50.0 /* a sample of the line, and the space behind its name */
+#define LEGEND_ITEM 50.0 /* without its text */
 #define LEGEND_SAMPLE 26.0
-#define LETTER 6.4 /* of the legend, about */
+#define LEGEND_CHAR 6.4 /* per character of its text, about */
 #define PANEL_WIDTH 400.0
 #define PANEL_HEIGHT 170.0
 #define PANEL_GAP 18.0
 
-/* Okabe and Ito 2008 (Color Universal Design): colours that differ for every kind of colour vision.
- */
+/* Okabe and Ito 2008 (Color Universal Design): colours that can be told apart with every kind of
+ * colour vision. */
 #define BLACK "#000000"
 #define SKY_BLUE "#56b4e9"
 #define GREEN "#009e73"
@@ -31,7 +31,7 @@
 #define VERMILLION "#d55e00"
 #define PURPLE "#cc79a7"
 
-/* The lines of a run. Accuracy and loss are measured on the sets, in the order of preference. */
+/* The lines of a run. Those of accuracy and loss come first, in order of preference. */
 typedef enum line_kind {
     ON_TEST_SET,
     ON_VALIDATION,
@@ -47,28 +47,28 @@ static const struct {
     const char *name, *colour, *dash;
     double thickness;
     bool faint;
-} LINES[NUM_LINES] = {
-    [ON_TEST_SET] = {"test set", BLUE, NULL, 2.0, false},
-    [ON_VALIDATION] = {"validation", GREEN, NULL, 2.0, false},
-    /* Of a few clients, so that it jumps. Without a set before it, it is drawn as a test set. */
-    [ON_CLIENTS] = {"clients' own data", PURPLE, NULL, 1.4, true},
-    [WHILE_TRAINING] = {"while training", VERMILLION, NULL, 1.4, false},
-    /* Both may be equal: the one above has gaps. */
-    [BYTES_UP] = {"bytes up", BLACK, "9 7", 2.0, false},
-    [BYTES_DOWN] = {"bytes down", SKY_BLUE, NULL, 2.0, false}};
+} LINES[NUM_LINES] = {[ON_TEST_SET] = {"test set", BLUE, NULL, 2.0, false},
+                      [ON_VALIDATION] = {"validation", GREEN, NULL, 2.0, false},
+                      /* Faint, since it jumps: few clients evaluate. Without a line above it, it
+                       * has the style of the test set. */
+                      [ON_CLIENTS] = {"clients' own data", PURPLE, NULL, 1.4, true},
+                      [WHILE_TRAINING] = {"while training", VERMILLION, NULL, 1.4, false},
+                      /* Both may be equal, so the upper one is dashed. */
+                      [BYTES_UP] = {"bytes up", BLACK, "9 7", 2.0, false},
+                      [BYTES_DOWN] = {"bytes down", SKY_BLUE, NULL, 2.0, false}};
 
 /* ---- reading a run --------------------------------------------------------------------------- */
 
 /* A phase. */
 typedef struct row {
-    double round, time, up, down;              /* time: simulated, or NaN; bytes: all so far */
-    double loss[NUM_SETS], accuracy[NUM_SETS]; /* NaN: not known */
+    double round, time, up, down; /* time: simulated, or NaN; up and down: total bytes so far */
+    double loss[NUM_SETS], accuracy[NUM_SETS]; /* NaN: unknown */
 } row;
 
 typedef struct curve {
     row *rows; /* malloc'ed */
     uint32_t count, capacity;
-    bool has[NUM_SETS]; /* evaluations on it */
+    bool has[NUM_SETS]; /* the line has values */
     bool has_time, has_accuracy, has_loss;
 } curve;
 
@@ -135,7 +135,7 @@ static double x_of(const row *at, x_kind x)
     return x == BY_ROUND ? at->round : x == BY_TIME ? at->time : at->up + at->down;
 }
 
-/* Fills points (of->count) and returns how many of them the line has. */
+/* Fills points, of->count at most, and returns their number. */
 static uint32_t list_points(const curve *of, line_kind line, x_kind x, y_kind y,
                             fedge_chart_point *points)
 {
@@ -145,11 +145,11 @@ static uint32_t list_points(const curve *of, line_kind line, x_kind x, y_kind y,
         const bool goes_on = k + 1 < of->count && !(of->rows[k + 1].round > at->round);
         double value = line == BYTES_UP ? at->up : at->down;
         if (y == BYTES && x == BY_ROUND && goes_on)
-            continue; /* a round and its evaluation are one point: two would be a step */
+            continue; /* a round and its evaluation are one point; two would draw a step */
         if (y != BYTES) {
             value = y == ACCURACY ? at->accuracy[line] : at->loss[line];
             if (!isfinite(at->loss[line]) && !isfinite(at->accuracy[line]))
-                continue; /* not evaluated: the line goes on without it */
+                continue; /* not evaluated: the line skips it */
         }
         points[count++] = (fedge_chart_point){x_of(at, x), value};
     }
@@ -161,7 +161,7 @@ static bool is_drawn(const curve *of, line_kind line)
     return line >= NUM_SETS || of->has[line];
 }
 
-/* The kind whose style a line has. */
+/* The kind that determines the style of a line. */
 static line_kind style_of(const curve *of, line_kind line)
 {
     const bool first = !of->has[ON_TEST_SET] && !of->has[ON_VALIDATION];
@@ -179,14 +179,15 @@ static fedge_status draw_panel(fedge_buffer *out, const curve *of, fedge_chart c
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to draw %u rounds", of->count);
     for (line_kind line = first; line < end; line++) {
         const line_kind style = style_of(of, line);
-        fedge_chart_point *own = points + line * (size_t)of->count;
+        fedge_chart_point *line_points = points + line * (size_t)of->count;
         if (is_drawn(of, line)) {
-            lines[chart.num_lines++] = (fedge_chart_line){.points = own,
-                                                          .count = list_points(of, line, x, y, own),
-                                                          .colour = LINES[style].colour,
-                                                          .dash = LINES[style].dash,
-                                                          .thickness = LINES[style].thickness,
-                                                          .faint = LINES[style].faint};
+            lines[chart.num_lines++] =
+                (fedge_chart_line){.points = line_points,
+                                   .count = list_points(of, line, x, y, line_points),
+                                   .colour = LINES[style].colour,
+                                   .dash = LINES[style].dash,
+                                   .thickness = LINES[style].thickness,
+                                   .faint = LINES[style].faint};
         }
     }
     chart.x_label = X_AXES[x].label;
@@ -217,7 +218,7 @@ static fedge_status draw_legend(fedge_buffer *out, const curve *of, double y, fe
             dash[0] ? " stroke-dasharray=\"" : "", dash, dash[0] ? "\"" : ""));
         FEDGE_TRY(fedge_svg_text(out, x + LEGEND_SAMPLE + 6.0, y, "tick", "start", LINES[line].name,
                                  err));
-        x += LEGEND_MARK + LETTER * (double)strlen(LINES[line].name);
+        x += LEGEND_ITEM + LEGEND_CHAR * (double)strlen(LINES[line].name);
     }
     return FEDGE_OK;
 }
@@ -231,7 +232,7 @@ static fedge_status draw_page(fedge_buffer *out, const curve *of, const char *ti
     const x_kind columns[2] = {BY_ROUND, of->has_time ? BY_TIME : BY_BYTES};
     y_kind rows[3];
     int num_rows = 0;
-    /* Losses of real numbers come without an accuracy. */
+    /* Regression has losses but no accuracy. */
     if (of->has_accuracy || !of->has_loss)
         rows[num_rows++] = ACCURACY;
     rows[num_rows++] = LOSS;
@@ -242,12 +243,12 @@ static fedge_status draw_page(fedge_buffer *out, const curve *of, const char *ti
     FEDGE_TRY(draw_legend(out, of, legend, err));
     for (int i = 0; i < num_rows * 2; i++) {
         const int at_row = i / 2, column = i % 2;
-        const fedge_chart place = {.left = MARGIN + pitch_x * column + FEDGE_CHART_LEFT,
+        const fedge_chart panel = {.left = MARGIN + pitch_x * column + FEDGE_CHART_LEFT,
                                    .top = top + pitch_y * at_row + FEDGE_CHART_ABOVE,
                                    .width = PANEL_WIDTH,
                                    .height = PANEL_HEIGHT};
         if (rows[at_row] != BYTES || columns[column] != BY_BYTES)
-            FEDGE_TRY(draw_panel(out, of, place, columns[column], rows[at_row], err));
+            FEDGE_TRY(draw_panel(out, of, panel, columns[column], rows[at_row], err));
     }
     return fedge_buffer_printf(out, err, "</svg>\n");
 }

@@ -6,8 +6,8 @@
 
 #include "edge/json/json.h"
 
-#define MAX_DOTTED 60u /* points of a line that have dots */
-#define MAX_TICKS 64   /* at an axis; steps leave far fewer */
+#define MAX_DOTTED 60u /* points of a line with dots */
+#define MAX_TICKS 64   /* at an axis; usual steps need far fewer */
 #define MAX_LABEL 96
 #define MAX_TICK_LABEL 32
 
@@ -25,8 +25,8 @@ fedge_status fedge_svg_begin(fedge_buffer *out, double width, double height, fed
         width, height, width, height);
 }
 
-/* Bytes of the character of UTF-8 at the start of text[0, size); 0: none, a control character, or
- * one that XML may not have. */
+/* Bytes of the UTF-8 character at the start of text[0, size); 0: invalid, a control character, or
+ * not allowed in XML. */
 static size_t character(const char *text, size_t size)
 {
     const unsigned char *byte = (const unsigned char *)text;
@@ -38,20 +38,20 @@ static size_t character(const char *text, size_t size)
 fedge_status fedge_svg_text(fedge_buffer *out, double x, double y, const char *style,
                             const char *anchor, const char *text, fedge_error *err)
 {
-    fedge_status status = fedge_buffer_printf(
-        out, err, "<text x=\"%.1f\" y=\"%.1f\" class=\"%s\" text-anchor=\"%s\">", x, y, style,
-        anchor);
+    FEDGE_TRY(fedge_buffer_printf(out, err,
+                                  "<text x=\"%.1f\" y=\"%.1f\" class=\"%s\" text-anchor=\"%s\">", x,
+                                  y, style, anchor));
     const char *const end = text + strlen(text);
-    for (const char *p = text; p < end && status == FEDGE_OK;) {
+    for (const char *p = text; p < end;) {
         const size_t n = character(p, (size_t)(end - p));
-        status = n == 0      ? fedge_buffer_append(out, "?", 1, err)
-                 : *p == '<' ? fedge_buffer_printf(out, err, "&lt;")
-                 : *p == '>' ? fedge_buffer_printf(out, err, "&gt;")
-                 : *p == '&' ? fedge_buffer_printf(out, err, "&amp;")
-                             : fedge_buffer_append(out, p, n, err);
+        FEDGE_TRY(n == 0      ? fedge_buffer_append(out, "?", 1, err)
+                  : *p == '<' ? fedge_buffer_printf(out, err, "&lt;")
+                  : *p == '>' ? fedge_buffer_printf(out, err, "&gt;")
+                  : *p == '&' ? fedge_buffer_printf(out, err, "&amp;")
+                              : fedge_buffer_append(out, p, n, err));
         p += n > 0 ? n : 1;
     }
-    return status == FEDGE_OK ? fedge_buffer_printf(out, err, "</text>\n") : status;
+    return fedge_buffer_printf(out, err, "</text>\n");
 }
 
 double fedge_svg_tick_step(double range)
@@ -64,10 +64,10 @@ double fedge_svg_tick_step(double range)
 
 /* ---- axes ------------------------------------------------------------------------------------ */
 
-/* The values from [low] to [high], written divided by [scale]. */
+/* The values from [low] to [high]; labels show them divided by [scale]. */
 typedef struct axis {
     double low, high, scale;
-    double step;      /* of ticks, in written units */
+    double step;      /* of ticks, in units of the labels */
     const char *unit; /* "": none */
 } axis;
 
@@ -124,7 +124,7 @@ static axis fit_y(const fedge_chart *chart)
             }
         }
     }
-    if (!(y.low <= y.high)) { /* without any value */
+    if (!(y.low <= y.high)) { /* no values */
         y.low = 0.0;
         y.high = 1.0;
     }
@@ -157,8 +157,8 @@ static fedge_status draw_label(fedge_buffer *out, double x, double y, const char
     return fedge_svg_text(out, x, y, "label", anchor, text, err);
 }
 
-/* The tick [number] steps from 0, with the decimals that tell ticks of this step apart. Very large
- * values have an exponent. */
+/* Returns the value of the tick [number] steps from 0 and writes its label, with enough decimals to
+ * distinguish ticks of this step. Very large values have an exponent. */
 static double tick_at(const axis *of, double number, char text[MAX_TICK_LABEL])
 {
     const double tick = number * of->step;
@@ -217,7 +217,7 @@ static fedge_status draw_axes(fedge_buffer *out, const fedge_chart *in, const ax
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
-/* A path as it is written. */
+/* A path that is being written. */
 typedef struct pen {
     fedge_buffer *out;
     const fedge_chart *in;
@@ -227,21 +227,21 @@ typedef struct pen {
 
 static fedge_status draw_to(pen *at, const fedge_chart_point *point, fedge_error *err)
 {
-    const char letter = at->down ? 'L' : 'M';
+    const char command = at->down ? 'L' : 'M';
     at->down = isfinite(point->y);
-    return at->down ? fedge_buffer_printf(at->out, err, "%c%.1f %.1f ", letter,
+    return at->down ? fedge_buffer_printf(at->out, err, "%c%.1f %.1f ", command,
                                           pixel_x(at->in, at->x, point->x),
                                           pixel_y(at->in, at->y, point->y))
                     : FEDGE_OK;
 }
 
-/* Draws the points [from, to), which share a column of pixels, by at most four of them. */
+/* Draws at most four of the points [from, to), which lie in the same column of pixels. */
 static fedge_status draw_column(pen *at, const fedge_chart_point *points, uint32_t from,
                                 uint32_t to, fedge_error *err)
 {
     uint32_t low = from, high = from;
     for (uint32_t k = from; k < to; k++) {
-        if (!isfinite(points[k].y)) { /* rare, so that all points around it can be drawn */
+        if (!isfinite(points[k].y)) { /* gaps are rare, so all points next to one are drawn */
             for (; from < to; from++)
                 FEDGE_TRY(draw_to(at, &points[from], err));
             return FEDGE_OK;
@@ -274,8 +274,8 @@ static fedge_status draw_dots(pen *at, const fedge_chart_line *line, fedge_error
     return FEDGE_OK;
 }
 
-/* The end of the points that share a column of pixels with the one at [from]; in a line that is not
- * thinned each point has its own. */
+/* The end of the points in the same column of pixels as the one at [from]. In a line that is not
+ * thinned each point counts as a column of its own. */
 static uint32_t column_end(const pen *at, const fedge_chart_line *line, uint32_t from)
 {
     const double column = floor(pixel_x(at->in, at->x, line->points[from].x));

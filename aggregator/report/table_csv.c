@@ -28,8 +28,8 @@ static void add(fedge_table_csv *table, const char *text, size_t size)
 
 static void begin_field(fedge_table_csv *table)
 {
-    add(table, ",", table->within ? 1 : 0);
-    table->within = true;
+    add(table, ",", table->in_row ? 1 : 0);
+    table->in_row = true;
 }
 
 void fedge_table_csv_text(fedge_table_csv *table, const char *text)
@@ -56,7 +56,7 @@ void fedge_table_csv_number(fedge_table_csv *table, double value)
 void fedge_table_csv_end_row(fedge_table_csv *table)
 {
     add(table, "\n", 1);
-    table->within = false;
+    table->in_row = false;
 }
 
 void fedge_table_csv_spread_head(fedge_table_csv *table, const char *key)
@@ -77,14 +77,14 @@ void fedge_table_csv_spread(fedge_table_csv *table, const fedge_spread *spread)
 static fedge_status check_column(const char *path, const char *column, size_t size,
                                  fedge_error *err)
 {
-    uint8_t *found = NULL;
-    size_t found_size = 0;
+    uint8_t *text = NULL;
+    size_t text_size = 0;
     if (!fedge_os_exists(path))
         return FEDGE_OK;
     const bool same =
-        fedge_os_read_file(path, FEDGE_TABLE_CSV_MAX_SIZE, &found, &found_size, NULL) == FEDGE_OK &&
-        found_size > size && memcmp(found, column, size) == 0 && found[size] == ',';
-    free(found);
+        fedge_os_read_file(path, FEDGE_TABLE_CSV_MAX_SIZE, &text, &text_size, NULL) == FEDGE_OK &&
+        text_size > size && memcmp(text, column, size) == 0 && text[size] == ',';
+    free(text);
     return same ? FEDGE_OK
                 : fedge_fail(err, FEDGE_EXISTS,
                              "%s exists and is not such a table: choose another name", path);

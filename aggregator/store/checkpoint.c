@@ -49,7 +49,7 @@ static bool parse_name(const char *name, uint32_t *round)
 
 typedef struct newest_visit {
     uint32_t highest, round;
-    bool found;
+    bool exists;
 } newest_visit;
 
 static fedge_status visit_newest(void *user, const char *name, fedge_error *err)
@@ -58,9 +58,9 @@ static fedge_status visit_newest(void *user, const char *name, fedge_error *err)
     newest_visit *visit = user;
     uint32_t round;
     if (parse_name(name, &round) && round <= visit->highest &&
-        (!visit->found || round > visit->round)) {
+        (!visit->exists || round > visit->round)) {
         visit->round = round;
-        visit->found = true;
+        visit->exists = true;
     }
     return FEDGE_OK;
 }
@@ -70,7 +70,7 @@ fedge_status fedge_checkpoint_find(const char *dir, uint32_t highest, uint32_t *
 {
     newest_visit visit = {.highest = highest};
     FEDGE_TRY(fedge_os_list_dir(dir, visit_newest, &visit, err));
-    if (!visit.found)
+    if (!visit.exists)
         return fedge_fail(err, FEDGE_NOT_FOUND, "%s has no checkpoint", dir);
     *round = visit.round;
     return FEDGE_OK;

@@ -172,9 +172,9 @@ FEDGE_MUST_USE fedge_status fedge_journal_read(fedge_journal *journal, uint32_t 
 FEDGE_MUST_USE fedge_status fedge_journal_assign(fedge_journal *journal, uint32_t slot,
                                                  const fedge_journal_task *task, fedge_error *err);
 /* Accepts the validated update in the slot. [metadata]: the JSON of the UPLOAD message, as
- * received. FEDGE_OUT_OF_RANGE: [size] bytes were not written. FEDGE_DUPLICATE, FEDGE_STALE,
- * FEDGE_CLOSED, FEDGE_TOO_BIG as above; FEDGE_CLOSED also when a buffered phase has all the updates
- * it wants. */
+ * received. FEDGE_OUT_OF_RANGE: another number of bytes than [size] was written. FEDGE_DUPLICATE,
+ * FEDGE_STALE, FEDGE_CLOSED, FEDGE_TOO_BIG as above; FEDGE_CLOSED also when a buffered phase has
+ * all the updates it wants. */
 FEDGE_MUST_USE fedge_status fedge_journal_accept(fedge_journal *journal, uint32_t slot,
                                                  uint64_t task_id, uint64_t size, uint32_t crc32,
                                                  const char *metadata, uint32_t metadata_size,

@@ -23,7 +23,8 @@ CODE = source_tree.CODE
 # Rooms that keep the rules of statuses and parameters. Add yours once it is clean.
 TRIED = (
     "aggregator/cluster/", "aggregator/exchange/", "aggregator/net/", "aggregator/program/",
-    "aggregator/reduce/", "aggregator/rounds/", "aggregator/run/", "aggregator/simulate/", "aggregator/threads/",
+    "aggregator/reduce/", "aggregator/rounds/", "aggregator/run/", "aggregator/simulate/",
+    "aggregator/report/", "aggregator/store/", "aggregator/threads/",
     "client/", "edge/core/", "edge/data/", "edge/json/", "edge/plan/", "edge/site/", "edge/train/",
     "edge/wire/",
     "examples/edge_only/", "examples/own_metric/", "examples/own_strategy/",

@@ -22,7 +22,8 @@ EVERYWHERE = ("",)
 PLAIN = (
     "README.md", "docs/",
     "aggregator/cluster/", "aggregator/exchange/", "aggregator/net/", "aggregator/program/", "aggregator/reduce/",
-    "aggregator/rounds/", "aggregator/run/", "aggregator/simulate/", "aggregator/threads/",
+    "aggregator/rounds/", "aggregator/run/", "aggregator/simulate/",
+    "aggregator/report/", "aggregator/store/", "aggregator/threads/",
     "edge/core/", "edge/json/", "edge/wire/", "edge/plan/", "edge/data/", "edge/site/", "edge/train/cuda/kernels/", "edge/train/fused/",
     "edge/train/losses/", "edge/train/model/", "edge/train/optimizers/", "secure/", "client/",
     "examples/",
