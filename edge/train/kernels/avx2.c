@@ -36,7 +36,7 @@ static inline __m256i first_lanes(size_t n)
 #define round_nearest(v) _mm256_round_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
 #define magnitude(v) _mm256_andnot_ps(_mm256_set1_ps(-0.0f), v)
 
-/* The second operand wins when one is NaN. */
+/* The result is the second operand if one is NaN. */
 #define max_propagating(a, b) _mm256_max_ps(a, b)
 #define min_propagating(a, b) _mm256_min_ps(a, b)
 
@@ -55,7 +55,7 @@ static inline vec power_of_two(__m256i n)
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
 }
 
-/* In two factors, since 2^n itself may be no normal number. */
+/* In two factors, since 2^n itself may not be a normal number. */
 static inline vec times_power_of_two(vec v, vec n)
 {
     const __m256i whole = _mm256_cvtps_epi32(n), half = _mm256_srai_epi32(whole, 1);
@@ -68,12 +68,13 @@ static inline vec keep_positive(vec y, vec d)
     return _mm256_and_ps(_mm256_cmp_ps(y, _mm256_setzero_ps(), _CMP_GT_OQ), d);
 }
 
-/* One bit per lane, and the lanes whose bit is set. */
+/* One bit per lane. */
 static inline unsigned positive_bits(vec y)
 {
     return (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(y, _mm256_setzero_ps(), _CMP_GT_OQ));
 }
 
+/* Lanes of d whose bit is set, else 0. */
 static inline vec keep_bits(unsigned bits, vec d)
 {
     const __m256i lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
@@ -81,23 +82,23 @@ static inline vec keep_bits(unsigned bits, vec d)
     return _mm256_and_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(set, lane)), d);
 }
 
-static inline void pool_step(vec x, vec_int place, vec *best, vec_int *places)
+static inline void pool_step(vec x, vec_int index, vec *best, vec_int *indices)
 {
     const __m256 take =
         _mm256_or_ps(_mm256_cmp_ps(x, *best, _CMP_GT_OQ), _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
     *best = _mm256_blendv_ps(*best, x, take);
-    *places = _mm256_castps_si256(
-        _mm256_blendv_ps(_mm256_castsi256_ps(*places), _mm256_castsi256_ps(place), take));
+    *indices = _mm256_castps_si256(
+        _mm256_blendv_ps(_mm256_castsi256_ps(*indices), _mm256_castsi256_ps(index), take));
 }
 
-static inline void store_places(uint8_t *p, vec_int places)
+static inline void store_indices(uint8_t *p, vec_int indices)
 {
     const __m128i words =
-        _mm_packus_epi32(_mm256_castsi256_si128(places), _mm256_extracti128_si256(places, 1));
+        _mm_packus_epi32(_mm256_castsi256_si128(indices), _mm256_extracti128_si256(indices, 1));
     _mm_storel_epi64((__m128i *)(void *)p, _mm_packus_epi16(words, words));
 }
 
-/* y[i] += the sum of v[i]'s lanes, i < n. */
+/* y[i] += sum of the lanes of v[i], i < n. */
 static inline __attribute__((always_inline)) void add_sums(float *y, int n, const vec v[4])
 {
     const __m256 abcd = _mm256_hadd_ps(_mm256_hadd_ps(v[0], v[1]), _mm256_hadd_ps(v[2], v[3]));
@@ -114,7 +115,7 @@ static inline vec load_quads(const float *p, size_t stride)
 }
 
 /* v[i] lane 4 l + j to v[j] lane 4 l + i, i and j < 4. */
-static inline __attribute__((always_inline)) void turn_quads(vec v[4])
+static inline __attribute__((always_inline)) void transpose_quads(vec v[4])
 {
     const __m256d a = _mm256_castps_pd(_mm256_unpacklo_ps(v[0], v[1]));
     const __m256d b = _mm256_castps_pd(_mm256_unpackhi_ps(v[0], v[1]));
@@ -126,7 +127,7 @@ static inline __attribute__((always_inline)) void turn_quads(vec v[4])
     v[3] = _mm256_castpd_ps(_mm256_unpackhi_pd(b, d));
 }
 
-/* Of the lower halves of 64-bit lanes. */
+/* The product of the lower halves of 64-bit lanes. */
 #define product_of_words(a, b) ((lanes)_mm256_mul_epu32((__m256i)(a), (__m256i)(b)))
 
 #include "edge/train/kernels/simd.h"

@@ -37,7 +37,7 @@ typedef __m512i vec_int;
 #define magnitude(v) _mm512_abs_ps(v)
 #define times_power_of_two(v, n) _mm512_scalef_ps(v, n)
 
-/* The second operand wins when one is NaN. */
+/* The result is the second operand if one is NaN. */
 #define max_propagating(a, b) _mm512_max_ps(a, b)
 #define min_propagating(a, b) _mm512_min_ps(a, b)
 
@@ -57,28 +57,29 @@ static inline vec keep_positive(vec y, vec d)
     return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(y, _mm512_setzero_ps(), _CMP_GT_OQ), d);
 }
 
-/* One bit per lane, and the lanes whose bit is set. */
+/* One bit per lane. */
 static inline unsigned positive_bits(vec y)
 {
     return _mm512_cmp_ps_mask(y, _mm512_setzero_ps(), _CMP_GT_OQ);
 }
 
+/* Lanes of d whose bit is set, else 0. */
 static inline vec keep_bits(unsigned bits, vec d)
 {
     return _mm512_maskz_mov_ps((__mmask16)bits, d);
 }
 
-static inline void pool_step(vec x, vec_int place, vec *best, vec_int *places)
+static inline void pool_step(vec x, vec_int index, vec *best, vec_int *indices)
 {
     const __mmask16 take = (__mmask16)(_mm512_cmp_ps_mask(x, *best, _CMP_GT_OQ) |
                                        _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q));
     *best = _mm512_mask_mov_ps(*best, take, x);
-    *places = _mm512_mask_mov_epi32(*places, take, place);
+    *indices = _mm512_mask_mov_epi32(*indices, take, index);
 }
 
-static inline void store_places(uint8_t *p, vec_int places)
+static inline void store_indices(uint8_t *p, vec_int indices)
 {
-    _mm_storeu_si128((__m128i *)(void *)p, _mm512_cvtepi32_epi8(places));
+    _mm_storeu_si128((__m128i *)(void *)p, _mm512_cvtepi32_epi8(indices));
 }
 
 static inline __m256 halves(vec v)
@@ -86,7 +87,7 @@ static inline __m256 halves(vec v)
     return _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
 }
 
-/* y[i] += the sum of v[i]'s lanes, i < n. */
+/* y[i] += sum of the lanes of v[i], i < n. */
 static inline __attribute__((always_inline)) void add_sums(float *y, int n, const vec v[4])
 {
     const __m256 ab = _mm256_hadd_ps(halves(v[0]), halves(v[1]));
@@ -107,7 +108,7 @@ static inline vec load_quads(const float *p, size_t stride)
 }
 
 /* v[i] lane 4 l + j to v[j] lane 4 l + i, i and j < 4. */
-static inline __attribute__((always_inline)) void turn_quads(vec v[4])
+static inline __attribute__((always_inline)) void transpose_quads(vec v[4])
 {
     const __m512d a = _mm512_castps_pd(_mm512_unpacklo_ps(v[0], v[1]));
     const __m512d b = _mm512_castps_pd(_mm512_unpackhi_ps(v[0], v[1]));
@@ -119,7 +120,7 @@ static inline __attribute__((always_inline)) void turn_quads(vec v[4])
     v[3] = _mm512_castpd_ps(_mm512_unpackhi_pd(b, d));
 }
 
-/* Of the lower halves of 64-bit lanes. */
+/* The product of the lower halves of 64-bit lanes. */
 #define product_of_words(a, b) ((lanes)_mm512_mul_epu32((__m512i)(a), (__m512i)(b)))
 
 #include "edge/train/kernels/simd.h"

@@ -1,9 +1,9 @@
 /* bf16 products by vdpbf16ps, which adds two products to each of 16 sums.
  *
- * A block of up to FEDGE_BF16_DEPTH of k: rows of a and a panel of FEDGE_BF16_COLUMNS columns of b
- * are packed as pairs of bf16 neighbours in k, 32 bits each. a's lie tile by tile, (pairs, rows of
- * the tile), and are broadcast; b's lie (pairs, columns). The block of a is packed once for all
- * panels of b.
+ * In blocks of up to FEDGE_BF16_DEPTH of k, rows of a and a panel of FEDGE_BF16_COLUMNS columns of
+ * b are packed as pairs of bf16 neighbours in k, 32 bits each: a as tiles (pairs, rows of the
+ * tile), which are broadcast, and b as (pairs, columns). A block of a is packed once for all panels
+ * of b.
  */
 #include "edge/train/kernels/half.h"
 
@@ -19,15 +19,16 @@
 #define UNROLL _Pragma("GCC unroll 16")
 #define LANES 16
 #define COLUMNS FEDGE_BF16_COLUMNS
-#define MOST_ROWS 12 /* of a tile: with two vectors each, 24 sums in registers */
-#define LEAST_ROWS 4
+#define MAX_ROWS 12 /* of a tile; two vectors each make 24 sums in registers */
+#define MIN_ROWS 4
 
 typedef struct tile_args {
     const uint32_t *a, *b; /* packed */
     size_t pairs;
     float *c;
-    size_t c_row, c_next, rows, columns; /* that c has; from its first vector to the second */
-    bool add;                            /* to what c holds */
+    size_t c_row, c_next; /* floats from row to row, and from a row's first vector to its second */
+    size_t rows, columns; /* of c */
+    bool add;             /* c += instead of c = */
 } tile_args;
 
 INLINE __mmask16 first(size_t n)
@@ -37,7 +38,7 @@ INLINE __mmask16 first(size_t n)
 
 INLINE void tile(const int rows, const tile_args *args)
 {
-    __m512 acc[MOST_ROWS][2];
+    __m512 acc[MAX_ROWS][2];
     const uint32_t *a = args->a, *b = args->b;
     UNROLL
     for (int t = 0; t < rows; t++) {
@@ -83,15 +84,15 @@ static void tile_12(const tile_args *args) { tile(12, args); }
 static void (*const tile_functions[])(const tile_args *) = {tile_4, tile_6, tile_8, tile_10,
                                                             tile_12};
 
-/* The height of the next tile when [left] rows remain: even, and even among the tiles. */
+/* The height of the next tile if [left] rows remain: an even number, nearly equal for all tiles. */
 static size_t tile_rows(size_t left)
 {
-    const size_t tiles = (left + MOST_ROWS - 1) / MOST_ROWS;
+    const size_t tiles = (left + MAX_ROWS - 1) / MAX_ROWS;
     const size_t rows = (left + tiles - 1) / tiles;
-    return rows < LEAST_ROWS ? LEAST_ROWS : rows + rows % 2;
+    return rows < MIN_ROWS ? MIN_ROWS : rows + rows % 2;
 }
 
-/* Pairs (low[i], high[i]) of 16 floats each, rounded. */
+/* 16 pairs (low[i], high[i]), rounded. */
 INLINE __m512i interleave(__m512 low, __m512 high)
 {
     const __m512i order =
@@ -100,7 +101,7 @@ INLINE __m512i interleave(__m512 low, __m512 high)
     return _mm512_permutexvar_epi16(order, (__m512i)_mm512_cvtne2ps_pbh(high, low));
 }
 
-/* 32 floats that follow one another, or fewer and zeros, as 16 pairs. */
+/* 32 contiguous floats, or [n] < 32 of them and zeros, as 16 pairs. */
 INLINE __m512i neighbours(const float *from, size_t n)
 {
     const __m512 low = _mm512_maskz_loadu_ps(first(n), from);
@@ -109,7 +110,7 @@ INLINE __m512i neighbours(const float *from, size_t n)
     return (__m512i)_mm512_cvtne2ps_pbh(high, low);
 }
 
-/* An element of an operand that lies in no order that vectors can read: a pair at a time. */
+/* One pair of an operand whose order vectors cannot read. */
 static uint32_t single_pair(const float *from, size_t step, bool both)
 {
     const __m128 low = _mm_set_ss(from[0]), high = _mm_set_ss(both ? from[step] : 0.0f);
@@ -117,8 +118,8 @@ static uint32_t single_pair(const float *from, size_t step, bool both)
     return (uint32_t)_mm_extract_epi16(pair, 0) | (uint32_t)_mm_extract_epi16(pair, 4) << 16;
 }
 
-/* One tile of a: (pairs, height); rows that a does not have stay as they are, their sums are never
- * stored. */
+/* Packs one tile of a as (pairs, height). Rows behind the last of a are left as they are: their
+ * sums are never stored. */
 static void pack_rows(const fedge_gemm *args, const float *a, size_t rows, size_t k, size_t depth,
                       size_t height, uint32_t *to)
 {
@@ -126,11 +127,11 @@ static void pack_rows(const fedge_gemm *args, const float *a, size_t rows, size_
     const __m512i lanes = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
     if (args->a_column == 1 && !args->a_offsets) {
         a += k;
-        const __m512i places = _mm512_mullo_epi32(lanes, _mm512_set1_epi32((int)height));
+        const __m512i indices = _mm512_mullo_epi32(lanes, _mm512_set1_epi32((int)height));
         for (size_t i = 0; i < rows; i++) {
             for (size_t p = 0; p < pairs; p += LANES) {
                 const __m512i v = neighbours(a + i * args->a_row + 2 * p, depth - 2 * p);
-                _mm512_mask_i32scatter_epi32(to + p * height + i, first(pairs - p), places, v, 4);
+                _mm512_mask_i32scatter_epi32(to + p * height + i, first(pairs - p), indices, v, 4);
             }
         }
         return;
@@ -156,16 +157,16 @@ static void pack_a(const fedge_gemm *args, size_t i, size_t rows, size_t k, size
                    uint32_t *to)
 {
     const float *a = args->a + i * args->a_row;
-    for (size_t has; rows > 0; rows -= has) {
+    for (size_t taken; rows > 0; rows -= taken) {
         const size_t height = tile_rows(rows);
-        has = rows < height ? rows : height;
-        pack_rows(args, a, has, k, depth, height, to);
-        a += has * args->a_row;
+        taken = rows < height ? rows : height;
+        pack_rows(args, a, taken, k, depth, height, to);
+        a += taken * args->a_row;
         to += height * ((depth + 1) / 2);
     }
 }
 
-/* A square of 16 × 16 dwords, v[i][j] to v[j][i]. */
+/* Transposes 16 × 16 dwords. */
 INLINE void transpose(__m512i v[LANES])
 {
     __m512i w[LANES];
@@ -197,7 +198,7 @@ INLINE void transpose(__m512i v[LANES])
     }
 }
 
-/* Columns of b that follow k: 16 columns by 16 pairs at a time. */
+/* Packs columns of b that are contiguous along k, 16 columns by 16 pairs at a time. */
 static void pack_transposed(const fedge_gemm *args, size_t k, size_t depth, size_t first_column,
                             size_t columns, uint32_t *to)
 {
@@ -255,13 +256,13 @@ static void pack_b(const fedge_gemm *args, size_t k, size_t depth, size_t j, siz
     }
 }
 
-/* All tiles of a block of rows against one panel. */
+/* All tiles of a block of rows times one panel. */
 static void run_panel(tile_args args, size_t rows)
 {
     for (; rows > 0; rows -= args.rows) {
         const size_t height = tile_rows(rows);
         args.rows = rows < height ? rows : height;
-        tile_functions[(height - LEAST_ROWS) / 2](&args);
+        tile_functions[(height - MIN_ROWS) / 2](&args);
         args.a += height * args.pairs;
         args.c += args.rows * args.c_row;
     }
@@ -280,10 +281,10 @@ void fedge_bf16_gemm_avx512(const fedge_gemm *args, float *pack)
     }
     for (size_t k = 0; k < args->k; k += FEDGE_BF16_DEPTH) {
         const size_t depth = args->k - k < FEDGE_BF16_DEPTH ? args->k - k : FEDGE_BF16_DEPTH;
-        /* Less the rows that the last tile is filled up with. */
-        const size_t most = FEDGE_BF16_ROOM / (depth + depth % 2) - LEAST_ROWS;
-        for (size_t i = 0; i < args->m; i += most) {
-            const size_t rows = args->m - i < most ? args->m - i : most;
+        /* MIN_ROWS less: the last tile may be padded. */
+        const size_t max_rows = FEDGE_BF16_PACKED_A / (depth + depth % 2) - MIN_ROWS;
+        for (size_t i = 0; i < args->m; i += max_rows) {
+            const size_t rows = args->m - i < max_rows ? args->m - i : max_rows;
             pack_a(args, i, rows, k, depth, packed_a);
             for (size_t j = 0; j < args->n; j += COLUMNS) {
                 const size_t columns = args->n - j < COLUMNS ? args->n - j : COLUMNS;

@@ -29,13 +29,11 @@ void fedge_half_to_floats(fedge_storage storage, const uint16_t *from, size_t n,
         to[i] = fedge_f16_to_float(from[i]);
 }
 
-/* The portable product, and how a table takes bf16 on. */
-
 typedef struct panel {
     const fedge_gemm *args;
-    size_t k, depth, j, columns; /* of b that lie in the panel */
+    size_t k, depth, j, columns; /* the panel's first row of b, rows, first column and columns */
     const float *b; /* (depth, FEDGE_BF16_COLUMNS), rounded, zeros behind the last column */
-    bool add;       /* to what c holds */
+    bool add;       /* c += instead of c = */
 } panel;
 
 static void pack_panel(const panel *at, float *pack)

@@ -17,14 +17,14 @@ size_t fedge_int8_width(size_t num_outputs)
     return (num_outputs + FEDGE_INT8_COLUMNS - 1) / FEDGE_INT8_COLUMNS * FEDGE_INT8_COLUMNS;
 }
 
-/* x to the nearest integer, |x| < 2^22: the sum has no bits left for a fraction. */
+/* x to the nearest integer, |x| < 2^22, by adding 1.5 · 2^23: no bits remain for a fraction. */
 static int32_t nearest(float x)
 {
     return (int32_t)(fedge_float_bits(x + 12582912.0f) & 0x7fffffu) - 0x400000;
 }
 
-/* Smallest and largest of x and 0; false when one is not finite. */
-static bool range_of(const float *x, size_t n, float *least, float *most)
+/* The smallest and the largest of x and 0. False if one of x is not finite. */
+static bool range_of(const float *x, size_t n, float *min, float *max)
 {
     float low = 0.0f, high = 0.0f, bad = 0.0f;
     for (size_t i = 0; i < n; i++) {
@@ -32,8 +32,8 @@ static bool range_of(const float *x, size_t n, float *least, float *most)
         high = x[i] > high ? x[i] : high;
         bad += x[i] * 0.0f; /* NaN once one is not finite */
     }
-    *least = low;
-    *most = high;
+    *min = low;
+    *max = high;
     return bad == 0.0f;
 }
 
@@ -41,14 +41,14 @@ void fedge_int8_quantise_weight(const fedge_int8_weight *to, const float *w)
 {
     memset(to->rows, 0, (to->num_rows + FEDGE_INT8_COLUMNS - 1) * to->stride);
     for (size_t o = 0; o < to->num_rows; o++) {
-        float least, most;
+        float min, max;
         int8_t *q = to->rows + o * to->stride;
-        const bool finite = range_of(w, to->length, &least, &most);
-        const float largest = most > -least ? most : -least;
+        const bool finite = range_of(w, to->length, &min, &max);
+        const float largest = max > -min ? max : -min;
         const float per_unit = 127.0f / largest;
         int32_t sum = 0;
         to->scales[o] = finite ? largest / 127.0f : NAN;
-        /* Too small to divide by counts as 0. */
+        /* A row whose largest is too small to divide by stays 0. */
         for (size_t i = 0; finite && isfinite(per_unit) && i < to->length; i++) {
             const int32_t value = nearest(w[i] * per_unit);
             q[i] = (int8_t)value;
@@ -61,15 +61,15 @@ void fedge_int8_quantise_weight(const fedge_int8_weight *to, const float *w)
 
 fedge_int8_range fedge_int8_quantise(const float *x, size_t n, uint8_t *q)
 {
-    float least, most;
-    const bool finite = range_of(x, n, &least, &most);
-    /* Halves, for the difference of two floats may not be one. */
-    const float scale = (0.5f * most - 0.5f * least) / 127.5f, per_unit = 1.0f / scale;
+    float min, max;
+    const bool finite = range_of(x, n, &min, &max);
+    /* Halved, since the difference of two floats may overflow. */
+    const float scale = (0.5f * max - 0.5f * min) / 127.5f, per_unit = 1.0f / scale;
     if (!finite || !isfinite(per_unit)) {
         memset(q, 0, n);
         return (fedge_int8_range){.scale = finite ? 0.0f : NAN};
     }
-    const int32_t zero = nearest(-least * per_unit);
+    const int32_t zero = nearest(-min * per_unit);
     for (size_t i = 0; i < n; i++) {
         const int32_t value = nearest(x[i] * per_unit) + zero;
         q[i] = (uint8_t)(value < 0 ? 0 : value > 255 ? 255 : value);

@@ -2,12 +2,13 @@
  * Integer-Arithmetic-Only Inference"); private to edge/train.
  *
  *   weights       w ≈ scale · q, q in −127 … 127, a scale for each output: scale = max |w| / 127
- *   activations   x ≈ scale · (q − zero), q in 0 … 255, scale and zero made from the values
- *                 themselves: scale = (max(x, 0) − min(x, 0)) / 255, zero = round(−min / scale)
+ *   activations   x ≈ scale · (q − zero), q in 0 … 255, with the range of these values:
+ *                 scale = (max(x, 0) − min(x, 0)) / 255, zero = round(−min / scale)
  *   products      Σ x · w ≈ scale_x · scale_w · (Σ q_x · q_w − zero · Σ q_w), sums in int32
  *
- * Rounding is to nearest, ties to even. Integer sums have no order, so every kernel gives the same
- * bits. A value that is not finite makes its scale NaN, and with that all it would have entered.
+ * Rounding is to nearest, ties to even. Integer sums do not depend on their order, so every kernel
+ * gives the same bits. A value that is not finite makes its scale NaN, and so every result that
+ * depends on it.
  */
 #ifndef FEDGE_EDGE_TRAIN_KERNELS_INT8_H
 #define FEDGE_EDGE_TRAIN_KERNELS_INT8_H
@@ -15,8 +16,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FEDGE_INT8_STEP ((size_t)64)   /* rows are filled up to a multiple of this by zeros */
-#define FEDGE_INT8_COLUMNS ((size_t)4) /* and products to a multiple of this */
+#define FEDGE_INT8_STEP ((size_t)64)          /* rows are padded with zeros to a multiple of this */
+#define FEDGE_INT8_COLUMNS ((size_t)4)        /* outputs are padded to a multiple of this */
 #define FEDGE_INT8_MAX_LENGTH ((size_t)65536) /* of a row: 255 · 127 · 65536 < 2^31 */
 
 /* c[i][j] = Σ_k a[i][k] · b[j][k].  a: (m, k), b: (n, k), c: (m, n); k a multiple of
@@ -30,7 +31,7 @@ typedef struct fedge_int8_product {
 
 typedef void (*fedge_int8_multiply)(const fedge_int8_product *args);
 
-/* The fastest of these for a CPU with [features] (FEDGE_CPU_ bits). */
+/* The fastest product for a CPU with [features] (FEDGE_CPU_ bits). */
 fedge_int8_multiply fedge_int8_choose(unsigned features);
 
 void fedge_int8_multiply_scalar(const fedge_int8_product *args);
@@ -39,15 +40,15 @@ void fedge_int8_multiply_avx2(const fedge_int8_product *args);
 void fedge_int8_multiply_vnni(const fedge_int8_product *args);
 #endif
 
-/* The rows of a weight: (num_rows, length) in int8. */
+/* A weight (num_rows, length) in int8. */
 typedef struct fedge_int8_weight {
-    int8_t *rows;  /* (num_rows + FEDGE_INT8_COLUMNS − 1, stride), zeros where the weight ends */
+    int8_t *rows;  /* (num_rows + FEDGE_INT8_COLUMNS − 1, stride), padded with zeros */
     float *scales; /* (num_rows) */
     int32_t *sums; /* (num_rows): Σ q */
     size_t num_rows, length, stride;
 } fedge_int8_weight;
 
-/* Fills [to], whose memory is all there, from w (num_rows, length). */
+/* Fills the arrays of [to] from w (num_rows, length). */
 void fedge_int8_quantise_weight(const fedge_int8_weight *to, const float *w);
 
 typedef struct fedge_int8_range {
@@ -55,10 +56,10 @@ typedef struct fedge_int8_range {
     int32_t zero;
 } fedge_int8_range;
 
-/* The range of x (n), which become q (n). */
+/* Quantises x (n) to q (n) and returns its range. */
 fedge_int8_range fedge_int8_quantise(const float *x, size_t n, uint8_t *q);
 
-/* Up to a multiple of FEDGE_INT8_STEP or FEDGE_INT8_COLUMNS. */
+/* Rounded up to a multiple of FEDGE_INT8_STEP or FEDGE_INT8_COLUMNS. */
 size_t fedge_int8_stride(size_t length);
 size_t fedge_int8_width(size_t num_outputs);
 

@@ -1,5 +1,5 @@
-/* int8 products by vectors of AVX2 and of AVX-512 VNNI. The functions name their instruction sets,
- * so this file is compiled for every x86-64. */
+/* int8 products with AVX2 and AVX-512 VNNI. Target attributes name the instruction sets, so this
+ * file is compiled for every x86-64. */
 #include "edge/train/kernels/int8.h"
 
 #if defined(__x86_64__)

@@ -1,13 +1,13 @@
-/* Kernels as plain loops, compiled once per instruction set for the compiler to vectorise; included
- * by scalar.c and simd.h. There is one text for all tables and nothing is summed,
- * so every table gives the same bits.
+/* Kernels as plain loops that the compiler vectorises for each instruction set; included by
+ * scalar.c and simd.h. All tables share this code and nothing is summed, so every table gives the
+ * same bits.
  */
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
-/* What is written may lie on what is read, place upon place. */
+/* Outputs may be the inputs themselves, element upon element. */
 #if defined(__clang__)
 #define IN_PLACE _Pragma("clang loop vectorize(assume_safety)")
 #else
@@ -33,10 +33,11 @@ static void normalize(const float *x, size_t n, const fedge_normal *normal, floa
 }
 
 static void normalize_backward(const float *x, const float *dy, size_t n,
-                               const fedge_normal *normal, const fedge_norm_slope *slope, float *dx)
+                               const fedge_normal *normal, const fedge_norm_slope *gradient,
+                               float *dx)
 {
     const float center = normal->center, scale = normal->scale, shift = normal->shift;
-    const float ceiling = normal->ceiling, a = slope->dz, b = slope->x, c = slope->one;
+    const float ceiling = normal->ceiling, a = gradient->dz, b = gradient->x, c = gradient->one;
     if (ceiling > 0.0f) {
         IN_PLACE
         for (size_t i = 0; i < n; i++) {
@@ -124,19 +125,20 @@ static void relu6_backward(const float *y, const float *dy, size_t n, float *dx)
 static void adam(const fedge_adam_step *step, size_t n, const float *g, float *restrict w,
                  float *restrict m, float *restrict v)
 {
-    const float b1 = step->beta1, b2 = step->beta2, size = step->size, root = step->root;
-    const float keep = step->keep, coupled = step->coupled, epsilon = step->epsilon;
+    const float b1 = step->beta1, b2 = step->beta2, step_size = step->step_size, root = step->root;
+    const float decay_factor = step->decay_factor, coupled_decay = step->coupled_decay,
+                epsilon = step->epsilon;
     IN_PLACE
     for (size_t i = 0; i < n; i++) {
-        const float slope = g[i] + coupled * w[i];
-        m[i] = b1 * m[i] + (1.0f - b1) * slope;
-        v[i] = b2 * v[i] + (1.0f - b2) * slope * slope;
-        w[i] = keep * w[i] - size * m[i] / (sqrtf(v[i]) / root + epsilon);
+        const float gradient = g[i] + coupled_decay * w[i];
+        m[i] = b1 * m[i] + (1.0f - b1) * gradient;
+        v[i] = b2 * v[i] + (1.0f - b2) * gradient * gradient;
+        w[i] = decay_factor * w[i] - step_size * m[i] / (sqrtf(v[i]) / root + epsilon);
     }
 }
 
-/* One bit says it of all: of a number that is not finite the exponent's bits are all set, so that
- * one more in the last of them carries into the sign's place, and of no other. */
+/* The exponent of a number that is not finite has all bits set, so adding one to it carries into
+ * the sign bit. No other number does. */
 static bool all_finite(const float *x, size_t n)
 {
     uint32_t carries = 0;

@@ -45,7 +45,7 @@ static inline void store_first(float *p, vec v, size_t n)
         vst1q_lane_f32(p + 2, v, 2);
 }
 
-/* fmax of the instruction set returns the NaN when there is one. */
+/* fmax returns NaN if an operand is NaN. */
 #define max_propagating(a, b) vmaxq_f32(a, b)
 #define min_propagating(a, b) vminq_f32(a, b)
 
@@ -65,7 +65,7 @@ static inline vec power_of_two(int32x4_t n)
     return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(n, vdupq_n_s32(127)), 23));
 }
 
-/* In two factors, since 2^n itself may be no normal number. */
+/* In two factors, since 2^n itself may not be a normal number. */
 static inline vec times_power_of_two(vec v, vec n)
 {
     const int32x4_t whole = vcvtq_s32_f32(n), half = vshrq_n_s32(whole, 1);
@@ -77,13 +77,14 @@ static inline vec keep_positive(vec y, vec d)
     return vreinterpretq_f32_u32(vandq_u32(vcgtzq_f32(y), vreinterpretq_u32_f32(d)));
 }
 
-/* One bit per lane, and the lanes whose bit is set. */
+/* One bit per lane. */
 static inline unsigned positive_bits(vec y)
 {
     const uint32x4_t lane = {1, 2, 4, 8};
     return vaddvq_u32(vandq_u32(vcgtzq_f32(y), lane));
 }
 
+/* Lanes of d whose bit is set, else 0. */
 static inline vec keep_bits(unsigned bits, vec d)
 {
     const uint32x4_t lane = {1, 2, 4, 8};
@@ -91,21 +92,21 @@ static inline vec keep_bits(unsigned bits, vec d)
         vandq_u32(vtstq_u32(vdupq_n_u32(bits), lane), vreinterpretq_u32_f32(d)));
 }
 
-static inline void pool_step(vec x, vec_int place, vec *best, vec_int *places)
+static inline void pool_step(vec x, vec_int index, vec *best, vec_int *indices)
 {
     const uint32x4_t take = vorrq_u32(vcgtq_f32(x, *best), vmvnq_u32(vceqq_f32(x, x)));
     *best = vbslq_f32(take, x, *best);
-    *places = vbslq_s32(take, place, *places);
+    *indices = vbslq_s32(take, index, *indices);
 }
 
-static inline void store_places(uint8_t *p, vec_int places)
+static inline void store_indices(uint8_t *p, vec_int indices)
 {
-    const uint16x4_t words = vmovn_u32(vreinterpretq_u32_s32(places));
+    const uint16x4_t words = vmovn_u32(vreinterpretq_u32_s32(indices));
     const uint8x8_t bytes = vmovn_u16(vcombine_u16(words, words));
     vst1_lane_u32((uint32_t *)(void *)p, vreinterpret_u32_u8(bytes), 0);
 }
 
-/* y[i] += the sum of v[i]'s lanes, i < n. */
+/* y[i] += sum of the lanes of v[i], i < n. */
 static inline __attribute__((always_inline)) void add_sums(float *y, int n, const vec v[4])
 {
     for (int i = 0; i < n; i++)
@@ -115,7 +116,7 @@ static inline __attribute__((always_inline)) void add_sums(float *y, int n, cons
 #define load_quads(p, stride) ((void)(stride), vld1q_f32(p))
 
 /* v[i] lane j to v[j] lane i. */
-static inline __attribute__((always_inline)) void turn_quads(vec v[4])
+static inline __attribute__((always_inline)) void transpose_quads(vec v[4])
 {
     const float64x2_t a = vreinterpretq_f64_f32(vtrn1q_f32(v[0], v[1]));
     const float64x2_t b = vreinterpretq_f64_f32(vtrn2q_f32(v[0], v[1]));
@@ -127,7 +128,7 @@ static inline __attribute__((always_inline)) void turn_quads(vec v[4])
     v[3] = vreinterpretq_f32_f64(vtrn2q_f64(b, d));
 }
 
-/* Of the lower halves of 64-bit lanes. */
+/* The product of the lower halves of 64-bit lanes. */
 #define product_of_words(a, b)                                                                     \
     ((lanes)vmull_u32(vmovn_u64((uint64x2_t)(a)), vmovn_u64((uint64x2_t)(b))))
 

@@ -1,4 +1,4 @@
-/* The reference: plain loops, one lane. Also what runs where there is no SIMD table. */
+/* The reference: plain loops with one lane. Used on CPUs without a vector table. */
 #include <math.h>
 
 #include "edge/core/os.h"
@@ -53,7 +53,7 @@ static void maxpool_row(const fedge_pool_shape *shape, const float *x, float *y,
     for (size_t p = 0; p < shape->out_w; p++) {
         for (size_t c = 0; c < channels; c++) {
             float best = -INFINITY;
-            size_t place = SIZE_MAX;
+            size_t index = SIZE_MAX;
             for (size_t r = shape->row_begin; r < shape->row_end; r++) {
                 for (size_t q = 0; q < shape->kernel_w; q++) {
                     const size_t column = p * shape->stride_w + q; /* counted from −pad_w */
@@ -62,37 +62,37 @@ static void maxpool_row(const fedge_pool_shape *shape, const float *x, float *y,
                     const size_t row = r - shape->row_begin;
                     const float value =
                         x[(row * shape->in_w + column - shape->pad_w) * channels + c];
-                    if (place == SIZE_MAX || value > best || isnan(value)) {
+                    if (index == SIZE_MAX || value > best || isnan(value)) {
                         best = value;
-                        place = r * shape->kernel_w + q;
+                        index = r * shape->kernel_w + q;
                     }
                 }
             }
             y[p * channels + c] = best;
-            argmax[p * channels + c] = (uint8_t)place;
+            argmax[p * channels + c] = (uint8_t)index;
         }
     }
 }
 
 /* ---- fully connected ----
  *
- * Microcontrollers run these, so they count instructions: inputs go by groups of four, and groups
- * that are all zero (the background of images, units that a ReLU has silenced) are passed over once
- * for all rows. A sum still adds its products in the order of the inputs. What is passed over would
- * have added 0 · w: a weight that is not finite shows only where an input meets it.
+ * Microcontrollers run these, so instructions count: inputs are read in groups of four, and groups
+ * of zeros (the background of images, units below 0 before a ReLU) are skipped for all rows. A sum
+ * still adds its products in the order of the inputs. A skipped product is 0 · w, so a weight that
+ * is not finite shows only if its input is not 0.
  */
 #define GROUP 4
-#define MAX_GROUPS 64 /* in a chunk of the inputs; their list is on the stack */
-#define ROWS 8        /* outputs side by side in a forward pass */
-#define STEP_ROWS 4   /* in an update, which has a register more per row */
+#define MAX_GROUPS 64 /* per chunk of inputs; their list is on the stack */
+#define ROWS 8        /* outputs at a time, forward */
+#define STEP_ROWS 4   /* outputs at a time in an update, which needs one more register each */
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 8")
 
-/* A group of weights against its inputs a, b, c, d: sum + w · x in order, and w -= scale · x. Every
- * product is rounded before it is added. Microcontrollers have one instruction for the two, and one
- * for four loads, which compilers leave alone. */
+/* A group of weights and its inputs a, b, c, d: sum + w · x in order, and w -= scale · x. Every
+ * product is rounded before it is added. Microcontrollers have one instruction for both, and one
+ * for four loads, which compilers do not use. */
 #if defined(__ARM_ARCH_PROFILE) && __ARM_ARCH_PROFILE == 'M' && defined(__ARM_FP)
-typedef struct weight_group { /* the memory that the instructions touch */
+typedef struct weight_group { /* tells the compiler which memory the instructions access */
     float w[GROUP];
 } weight_group;
 
@@ -141,18 +141,18 @@ typedef struct group_list {
     uint16_t at[MAX_GROUPS]; /* offsets of the groups' first inputs within the chunk */
 } group_list;
 
-/* Lists the groups of x[0..n) that hold anything; returns the inputs covered, a multiple of GROUP,
- * at most MAX_GROUPS groups. */
+/* Lists the groups of x[0..n) that are not all zero, from at most MAX_GROUPS groups. Returns the
+ * number of inputs covered. */
 static size_t list_groups(const float *x, size_t n, group_list *list)
 {
-    const size_t most = n / GROUP < MAX_GROUPS ? n / GROUP : MAX_GROUPS;
-    uint32_t found = 0;
-    for (size_t k = 0; k < most * GROUP; k += GROUP) {
+    const size_t max_groups = n / GROUP < MAX_GROUPS ? n / GROUP : MAX_GROUPS;
+    uint32_t count = 0;
+    for (size_t k = 0; k < max_groups * GROUP; k += GROUP) {
         if (x[k] != 0.0f || x[k + 1] != 0.0f || x[k + 2] != 0.0f || x[k + 3] != 0.0f)
-            list->at[found++] = (uint16_t)k;
+            list->at[count++] = (uint16_t)k;
     }
-    list->n = found;
-    return most * GROUP;
+    list->n = count;
+    return max_groups * GROUP;
 }
 
 /* y[r] += Σ x · w over the listed groups, for [rows] rows of W. */
@@ -232,8 +232,7 @@ INLINE void step_rows(const size_t rows, const float *x, const group_list *list,
     }
 }
 
-/* One example, plain SGD: neither rows with a gradient of 0 nor weights of inputs that are 0
- * change. */
+/* Plain SGD on one example. Skips rows whose gradient is 0 and groups of inputs that are 0. */
 static void linear_step_one(const fedge_linear_shape *shape, const float *x, const float *dy,
                             float *w, float learning_rate)
 {
@@ -361,19 +360,19 @@ static void small_gemm(const fedge_gemm *args)
 static void softmax(const fedge_softmax *args)
 {
     for (size_t r = 0; r < args->rows; r++) {
-        float *s = args->s + r * args->stride, *kept = args->kept + 2 * r;
-        const size_t n = args->seen == 0 ? args->width : args->seen + r;
-        float most = s[0], sum = 0.0f;
+        float *s = args->s + r * args->stride, *saved = args->saved + 2 * r;
+        const size_t n = args->visible == 0 ? args->width : args->visible + r;
+        float max = s[0], sum = 0.0f;
         for (size_t j = 1; j < n; j++)
-            most = s[j] > most ? s[j] : most;
-        kept[0] = args->recompute ? kept[0] : -args->scale * most;
+            max = s[j] > max ? s[j] : max;
+        saved[0] = args->recompute ? saved[0] : -args->scale * max;
         for (size_t j = 0; j < n; j++) {
-            s[j] = expf(s[j] * args->scale + kept[0]);
+            s[j] = expf(s[j] * args->scale + saved[0]);
             sum += s[j];
         }
-        kept[1] = args->recompute ? kept[1] : 1.0f / sum;
+        saved[1] = args->recompute ? saved[1] : 1.0f / sum;
         for (size_t j = 0; j < args->width; j++)
-            s[j] = j < n ? s[j] * kept[1] : 0.0f;
+            s[j] = j < n ? s[j] * saved[1] : 0.0f;
     }
 }
 
@@ -443,24 +442,24 @@ static float drop_scale(float p)
     return p < 1.0f ? 1.0f / (1.0f - p) : 0.0f;
 }
 
-static void drop_draw(fedge_rng *rng, float p, size_t n, const float *x, float *y, uint8_t *kept)
+static void drop_draw(fedge_rng *rng, float p, size_t n, const float *x, float *y, uint8_t *mask)
 {
     const float scale = drop_scale(p);
     for (size_t i = 0; i < n; i++) {
         const bool keep = fedge_rng_float(rng) >= p;
         y[i] = keep ? x[i] * scale : 0.0f;
-        if (kept) {
-            const unsigned before = i % 8 == 0 ? 0 : kept[i / 8];
-            kept[i / 8] = (uint8_t)(before | (unsigned)keep << i % 8);
+        if (mask) {
+            const unsigned before = i % 8 == 0 ? 0 : mask[i / 8];
+            mask[i / 8] = (uint8_t)(before | (unsigned)keep << i % 8);
         }
     }
 }
 
-static void drop_apply(float p, size_t n, const uint8_t *kept, const float *dy, float *dx)
+static void drop_apply(float p, size_t n, const uint8_t *mask, const float *dy, float *dx)
 {
     const float scale = drop_scale(p);
     for (size_t i = 0; i < n; i++)
-        dx[i] = kept[i / 8] >> i % 8 & 1 ? dy[i] * scale : 0.0f;
+        dx[i] = mask[i / 8] >> i % 8 & 1 ? dy[i] * scale : 0.0f;
 }
 
 static void relu_forward(float *x, size_t n)
@@ -475,11 +474,11 @@ static void relu_backward(const float *y, float *dy, size_t n)
         dy[i] = y[i] > 0.0f ? dy[i] : 0.0f;
 }
 
-/* A panel is one column, a block one row of a. */
+/* A panel is one column of b, a block one row of a. */
 static void panels(const fedge_panels *args)
 {
     const size_t a_row = args->a_block > 0 ? args->a_block : args->a_row;
-    for (const fedge_panels *to = args; to != NULL; to = to->also) {
+    for (const fedge_panels *to = args; to != NULL; to = to->next) {
         for (size_t i = 0; i < args->m; i++) {
             for (size_t j = 0; j < to->n; j++) {
                 float sum = 0.0f;
@@ -524,11 +523,11 @@ static void gelu_each(const float *x, float *y, size_t n)
 static void gelu_backward(const float *x, const float *dy, float *dx, float *y, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        const float share = normal_distribution(x[i]);
+        const float cdf = normal_distribution(x[i]);
         const float density = 0.39894228040143268f * expf(-0.5f * x[i] * x[i]); /* / √(2π) */
-        dx[i] = dy[i] * (share + x[i] * density);
+        dx[i] = dy[i] * (cdf + x[i] * density);
         if (y)
-            y[i] = x[i] * share;
+            y[i] = x[i] * cdf;
     }
 }
 
@@ -558,14 +557,14 @@ static void lstm_forward(const fedge_cell_step *step)
     tanh_each(g, g, n);
     sigmoid_each(o, o, n);
     for (size_t k = 0; k < n; k++) {
-        step->c[k] = f[k] * step->c_before[k] + i[k] * g[k];
+        step->c[k] = f[k] * step->c_prev[k] + i[k] * g[k];
         step->h[k] = o[k] * tanhf(step->c[k]);
     }
 }
 
 static float zero_if_tiny(float gradient)
 {
-    return fabsf(gradient) < FEDGE_CELL_LEAST ? 0.0f : gradient;
+    return fabsf(gradient) < FEDGE_MIN_CELL_GRADIENT ? 0.0f : gradient;
 }
 
 static void lstm_backward(const fedge_cell_step *step)
@@ -575,7 +574,7 @@ static void lstm_backward(const fedge_cell_step *step)
     for (size_t k = 0; k < n; k++) {
         const float tanh_c = tanhf(step->c[k]), dh = step->dy[k] + step->dh[k];
         const float dc = step->dc[k] + dh * o[k] * (1.0f - tanh_c * tanh_c);
-        const float di = dc * g[k], df = dc * step->c_before[k], dg = dc * i[k];
+        const float di = dc * g[k], df = dc * step->c_prev[k], dg = dc * i[k];
         step->dc[k] = zero_if_tiny(dc * f[k]);
         step->dh[k] = 0.0f;
         i[k] = zero_if_tiny(di * i[k] * (1.0f - i[k]));
@@ -592,7 +591,7 @@ static void gru_forward(const fedge_cell_step *step)
     sigmoid_each(r, r, 2 * size);
     for (size_t k = 0; k < size; k++) {
         n[k] = tanhf(n[k] + r[k] * q[k]);
-        step->h[k] = n[k] + z[k] * (step->h_before[k] - n[k]);
+        step->h[k] = n[k] + z[k] * (step->h_prev[k] - n[k]);
     }
 }
 
@@ -604,7 +603,7 @@ static void gru_backward(const fedge_cell_step *step)
         const float dh = step->dy[k] + step->dh[k];
         const float dn = dh * (1.0f - z[k]) * (1.0f - n[k] * n[k]);
         const float dr = dn * q[k] * r[k] * (1.0f - r[k]);
-        const float dz = dh * (step->h_before[k] - n[k]) * z[k] * (1.0f - z[k]);
+        const float dz = dh * (step->h_prev[k] - n[k]) * z[k] * (1.0f - z[k]);
         step->dh[k] = zero_if_tiny(dh * z[k]);
         n[k] = zero_if_tiny(dn);
         q[k] = zero_if_tiny(dn * r[k]);
@@ -632,8 +631,8 @@ static void depthwise(const fedge_depthwise *shape, const float *x, const float 
     }
 }
 
-static void depthwise_slopes(const fedge_depthwise *shape, const float *x, const float *dy,
-                             float *dw)
+static void depthwise_weight_grad(const fedge_depthwise *shape, const float *x, const float *dy,
+                                  float *dw)
 {
     for (size_t i = 0; i < shape->kernel[0]; i++) {
         for (size_t j = 0; j < shape->kernel[1]; j++) {
@@ -675,7 +674,7 @@ const fedge_kernels fedge_kernels_scalar = {
     .relu_from_bits = relu_from_bits,
     .panels = panels,
     .depthwise = depthwise,
-    .depthwise_slopes = depthwise_slopes,
+    .depthwise_weight_grad = depthwise_weight_grad,
     .lstm_forward = lstm_forward,
     .lstm_backward = lstm_backward,
     .gru_forward = gru_forward,

@@ -17,14 +17,14 @@
  *   round_nearest(v)                           to a whole number
  *   magnitude(v), with_sign(v, s)              |v|; v ≥ 0 with the sign of s
  *   zero_below(v, least)                       0 where |v| < least; NaN stays
- *   times_power_of_two(v, n)                   v · 2^n, n whole in ±150 (or NaN: anything)
+ *   times_power_of_two(v, n)                   v · 2^n, n whole in ±150; anything if n is NaN
  *   keep_positive(y, d)                        d where y > 0, else 0
- *   pool_step(x, place, best, places)          takes x and place where x > best or x is NaN
- *   store_places(p, places)                    LANES bytes
+ *   pool_step(x, index, best, indices)         takes x and index where x > best or x is NaN
+ *   store_indices(p, indices)                  LANES bytes
  *   product_of_words(a, b)                     of the lower halves of 64-bit lanes
  *   add_sums(y, n, v)                          y[i] += sum of the lanes of v[i], i < n ≤ 4
  *   load_quads(p, stride)                      lanes 4 l to 4 l + 3 from p + 4 l · stride
- *   turn_quads(v)                              v[i] lane 4 l + j to v[j] lane 4 l + i, i, j < 4
+ *   transpose_quads(v)                         v[i] lane 4 l + j to v[j] lane 4 l + i, i, j < 4
  *
  * Every inner function is force-inlined with constant sizes, so that accumulators stay in
  * registers.
@@ -36,7 +36,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 #define SELDOM __attribute__((cold, noinline)) /* small before fast */
-/* 0: long steps have one copy, which asks at each vector whether it is the last. */
+/* 0: long loops have one copy of their body, which tests at each vector whether it is the last. */
 #ifdef FEDGE_SMALL
 #define WHOLE_VECTORS 0
 #else
@@ -48,7 +48,7 @@
 
 /* ---- the register tile: acc[t][v] = Σ_k a[t · row_stride + k] · b[k][v] ---- */
 
-/* A sum over segments of A; B's rows follow one another. */
+/* A sum over segments of A. B's rows are contiguous. */
 typedef struct tile_args {
     const float *a;           /* the first row */
     size_t row_stride;        /* floats between rows of A */
@@ -59,7 +59,7 @@ typedef struct tile_args {
     const float *start; /* the sum's first value per column, or NULL for 0 */
     float *c;           /* (rows, …) */
     size_t c_stride;
-    size_t columns; /* of one vector; < LANES: partial */
+    size_t columns; /* used lanes of a single vector; < LANES: a partial one */
 } tile_args;
 
 INLINE vec load_some(const float *p, bool partial, size_t n)
@@ -82,8 +82,8 @@ INLINE void tile(const int rows, const int vectors, const bool partial, const ti
     for (int t = 0; t < rows; t++) {
         UNROLL
         for (int v = 0; v < vectors; v++) {
-            /* The bias is where a sum begins and not added at its end: one pass over c less, and
-             * the same bits in every path that begins so. */
+            /* Starting from the bias saves a pass over c, and gives the same bits on every path
+             * that does so. */
             acc[t][v] = !args->start ? splat(0.0f)
                                      : load_some(args->start + v * LANES, partial, args->columns);
         }
@@ -92,7 +92,7 @@ INLINE void tile(const int rows, const int vectors, const bool partial, const ti
     const float *b = args->b;
     for (size_t s = 0; s < args->num_segments; s++) {
         const float *a0 = args->a + (!args->segments ? 0 : args->segments[s]);
-        /* Four base pointers and multiples of one stride: fits the general registers. */
+        /* Four base pointers and multiples of one stride fit the general registers. */
         const float *a4 = a0 + 4 * stride, *a8 = a0 + 8 * stride, *a12 = a0 + 12 * stride;
         for (size_t k = 0; k < length; k++) {
             vec column[2];
@@ -177,14 +177,13 @@ static void (*const tile_functions[TILE_ROWS][3])(const tile_args *) = {
 #endif
 };
 
-/* [rows] rows of A against one strip of B, in tiles of even heights. */
+/* [rows] rows of A times one strip of B, in tiles of nearly equal heights. */
 static void run_tiles(tile_args args, size_t rows, int kind)
 {
-    const size_t most = kind == 2 ? TILE_ROWS : TILE_ROWS_ONE;
-    const size_t tiles = (rows + most - 1) / most;
+    const size_t max_height = kind == 2 ? TILE_ROWS : TILE_ROWS_ONE;
+    const size_t tiles = (rows + max_height - 1) / max_height;
     for (size_t i = 0; i < tiles; i++) {
-        /* Even heights: 15 rows are 8 and 7 and not 14 and 1, whose last tile would load B for one
-         * row. */
+        /* 15 rows make tiles of 8 and 7, not of 14 and 1, whose last would load B for one row. */
         const size_t height = (rows + tiles - 1 - i) / tiles; /* the heights add up to rows */
         tile_functions[height - 1][kind](&args);
         args.a += height * args.row_stride;
@@ -215,16 +214,16 @@ static void conv_forward_row(const fedge_conv_shape *shape, const float *x, cons
     }
 }
 
-/* A block of a patch: [segments] segments by [vectors] vectors from vector [v0] on, and the part
- * of the list to walk. Up to 15 vectors of weights or of gradients stay in registers. */
+/* A block of a patch, of some segments by some vectors, and the list to apply. Up to 15 vectors of
+ * weights or of gradients stay in registers. */
 typedef struct block_args {
-    const uint32_t *offsets; /* of the block's segments, first vector included by x or dx */
+    const uint32_t *offsets; /* of the block's segments; x or dx includes the first vector's */
     size_t segment_stride;
     const fedge_grad_entry *list;
     uint32_t n;
-    const float *x; /* weight gradient: the input */
+    const float *x; /* input, for the weight gradient */
     float *dw;
-    const float *w; /* input gradient: the weights */
+    const float *w; /* weights, for the input gradient */
     float *dx;
 } block_args;
 
@@ -241,8 +240,8 @@ INLINE void weight_entry(const int segments, const int vectors, const fedge_grad
     }
 }
 
-/* Small blocks keep two sums, of even and of odd entries, so that one addition need not wait for
- * the one before. */
+/* Small blocks have two sums, of even and of odd entries, so that consecutive additions do not
+ * depend on each other. */
 INLINE void weight_block(const int segments, const int vectors, const block_args *args)
 {
     const uint32_t ways = segments * vectors < 8 ? 2 : 1;
@@ -337,7 +336,7 @@ static const block_function weight_functions[MAX_SEGMENTS][MAX_VECTORS] = {
 static const block_function input_functions[MAX_SEGMENTS][MAX_VECTORS] = {
     BLOCK_COLUMN(input, 1), BLOCK_COLUMN(input, 2), BLOCK_COLUMN(input, 3)};
 
-/* Covers (segments, segment_stride) with blocks of even sizes. */
+/* Covers (segments, segment_stride) with blocks of nearly equal sizes. */
 static void run_blocks(const fedge_conv_shape *shape, block_args args,
                        const block_function functions[MAX_SEGMENTS][MAX_VECTORS])
 {
@@ -394,33 +393,32 @@ static void maxpool_row(const fedge_pool_shape *shape, const float *x, float *y,
         const size_t q1 = left + shape->kernel_w < end ? shape->kernel_w : end - left;
         for (size_t c = 0; c < channels; c += LANES) {
             vec best = splat(0.0f);
-            vec_int places = splat_int(0);
+            vec_int indices = splat_int(0);
             bool first = true;
             for (size_t r = shape->row_begin; r < shape->row_end; r++) {
                 const float *from =
                     x + (r - shape->row_begin) * line + (left + q0 - shape->pad_w) * channels + c;
                 for (size_t q = q0; q < q1; q++, from += channels) {
-                    const int32_t place = (int32_t)(r * shape->kernel_w + q);
+                    const int32_t index = (int32_t)(r * shape->kernel_w + q);
                     if (first) {
                         best = load(from);
-                        places = splat_int(place);
+                        indices = splat_int(index);
                         first = false;
                     } else {
-                        pool_step(load(from), splat_int(place), &best, &places);
+                        pool_step(load(from), splat_int(index), &best, &indices);
                     }
                 }
             }
             store(y + p * channels + c, best);
-            store_places(argmax + p * channels + c, places);
+            store_indices(argmax + p * channels + c, indices);
         }
     }
 }
 
-/* Sums over [n] ≤ SUM_RUN values. */
-#define SUM_RUN ((size_t)(64 * LANES))
-#define SUM_WAYS 4 /* vectors at a time, each with sums of its own */
+#define SUM_CHUNK ((size_t)(64 * LANES)) /* values summed in float before double takes over */
+#define SUM_WAYS 4                       /* independent sums */
 
-/* What is summed: d = x − center and d · d; dy and dy · d; the same of dy where 0 < z < ceiling. */
+/* With d = x − center: sums of d and d · d; of dy and dy · d; the latter where 0 < z < ceiling. */
 typedef enum sum_kind { SUM_MOMENTS, SUM_PRODUCTS, SUM_RECTIFIED } sum_kind;
 
 INLINE void sum_step(const sum_kind kind, vec x, vec dy, const fedge_normal *normal, vec sum[2])
@@ -436,8 +434,8 @@ INLINE void sum_step(const sum_kind kind, vec x, vec dy, const fedge_normal *nor
     sum[1] = mul_add(g, d, sum[1]);
 }
 
-INLINE void sum_run(const sum_kind kind, const float *x, const float *dy, size_t n,
-                    const fedge_normal *normal, double sums[2])
+INLINE void sum_chunk(const sum_kind kind, const float *x, const float *dy, size_t n,
+                      const fedge_normal *normal, double sums[2])
 {
     vec sum[SUM_WAYS][2];
     float totals[4] = {0};
@@ -475,9 +473,9 @@ static void moments(const float *x, size_t n, float center, double sums[2])
 {
     const fedge_normal normal = {.center = center};
     sums[0] = sums[1] = 0.0;
-    for (size_t run; n > 0; x += run, n -= run) {
-        run = n < SUM_RUN ? n : SUM_RUN;
-        sum_run(SUM_MOMENTS, x, NULL, run, &normal, sums);
+    for (size_t count; n > 0; x += count, n -= count) {
+        count = n < SUM_CHUNK ? n : SUM_CHUNK;
+        sum_chunk(SUM_MOMENTS, x, NULL, count, &normal, sums);
     }
 }
 
@@ -485,12 +483,12 @@ static void products(const float *x, const float *dy, size_t n, const fedge_norm
                      double sums[2])
 {
     sums[0] = sums[1] = 0.0;
-    for (size_t run; n > 0; x += run, dy += run, n -= run) {
-        run = n < SUM_RUN ? n : SUM_RUN;
+    for (size_t count; n > 0; x += count, dy += count, n -= count) {
+        count = n < SUM_CHUNK ? n : SUM_CHUNK;
         if (normal->ceiling > 0.0f)
-            sum_run(SUM_RECTIFIED, x, dy, run, normal, sums);
+            sum_chunk(SUM_RECTIFIED, x, dy, count, normal, sums);
         else
-            sum_run(SUM_PRODUCTS, x, dy, run, normal, sums);
+            sum_chunk(SUM_PRODUCTS, x, dy, count, normal, sums);
     }
 }
 
@@ -507,8 +505,9 @@ static void copy_rows(size_t rows, size_t width, const float *x, size_t x_stride
     }
 }
 
-/* LANES rows of x turned to (columns, LANES). */
-INLINE void turn_rows(size_t columns, const float *x, size_t x_stride, float *y, size_t y_stride)
+/* Transposes LANES rows of x to (columns, LANES). */
+INLINE void transpose_rows(size_t columns, const float *x, size_t x_stride, float *y,
+                           size_t y_stride)
 {
     size_t i = 0;
     for (; i + 4 <= columns; i += 4) {
@@ -516,7 +515,7 @@ INLINE void turn_rows(size_t columns, const float *x, size_t x_stride, float *y,
         UNROLL
         for (size_t r = 0; r < 4; r++)
             v[r] = load_quads(x + r * x_stride + i, x_stride);
-        turn_quads(v);
+        transpose_quads(v);
         UNROLL
         for (size_t c = 0; c < 4; c++)
             store(y + (i + c) * y_stride, v[c]);
@@ -532,7 +531,7 @@ static void transpose(size_t rows, size_t columns, const float *x, size_t x_stri
 {
     size_t r = 0;
     for (; r + LANES <= rows; r += LANES)
-        turn_rows(columns, x + r * x_stride, x_stride, y + r, y_stride);
+        transpose_rows(columns, x + r * x_stride, x_stride, y + r, y_stride);
     for (; r < rows; r++) {
         for (size_t i = 0; i < columns; i++)
             y[i * y_stride + r] = x[r * x_stride + i];
@@ -559,7 +558,7 @@ static void relu_backward(const float *y, float *dy, size_t n)
     }
 }
 
-#define BITS_STEP 16 /* values: two bytes, a multiple of every LANES */
+#define BITS_STEP 16 /* values per iteration, two bytes of bits; a multiple of every LANES */
 
 static void relu_bits(const float *y, size_t n, uint8_t *bits)
 {
@@ -591,7 +590,7 @@ static void relu_from_bits(const uint8_t *bits, const float *dy, float *dx, size
         dx[i] = bits[i / 8] >> i % 8 & 1 ? dy[i] : 0.0f;
 }
 
-/* In this order: later parts call earlier ones. */
+/* Later parts call earlier ones. */
 #include "edge/train/kernels/simd_linear.h"
 
 #include "edge/train/kernels/simd_gemm.h"
@@ -629,7 +628,7 @@ const fedge_kernels KERNELS_SYMBOL = {
     .relu_from_bits = relu_from_bits,
     .panels = panels,
     .depthwise = depthwise,
-    .depthwise_slopes = depthwise_slopes,
+    .depthwise_weight_grad = depthwise_weight_grad,
     .lstm_forward = lstm_forward,
     .lstm_backward = lstm_backward,
     .gru_forward = gru_forward,

@@ -1,20 +1,20 @@
-/* Depthwise convolutions over a padded channel, included by simd.h. A vector holds pixels of
- * one row, and each vector of x that is read serves all rows of outputs in reach; 3x3 and 5x5 taps
- * with strides of 1 and 2 have code of their own.
+/* Depthwise convolutions over a padded channel; included by simd.h. A vector holds pixels of one
+ * row, and each vector of x is loaded once for all rows of outputs that use it. Windows of 3x3 and
+ * 5x5 with strides 1 and 2 have special code.
  */
-#define DEPTHWISE_ROWS 4 /* of outputs at a time */
-#define DEPTHWISE_TAPS 5 /* of a row of taps at a time */
+#define DEPTHWISE_ROWS 4 /* rows of outputs at a time */
+#define DEPTHWISE_TAPS 5 /* taps of one row at a time */
 
-/* Places of outputs at a time: rows from x and y on, [columns] ≤ LANES of each. */
+/* The outputs of one vector's width: [columns] ≤ LANES of each row from x and y on. */
 typedef struct depthwise_strip {
     const float *x, *dy;
     float *y;
     size_t y_row, columns;
-    bool add; /* to what y holds */
+    bool add; /* y += instead of y = bias + */
     float bias;
 } depthwise_strip;
 
-/* A row of outputs is so many rows of vectors: narrower parts of the shape for the blocks. */
+/* One long row of outputs, seen as rows of one vector each. */
 static fedge_depthwise depthwise_vectors(const fedge_depthwise *shape)
 {
     fedge_depthwise part = *shape;
@@ -136,7 +136,7 @@ SQUARE_FUNCTION(5, 1)
 SQUARE_FUNCTION(5, 2)
 #endif
 
-/* [3 taps, 5][stride − 1]. */
+/* [0: 3 taps, 1: 5 taps][stride − 1] */
 static void (*const square_functions[2][2])(const fedge_depthwise *, const float *,
                                             depthwise_strip) = {
     {depthwise_3_1, depthwise_3_2},
@@ -147,7 +147,7 @@ static void (*const square_functions[2][2])(const fedge_depthwise *, const float
 #endif
 };
 
-/* 1 or 2: the stride of a square of [taps] that shares its rows; else 0. */
+/* The stride, 1 or 2, of a window of taps x taps whose output rows share rows of x; else 0. */
 static size_t square_stride(const fedge_depthwise *shape, size_t taps)
 {
     const size_t stride = shape->step == shape->pitch ? 1 : shape->step == 2 * shape->pitch ? 2 : 0;
@@ -181,54 +181,55 @@ static void depthwise(const fedge_depthwise *shape, const float *x, const float 
 
 /* ---- gradients of the weights ---- */
 
-/* Some taps of the rows [taps_down], each with a vector of sums. */
-INLINE void slope_block(const int taps_down, const int taps, const int stride, const int rows,
-                        const fedge_depthwise *shape, const uint32_t *columns,
-                        const depthwise_strip *at, vec acc[][DEPTHWISE_TAPS])
+/* [taps_h] rows of [taps_w] taps, each with a vector of sums. */
+INLINE void depthwise_weights_block(const int taps_h, const int taps_w, const int stride,
+                                    const int rows, const fedge_depthwise *shape,
+                                    const uint32_t *columns, const depthwise_strip *at,
+                                    vec acc[][DEPTHWISE_TAPS])
 {
     const size_t pitch = shape->pitch, step = shape->step;
-    vec slope[DEPTHWISE_ROWS];
+    vec gradient[DEPTHWISE_ROWS];
     UNROLL
     for (int t = 0; t < rows; t++)
-        slope[t] = load_some(at->dy + (size_t)t * at->y_row, at->columns < LANES, at->columns);
-    if (taps_down == 1) {
+        gradient[t] = load_some(at->dy + (size_t)t * at->y_row, at->columns < LANES, at->columns);
+    if (taps_h == 1) {
         UNROLL
         for (int t = 0; t < rows; t++) {
             UNROLL
-            for (int j = 0; j < taps; j++) {
+            for (int j = 0; j < taps_w; j++) {
                 const vec pixels = load(at->x + (size_t)t * step + columns[j]);
-                acc[t % 2][j] = mul_add(slope[t], pixels, acc[t % 2][j]);
+                acc[t % 2][j] = mul_add(gradient[t], pixels, acc[t % 2][j]);
             }
         }
         return;
     }
     const float *x = at->x;
     UNROLL
-    for (int i = 0; i < (rows - 1) * stride + taps_down; i++, x += pitch) {
+    for (int i = 0; i < (rows - 1) * stride + taps_h; i++, x += pitch) {
         UNROLL
-        for (int j = 0; j < taps; j++) {
+        for (int j = 0; j < taps_w; j++) {
             const vec pixels = load(x + columns[j]);
             UNROLL
             for (int t = 0; t < rows; t++) {
                 const int tap = i - t * stride;
-                if (tap >= 0 && tap < taps_down)
-                    acc[tap][j] = mul_add(slope[t], pixels, acc[tap][j]);
+                if (tap >= 0 && tap < taps_h)
+                    acc[tap][j] = mul_add(gradient[t], pixels, acc[tap][j]);
             }
         }
     }
 }
 
-/* All outputs of strips from [at] on, [width] wide; dw: (taps_down, taps). */
-INLINE void slopes(const int taps_down, const int taps, const int stride,
-                   const fedge_depthwise *shape, const uint32_t *columns, depthwise_strip at,
-                   float *dw)
+/* All outputs of shape's rows and width from [at] on. dw: (taps_h, taps_w). */
+INLINE void depthwise_weights(const int taps_h, const int taps_w, const int stride,
+                              const fedge_depthwise *shape, const uint32_t *columns,
+                              depthwise_strip at, float *dw)
 {
-    const int accs = taps_down == 1 ? 2 : taps_down;
+    const int accs = taps_h == 1 ? 2 : taps_h;
     vec acc[3][DEPTHWISE_TAPS];
     UNROLL
     for (int i = 0; i < accs; i++) {
         UNROLL
-        for (int j = 0; j < taps; j++)
+        for (int j = 0; j < taps_w; j++)
             acc[i][j] = splat(0.0f);
     }
     for (size_t q = 0; q < shape->width; q += LANES) {
@@ -238,49 +239,50 @@ INLINE void slopes(const int taps_down, const int taps, const int stride,
         strip.dy += q;
         size_t r = 0;
         for (; r + DEPTHWISE_ROWS <= shape->rows; r += DEPTHWISE_ROWS) {
-            slope_block(taps_down, taps, stride, DEPTHWISE_ROWS, shape, columns, &strip, acc);
+            depthwise_weights_block(taps_h, taps_w, stride, DEPTHWISE_ROWS, shape, columns, &strip,
+                                    acc);
             strip.x += DEPTHWISE_ROWS * shape->step;
             strip.dy += DEPTHWISE_ROWS * at.y_row;
         }
         for (; r < shape->rows; r++) {
-            slope_block(taps_down, taps, stride, 1, shape, columns, &strip, acc);
+            depthwise_weights_block(taps_h, taps_w, stride, 1, shape, columns, &strip, acc);
             strip.x += shape->step;
             strip.dy += at.y_row;
         }
     }
     UNROLL
-    for (int i = 0; i < taps_down; i++) {
-        const int pair = taps_down == 1 ? 1 : i; /* of two sums of the same taps */
+    for (int i = 0; i < taps_h; i++) {
+        const int pair = taps_h == 1 ? 1 : i; /* the other sum of the same taps */
         UNROLL
-        for (int j = 0; j < taps; j += 4) {
+        for (int j = 0; j < taps_w; j += 4) {
             vec four[4];
             UNROLL
             for (int k = 0; k < 4; k++) {
-                const int from = j + k < taps ? j + k : j;
+                const int from = j + k < taps_w ? j + k : j;
                 four[k] = pair == i ? acc[i][from] : add(acc[i][from], acc[pair][from]);
             }
-            add_sums(dw + i * taps + j, taps - j < 4 ? taps - j : 4, four);
+            add_sums(dw + i * taps_w + j, taps_w - j < 4 ? taps_w - j : 4, four);
         }
     }
 }
 
-#define SLOPE_FUNCTION(down, taps, stride)                                                         \
-    static void slopes_##down##_##taps##_##stride(                                                 \
+#define WEIGHT_GRAD_FUNCTION(taps_h, taps_w, stride)                                               \
+    static void weight_grad_##taps_h##_##taps_w##_##stride(                                        \
         const fedge_depthwise *shape, const uint32_t *columns, depthwise_strip at, float *dw)      \
     {                                                                                              \
-        slopes(down, taps, stride, shape, columns, at, dw);                                        \
+        depthwise_weights(taps_h, taps_w, stride, shape, columns, at, dw);                         \
     }
 
-SLOPE_FUNCTION(3, 3, 1)
-SLOPE_FUNCTION(3, 3, 2)
-SLOPE_FUNCTION(1, 1, 1)
-SLOPE_FUNCTION(1, 3, 1)
+WEIGHT_GRAD_FUNCTION(3, 3, 1)
+WEIGHT_GRAD_FUNCTION(3, 3, 2)
+WEIGHT_GRAD_FUNCTION(1, 1, 1)
+WEIGHT_GRAD_FUNCTION(1, 3, 1)
 #if GEMM_ROWS > 8
-SLOPE_FUNCTION(1, 5, 1)
+WEIGHT_GRAD_FUNCTION(1, 5, 1)
 #endif
 
-/* Row by row of taps, some of it at a time. */
-static void slopes_any(const fedge_depthwise *shape, depthwise_strip at, float *dw)
+/* One row of taps after the other, up to DEPTHWISE_TAPS at a time. */
+static void weight_grad_any(const fedge_depthwise *shape, depthwise_strip at, float *dw)
 {
     for (size_t i = 0; i < shape->kernel[0]; i++, at.x += shape->pitch) {
         for (size_t j = 0, taps; j < shape->kernel[1]; j += taps, dw += taps) {
@@ -289,33 +291,33 @@ static void slopes_any(const fedge_depthwise *shape, depthwise_strip at, float *
 #if GEMM_ROWS > 8
             if (left >= 5) {
                 taps = 5;
-                slopes_1_5_1(shape, shape->columns + j, at, dw);
+                weight_grad_1_5_1(shape, shape->columns + j, at, dw);
                 continue;
             }
 #endif
-            (taps == 3 ? slopes_1_3_1 : slopes_1_1_1)(shape, shape->columns + j, at, dw);
+            (taps == 3 ? weight_grad_1_3_1 : weight_grad_1_1_1)(shape, shape->columns + j, at, dw);
         }
     }
 }
 
-static void depthwise_slopes(const fedge_depthwise *shape, const float *x, const float *dy,
-                             float *dw)
+static void depthwise_weight_grad(const fedge_depthwise *shape, const float *x, const float *dy,
+                                  float *dw)
 {
     const size_t stride = square_stride(shape, 3);
     depthwise_strip at = {.x = x, .dy = dy, .y_row = shape->width};
     if (stride > 0) {
-        (stride == 1 ? slopes_3_3_1 : slopes_3_3_2)(shape, shape->columns, at, dw);
+        (stride == 1 ? weight_grad_3_3_1 : weight_grad_3_3_2)(shape, shape->columns, at, dw);
     } else if (shape->rows == 1 && shape->width >= 2 * LANES) {
         const fedge_depthwise part = depthwise_vectors(shape);
-        fedge_depthwise rest = *shape;
-        rest.width = shape->width % LANES;
+        fedge_depthwise remainder = *shape;
+        remainder.width = shape->width % LANES;
         at.y_row = LANES;
-        slopes_any(&part, at, dw);
+        weight_grad_any(&part, at, dw);
         at.x += part.rows * LANES;
         at.dy += part.rows * LANES;
-        if (rest.width > 0)
-            slopes_any(&rest, at, dw);
+        if (remainder.width > 0)
+            weight_grad_any(&remainder, at, dw);
     } else {
-        slopes_any(shape, at, dw);
+        weight_grad_any(shape, at, dw);
     }
 }

@@ -3,16 +3,16 @@
  * exp, sigmoid, tanh and GELU:
  *
  * x = n ln 2 + r with n whole and |r| ≤ ln 2 / 2, so e^x = 2^n e^r (Cody and Waite 1980: ln 2 in
- * two parts, the first of 16 bits, so that n times it is exact). e^r − 1 = r + r² P(r), P of degree
- * 4 with the least largest relative error of e^r on that interval, 3.1e-9. The value depends on x
- * alone, not on its place. NaN gives NaN.
+ * two parts, the first of 16 bits, so that n times it is exact). e^r − 1 = r + r² P(r), with P of
+ * degree 4 chosen to minimise the largest relative error of e^r on that interval, 3.1e-9. The value
+ * depends on x alone, not on its position. NaN gives NaN.
  */
 #define LOG2_E 1.44269504088896341f
 #define LN2_HIGH 0.693145751953125f
 #define LN2_LOW 1.42860682030941723e-6f
-#define EXP_LEAST (-104.0f) /* 0 from here down, infinity from the other up */
-#define EXP_MOST 89.0f
-#define TANH_MOST 18.1f /* of 2 |x|: 1 from here on */
+#define EXP_MIN (-104.0f) /* e^x is 0 below this, infinity above EXP_MAX */
+#define EXP_MAX 89.0f
+#define TANH_MAX 18.1f /* tanh is 1 where 2 |x| is larger */
 
 /* e^r − 1 for x = n ln 2 + r; n as a float. */
 INLINE vec exp_less_one(vec x, vec *n)
@@ -30,7 +30,7 @@ INLINE vec exp_less_one(vec x, vec *n)
 INLINE vec exp_of(vec x)
 {
     vec n;
-    const vec bounded = max_propagating(splat(EXP_LEAST), min_propagating(splat(EXP_MOST), x));
+    const vec bounded = max_propagating(splat(EXP_MIN), min_propagating(splat(EXP_MAX), x));
     const vec q = exp_less_one(bounded, &n);
     return times_power_of_two(add(splat(1.0f), q), n);
 }
@@ -41,11 +41,11 @@ INLINE vec sigmoid_of(vec x)
     return quotient(splat(1.0f), add(splat(1.0f), exp_of(mul(splat(-1.0f), x))));
 }
 
-/* m / (m + 2) with m = e^(2|x|) − 1, which loses nothing where x is small; x's sign. */
+/* m / (m + 2) with m = e^(2|x|) − 1 and the sign of x: no cancellation where x is small. */
 INLINE vec tanh_of(vec x)
 {
     vec n;
-    const vec twice = min_propagating(splat(TANH_MOST), magnitude(add(x, x)));
+    const vec twice = min_propagating(splat(TANH_MAX), magnitude(add(x, x)));
     const vec q = exp_less_one(twice, &n);
     const vec power = times_power_of_two(splat(1.0f), n);
     const vec m = mul_add(q, power, add(power, splat(-1.0f)));
@@ -72,8 +72,8 @@ FOR_EACH(tanh)
 /* ---- GELU: x Φ(x), Φ the normal distribution ----
  *
  * Φ(−|x|) = e^(−x²/2) t Q(t) with t = 1 / (1 + 0.21 |x|), the form of Hastings (1955, sheet 43); Q
- * of degree 8 with the least largest relative error on 0 ≤ |x| ≤ 14, 1.7e-8. Behind that e^(−x²/2)
- * is 0.
+ * of degree 8 chosen to minimise the largest relative error on 0 ≤ |x| ≤ 14, 1.7e-8. Above that
+ * e^(−x²/2) is 0.
  */
 #define TAIL_SLANT 0.21f
 #define INVERSE_ROOT_TWO_PI 0.39894228040143268f
@@ -102,14 +102,14 @@ INLINE vec gelu_of(vec x)
     return mul_add(mul(size, splat(-1.0f)), normal_tail(size, &power), keep_positive(x, x));
 }
 
-/* *slope = Φ(x) + x e^(−x²/2) / √(2π); returns the value. */
-INLINE vec gelu_slope_of(vec x, vec *slope)
+/* *derivative = Φ(x) + x e^(−x²/2) / √(2π); returns the value. */
+INLINE vec gelu_and_derivative(vec x, vec *derivative)
 {
     const vec size = magnitude(x);
     vec power;
     const vec minus = mul(normal_tail(size, &power), splat(-1.0f));
     const vec whole = add(splat(0.5f), with_sign(add(splat(0.5f), minus), x));
-    *slope = mul_add(mul(x, power), splat(INVERSE_ROOT_TWO_PI), whole);
+    *derivative = mul_add(mul(x, power), splat(INVERSE_ROOT_TWO_PI), whole);
     return mul_add(size, minus, keep_positive(x, x));
 }
 
@@ -120,9 +120,9 @@ static void gelu_backward(const float *x, const float *dy, float *dx, float *y, 
     for (size_t i = 0; i < n; i += LANES) {
         const size_t left = n - i;
         const bool some = left < LANES;
-        vec slope;
-        const vec value = gelu_slope_of(load_some(x + i, some, left), &slope);
-        store_some(dx + i, mul(load_some(dy + i, some, left), slope), some, left);
+        vec derivative;
+        const vec value = gelu_and_derivative(load_some(x + i, some, left), &derivative);
+        store_some(dx + i, mul(load_some(dy + i, some, left), derivative), some, left);
         if (y)
             store_some(y + i, value, some, left);
     }
@@ -130,14 +130,13 @@ static void gelu_backward(const float *x, const float *dy, float *dx, float *y, 
 
 /* ---- dropout ----
  *
- * The words of a stream are made in blocks of Philox side by side, one block in each 64-bit lane;
- * they are the same words, in the same order, as fedge_rng_u32 draws. The lower half of a lane
- * holds a word, the upper half anything. Pairs of words are stored as these machines store
- * integers, the lower half first.
+ * Blocks of Philox are computed side by side, one in each 64-bit lane. The words and their order
+ * are those of fedge_rng_u32. The lower half of a lane holds a word, the upper half is undefined.
+ * Pairs of words are stored little-endian.
  */
 
 #define DROP_LANES (sizeof(vec) / sizeof(uint64_t))
-#define DROP_VECTORS 4 /* side by side, since each product takes some time */
+#define DROP_VECTORS 4 /* independent vectors, to hide the latency of products */
 #define DROP_BLOCKS (DROP_LANES * DROP_VECTORS)
 #define DROP_WORDS ((size_t)256) /* drawn at a time */
 
@@ -149,12 +148,12 @@ static void philox_blocks(const fedge_rng *rng, uint32_t *words)
     lanes c0[DROP_VECTORS], c1[DROP_VECTORS], c2[DROP_VECTORS], c3[DROP_VECTORS];
     const lanes zero = {0}, m0 = zero + 0xD2511F53u, m1 = zero + 0xCD9E8D57u;
     uint32_t key0 = rng->key[0], key1 = rng->key[1];
-    lanes places = {0};
+    lanes lane_indices = {0};
     for (size_t l = 0; l < DROP_LANES; l++)
-        places[l] = l;
+        lane_indices[l] = l;
     UNROLL
     for (size_t v = 0; v < DROP_VECTORS; v++) {
-        c0[v] = places + (rng->counter[0] + v * DROP_LANES);
+        c0[v] = lane_indices + (rng->counter[0] + v * DROP_LANES);
         c1[v] = zero + rng->counter[1];
         c2[v] = zero + rng->counter[2];
         c3[v] = zero + rng->counter[3];
@@ -201,17 +200,17 @@ static void draw_words(fedge_rng *rng, uint32_t *words, size_t n)
     }
 }
 
-/* fedge_rng_float is the upper 24 bits of a word · 2^-24, so it is at least p when the word is at
- * least this, which is 2^32 for p = 1. */
-static uint64_t least_kept(float p)
+/* The least word that is kept: fedge_rng_float is the upper 24 bits of a word · 2^-24. 2^32 for
+ * p = 1. */
+static uint64_t keep_threshold(float p)
 {
     return (uint64_t)ceil((double)p * 0x1p24) << 8;
 }
 
-static void drop_draw(fedge_rng *rng, float p, size_t n, const float *x, float *y, uint8_t *kept)
+static void drop_draw(fedge_rng *rng, float p, size_t n, const float *x, float *y, uint8_t *mask)
 {
-    const uint64_t limit = least_kept(p);
-    const uint32_t least = limit > UINT32_MAX ? UINT32_MAX : (uint32_t)limit;
+    const uint64_t limit = keep_threshold(p);
+    const uint32_t threshold = limit > UINT32_MAX ? UINT32_MAX : (uint32_t)limit;
     const float scale = p < 1.0f ? 1.0f / (1.0f - p) : 0.0f;
     uint32_t words[DROP_WORDS];
     for (size_t count; n > 0; n -= count, x += count, y += count) {
@@ -221,34 +220,34 @@ static void drop_draw(fedge_rng *rng, float p, size_t n, const float *x, float *
             words[i] = 0;
         for (size_t i = 0; i < count; i++) {
             const float scaled = x[i] * scale;
-            y[i] = words[i] >= least ? scaled : 0.0f;
+            y[i] = words[i] >= threshold ? scaled : 0.0f;
         }
-        for (size_t i = 0; kept && i < count; i += 8) {
+        for (size_t i = 0; mask && i < count; i += 8) {
             const size_t left = count - i < 8 ? count - i : 8;
             unsigned bits = 0;
             for (size_t l = 0; l < left; l++)
-                bits |= (unsigned)(words[i + l] >= least) << l;
-            *kept++ = (uint8_t)bits;
+                bits |= (unsigned)(words[i + l] >= threshold) << l;
+            *mask++ = (uint8_t)bits;
         }
     }
 }
 
-static void drop_apply(float p, size_t n, const uint8_t *kept, const float *dy, float *dx)
+static void drop_apply(float p, size_t n, const uint8_t *mask, const float *dy, float *dx)
 {
     const float scale = p < 1.0f ? 1.0f / (1.0f - p) : 0.0f;
     size_t i = 0;
     for (; i + 8 <= n; i += 8) {
-        const uint32_t bits = kept[i / 8];
+        const uint32_t bits = mask[i / 8];
         for (uint32_t l = 0; l < 8; l++) {
             const float scaled = dy[i + l] * scale;
             dx[i + l] = (bits & 1u << l) != 0 ? scaled : 0.0f;
         }
     }
     for (; i < n; i++)
-        dx[i] = kept[i / 8] >> i % 8 & 1 ? dy[i] * scale : 0.0f;
+        dx[i] = mask[i / 8] >> i % 8 & 1 ? dy[i] * scale : 0.0f;
 }
 
-/* ---- steps of recurrent layers, all values of a unit in registers ---- */
+/* ---- steps of recurrent layers: all values of a unit stay in registers ---- */
 
 INLINE vec get(const float *p, size_t n)
 {
@@ -265,26 +264,29 @@ INLINE void put(float *p, vec v, size_t n)
 
 INLINE void put_gradient(float *p, vec v, size_t n)
 {
-    put(p, zero_below(v, splat(FEDGE_CELL_LEAST)), n);
+    put(p, zero_below(v, splat(FEDGE_MIN_CELL_GRADIENT)), n);
 }
 
-/* a − b; 1 − a; a · (1 − a); 1 − a² */
+/* a − b */
 INLINE vec less(vec a, vec b)
 {
     return mul_add(splat(-1.0f), b, a);
 }
 
-INLINE vec rest(vec a)
+/* 1 − a */
+INLINE vec complement(vec a)
 {
     return less(splat(1.0f), a);
 }
 
-INLINE vec sigmoid_slope(vec a)
+/* a · (1 − a), from the sigmoid's value */
+INLINE vec sigmoid_derivative(vec a)
 {
-    return mul(a, rest(a));
+    return mul(a, complement(a));
 }
 
-INLINE vec tanh_slope(vec a)
+/* 1 − a², from the value of tanh */
+INLINE vec tanh_derivative(vec a)
 {
     return mul_add(mul(splat(-1.0f), a), a, splat(1.0f));
 }
@@ -296,7 +298,7 @@ INLINE void lstm_forward_lanes(const fedge_cell_step *step, size_t k, size_t n)
     const size_t size = step->hidden;
     const vec i = sigmoid_of(get(at, n)), f = sigmoid_of(get(at + size, n));
     const vec g = tanh_of(get(at + 2 * size, n)), o = sigmoid_of(get(at + 3 * size, n));
-    const vec c = mul_add(i, g, mul(f, get(step->c_before + k, n)));
+    const vec c = mul_add(i, g, mul(f, get(step->c_prev + k, n)));
     put(at, i, n);
     put(at + size, f, n);
     put(at + 2 * size, g, n);
@@ -312,11 +314,11 @@ INLINE void lstm_backward_lanes(const fedge_cell_step *step, size_t k, size_t n)
     const vec i = get(at, n), f = get(at + size, n), g = get(at + 2 * size, n);
     const vec o = get(at + 3 * size, n), tanh_c = tanh_of(get(step->c + k, n));
     const vec dh = add(get(step->dy + k, n), get(step->dh + k, n));
-    const vec dc = mul_add(mul(dh, o), tanh_slope(tanh_c), get(step->dc + k, n));
-    put_gradient(at, mul(mul(dc, g), sigmoid_slope(i)), n);
-    put_gradient(at + size, mul(mul(dc, get(step->c_before + k, n)), sigmoid_slope(f)), n);
-    put_gradient(at + 2 * size, mul(mul(dc, i), tanh_slope(g)), n);
-    put_gradient(at + 3 * size, mul(mul(dh, tanh_c), sigmoid_slope(o)), n);
+    const vec dc = mul_add(mul(dh, o), tanh_derivative(tanh_c), get(step->dc + k, n));
+    put_gradient(at, mul(mul(dc, g), sigmoid_derivative(i)), n);
+    put_gradient(at + size, mul(mul(dc, get(step->c_prev + k, n)), sigmoid_derivative(f)), n);
+    put_gradient(at + 2 * size, mul(mul(dc, i), tanh_derivative(g)), n);
+    put_gradient(at + 3 * size, mul(mul(dh, tanh_c), sigmoid_derivative(o)), n);
     put_gradient(step->dc + k, mul(dc, f), n);
     put(step->dh + k, splat(0.0f), n);
 }
@@ -330,7 +332,7 @@ INLINE void gru_forward_lanes(const fedge_cell_step *step, size_t k, size_t unit
     put(at, n, units);
     put(at + size, r, units);
     put(at + 2 * size, z, units);
-    put(step->h + k, mul_add(z, less(get(step->h_before + k, units), n), n), units);
+    put(step->h + k, mul_add(z, less(get(step->h_prev + k, units), n), n), units);
 }
 
 INLINE void gru_backward_lanes(const fedge_cell_step *step, size_t k, size_t units)
@@ -338,12 +340,12 @@ INLINE void gru_backward_lanes(const fedge_cell_step *step, size_t k, size_t uni
     float *at = step->gates + k;
     const size_t size = step->hidden;
     const vec n = get(at, units), r = get(at + size, units), z = get(at + 2 * size, units);
-    const vec q = get(at + 3 * size, units), h_before = get(step->h_before + k, units);
+    const vec q = get(at + 3 * size, units), h_prev = get(step->h_prev + k, units);
     const vec dh = add(get(step->dy + k, units), get(step->dh + k, units));
-    const vec dn = mul(mul(dh, rest(z)), tanh_slope(n));
+    const vec dn = mul(mul(dh, complement(z)), tanh_derivative(n));
     put_gradient(at, dn, units);
-    put_gradient(at + size, mul(mul(dn, q), sigmoid_slope(r)), units);
-    put_gradient(at + 2 * size, mul(mul(dh, less(h_before, n)), sigmoid_slope(z)), units);
+    put_gradient(at + size, mul(mul(dn, q), sigmoid_derivative(r)), units);
+    put_gradient(at + 2 * size, mul(mul(dh, less(h_prev, n)), sigmoid_derivative(z)), units);
     put_gradient(at + 3 * size, mul(dn, r), units);
     put_gradient(step->dh + k, mul(dh, z), units);
 }

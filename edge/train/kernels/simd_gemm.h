@@ -1,8 +1,8 @@
-/* Matrix products whose vectors of b and c begin where tables say (a convolution's patches, and the
- * pixels under its weights), then the general product; included by simd.h.
+/* Matrix products whose vectors of b and c begin at offsets from tables (a convolution's patches,
+ * and the pixels under its weights), then the general product; included by simd.h.
  *
- * b is read where it lies, three vectors at a time: with 4 or 8 rows of a they fill the registers,
- * and channels come in fours.
+ * b is read in place, three vectors at a time: with 4 or 8 rows of a they fill the registers. These
+ * heights suit channels, which mostly are multiples of four.
  */
 #define STARTS_ROWS (GEMM_ROWS > 8 ? 8 : 4)
 #define STARTS_DEPTH ((size_t)256)
@@ -10,13 +10,13 @@
 typedef struct starts_tile {
     const float *a;
     size_t a_row;
-    const size_t *a_at, *b_at; /* where column k of a and row k of b begin: (depth) each */
+    const size_t *a_at, *b_at; /* offsets of column k of a and row k of b: (depth) each */
     size_t depth;
     const float *b[3]; /* the vectors of b's first row */
     float *c[3];
     size_t c_row;
     const float *start; /* (3 · LANES): the sum's first value per column */
-    bool add;           /* to what c holds */
+    bool add;           /* c += instead of c = */
 } starts_tile;
 
 INLINE void starts_rows(const int rows, const int vectors, const starts_tile *args)
@@ -94,7 +94,7 @@ STARTS_FUNCTION(8)
 /* The tallest tile first. */
 static const struct {
     size_t rows;
-    void (*run[3])(const starts_tile *); /* of one, two, three vectors */
+    void (*run[3])(const starts_tile *); /* for one, two, three vectors */
 } starts_heights[] = {
 #if GEMM_ROWS > 8
     STARTS_HEIGHT(8),
@@ -104,7 +104,7 @@ static const struct {
     STARTS_HEIGHT(1),
 };
 
-/* All rows of a against [width] vectors. */
+/* All rows of a times [width] vectors. */
 static void starts_panel(starts_tile tile, size_t width, size_t m)
 {
     for (size_t i = 0; m > 0; i++) {
@@ -158,36 +158,36 @@ static __attribute__((noinline)) void gemm_starts(const fedge_gemm *args)
 
 /* ---- the general matrix product ----
  *
- * A panel of GEMM_COLUMNS columns and GEMM_DEPTH rows of b is read where it lies, or copied when it
- * is transposed, narrow or used often, and stays in the first-level cache while tiles of rows of a
- * pass over it. Elements of a are broadcast, so a's layout costs nothing. Where the sum is long and
- * runs along memory in both operands, lanes run along the sum and nothing is copied.
+ * A panel of GEMM_COLUMNS columns and GEMM_DEPTH rows of b is read in place, or copied if it is
+ * transposed, narrow or used often, and stays in the first-level cache while tiles of rows of a
+ * pass over it. Elements of a are broadcast, so a's layout costs nothing. If the sum is long and
+ * contiguous in both operands, lanes run along the sum and nothing is copied.
  */
 
 #define GEMM_COLUMNS ((size_t)(2 * LANES))
 #define GEMM_DEPTH ((size_t)256)
-#define GEMM_COPIES ((size_t)(4 * GEMM_ROWS)) /* rows of a from which on a copy of b pays */
-#define GEMM_LONG ((size_t)(6 * LANES))       /* a sum from which on lanes may run along it */
+#define GEMM_COPIES ((size_t)(4 * GEMM_ROWS)) /* least rows of a for which copying b pays */
+#define GEMM_LONG ((size_t)(6 * LANES))       /* shortest sum along which lanes may run */
 
 typedef struct gemm_tile {
     const float *a;
     size_t a_row, a_column;
     const float *b;
     size_t b_next;             /* floats from the first vector of a row of b to the second */
-    const size_t *a_at, *b_at; /* where column k of a and row k of b begin: (depth) each */
+    const size_t *a_at, *b_at; /* offsets of column k of a and row k of b: (depth) each */
     size_t depth;
     float *c;
     size_t c_row, c_next;
     size_t columns;     /* 1 to GEMM_COLUMNS */
-    bool add;           /* to what c holds */
+    bool add;           /* c += instead of c = */
     const float *start; /* (GEMM_COLUMNS): the sum's first value per column */
 } gemm_tile;
 
-/* How a tile reads: places of both operands from tables; or b copied, and a by rows, or by columns
- * of which each lies together. */
+/* How a tile reads its operands: both at offsets from tables; or b packed and a by contiguous rows,
+ * or by contiguous columns. */
 enum { GEMM_TABLES, GEMM_BY_ROWS, GEMM_BY_COLUMNS, GEMM_KINDS };
 
-/* acc += one column of a, whose elements are row floats apart, times one row of b. */
+/* acc += one column of a, whose elements are [row] floats apart, times one row of b. */
 INLINE void gemm_step(const int rows, const float *a, size_t row, vec b0, vec b1,
                       vec acc[GEMM_ROWS][2])
 {
@@ -216,7 +216,7 @@ INLINE void gemm_sum_tables(const int rows, const gemm_tile *args, vec acc[GEMM_
     }
 }
 
-/* Few sums of addresses, for which units of the products would be taken. */
+/* Unrolled: address additions would take execution units from the products. */
 INLINE void gemm_sum_rows(const int rows, const gemm_tile *args, vec acc[GEMM_ROWS][2])
 {
     const size_t row = args->a_row;
@@ -339,8 +339,8 @@ GEMM_TALL(12)
 GEMM_TALL(6)
 #endif
 
-/* The tallest tile first, which alone comes often enough to have a function of each kind: from
- * tables any kind can be read. */
+/* The tallest tile first. Only it is common enough to have a function for each kind; tables serve
+ * all kinds. */
 static const struct {
     size_t rows;
     void (*run[GEMM_KINDS])(const gemm_tile *);
@@ -353,7 +353,7 @@ static const struct {
     GEMM_SHORT_ENTRY(4), GEMM_SHORT_ENTRY(2), GEMM_SHORT_ENTRY(1),
 };
 
-/* All rows of a against one panel. */
+/* All rows of a times one panel. */
 static void gemm_panel(gemm_tile tile, size_t m, int kind)
 {
     for (size_t i = 0; m > 0; i++) {
@@ -365,8 +365,8 @@ static void gemm_panel(gemm_tile tile, size_t m, int kind)
     }
 }
 
-/* Rows k to k + depth of b's panel from column j on to (depth, GEMM_COLUMNS), zeros behind the last
- * column. */
+/* Packs rows k to k + depth of b's panel at column j as (depth, GEMM_COLUMNS), zeros behind the
+ * last column. */
 static __attribute__((noinline)) void gemm_pack(const fedge_gemm *args, const gemm_tile *tile,
                                                 size_t k, size_t j, float *pack)
 {
@@ -383,8 +383,8 @@ static __attribute__((noinline)) void gemm_pack(const fedge_gemm *args, const ge
     size_t t = 0;
     for (; !straight && args->b_row == 1 && !args->b_offsets && t + LANES <= tile->columns;
          t += LANES) {
-        turn_rows(tile->depth, args->b + (j + t) * args->b_column + k, args->b_column, pack + t,
-                  GEMM_COLUMNS);
+        transpose_rows(tile->depth, args->b + (j + t) * args->b_column + k, args->b_column,
+                       pack + t, GEMM_COLUMNS);
     }
     for (; !straight && t < GEMM_COLUMNS; t++) {
         const size_t column = t < tile->columns ? fedge_gemm_b_column(args, j + t) : 0;
@@ -394,8 +394,8 @@ static __attribute__((noinline)) void gemm_pack(const fedge_gemm *args, const ge
     }
 }
 
-static __attribute__((noinline)) void gemm_places(const fedge_gemm *args, size_t k, size_t depth,
-                                                  size_t *a_at, size_t *b_at)
+static __attribute__((noinline)) void gemm_offsets(const fedge_gemm *args, size_t k, size_t depth,
+                                                   size_t *a_at, size_t *b_at)
 {
     for (size_t i = 0; i < depth; i++) {
         a_at[i] = fedge_gemm_a_column(args, k + i);
@@ -403,7 +403,7 @@ static __attribute__((noinline)) void gemm_places(const fedge_gemm *args, size_t
     }
 }
 
-/* Sums along memory in both operands: tiles of dot products. */
+/* Sums that are contiguous in both operands, in tiles of dot products. */
 static __attribute__((noinline)) void gemm_dots(const fedge_gemm *args)
 {
     const size_t tiles = (args->m + DOT_ROWS - 1) / DOT_ROWS;
@@ -458,7 +458,7 @@ static void gemm(const fedge_gemm *args, float *pack)
         packed_at[i] = i * GEMM_COLUMNS;
     for (size_t k = 0; k < args->k; k += GEMM_DEPTH) {
         const size_t depth = args->k - k < GEMM_DEPTH ? args->k - k : GEMM_DEPTH;
-        gemm_places(args, k, depth, a_at, b_at);
+        gemm_offsets(args, k, depth, a_at, b_at);
         for (size_t j = 0; j < args->n; j += GEMM_COLUMNS) {
             gemm_tile tile = {
                 .a = args->a,

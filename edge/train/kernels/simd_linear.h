@@ -2,9 +2,11 @@
  *
  * Weights stay as in the state_dict, (out, in), so lanes run along the inputs everywhere: forward
  * is a tile of dot products, backward two tiles of outer products over one block of weight columns,
- * read once from memory and written once.
+ * read and written once.
  */
-#define CHUNK ((size_t)1024)         /* inputs per dot product pass: four weight rows stay in L1 */
+#define CHUNK                                                                                      \
+    ((size_t)1024) /* inputs per pass of dot products: four rows of weights stay in L1             \
+                    */
 #define BLOCK_FLOATS ((size_t)65536) /* weights per backward block: stays in L2 */
 
 /* ---- forward ---- */
@@ -89,7 +91,7 @@ static void (*const dot_functions[DOT_ROWS][2])(const dot_args *) = {
 #endif
 };
 
-/* Outputs that the next tiles take. */
+/* Outputs of the next tiles. */
 static size_t dot_width(size_t left)
 {
     return left < 4 ? 1 : 4;
@@ -126,13 +128,13 @@ static void linear_forward(const fedge_linear_shape *shape, const float *x, cons
 
 /* ---- backward ---- */
 
-/* One tile of weights, its gradient made in registers and applied at once. */
+/* One tile of weights, whose gradient is summed in registers and applied at once. */
 typedef struct step_args {
     const float *dy, *x;
     size_t batch, dy_stride, x_stride;
     float *w, *v; /* (outputs, …) */
     size_t w_stride, columns;
-    size_t ahead; /* floats to the same columns of the next block, fetched meanwhile; 0: none */
+    size_t ahead; /* floats to the same columns of the next block, prefetched; 0: none */
     const fedge_optimizer *sgd;
 } step_args;
 
@@ -244,7 +246,7 @@ static void step_strip(const fedge_linear_shape *shape, step_args args, int kind
     }
 }
 
-/* How many columns the strip at [k] takes, and which tiles run it. */
+/* The columns of the strip at [k], and the kind of its tiles. */
 static size_t strip_width(size_t k, size_t end, int *kind)
 {
     const size_t left = end - k;
@@ -258,8 +260,7 @@ static void linear_backward(const fedge_linear_shape *shape, const float *x, con
     const size_t in = shape->in, out = shape->out, batch = shape->batch;
     const size_t fit = BLOCK_FLOATS / out / (2 * LANES) * (2 * LANES);
     const size_t block = fit < 2 * LANES ? 2 * LANES : fit;
-    const bool fetch =
-        in * out > 4 * BLOCK_FLOATS; /* smaller weights stay in L2 from step to step */
+    const bool fetch = in * out > 4 * BLOCK_FLOATS; /* smaller weights stay in L2 between steps */
     for (size_t begin = 0; begin < in; begin += block) {
         const size_t end = in - begin < block ? in : begin + block;
         int kind = 0;

@@ -12,26 +12,26 @@ typedef struct product_tile {
     size_t b_row, depth;
     float *c;
     size_t c_row, last; /* columns of the last vector */
-    bool add;           /* to what c holds */
+    bool add;           /* c += a · b instead of c = a · b */
 } product_tile;
 
-/* How a lies: rows or columns that lie together; either. */
+/* Whether the rows or the columns of a are contiguous; PRODUCT_BY_ANY serves both. */
 enum { PRODUCT_BY_ROWS, PRODUCT_BY_COLUMNS, PRODUCT_KINDS, PRODUCT_BY_ANY = PRODUCT_KINDS };
 
-/* acc += one column of a, of which a[i] is row 3 i, times one row of b. */
+/* acc += one column of a times one row of b; a[i] points to row 3 i. */
 INLINE void product_step(const int rows, const int vectors, const float *const a[4], size_t row,
                          const float *b, bool partial, size_t last, vec acc[GEMM_ROWS][2])
 {
-    vec right[2];
+    vec columns[2];
     UNROLL
     for (int v = 0; v < vectors; v++)
-        right[v] = load_some(b + v * LANES, partial && v == vectors - 1, last);
+        columns[v] = load_some(b + v * LANES, partial && v == vectors - 1, last);
     UNROLL
     for (int t = 0; t < rows; t++) {
         const vec factor = splat(a[t / 3][(size_t)(t % 3) * row]);
         UNROLL
         for (int v = 0; v < vectors; v++)
-            acc[t][v] = mul_add(factor, right[v], acc[t][v]);
+            acc[t][v] = mul_add(factor, columns[v], acc[t][v]);
     }
 }
 
@@ -47,7 +47,7 @@ INLINE void product_rows(const int kind, const int rows, const int vectors, cons
     const size_t row = kind == PRODUCT_BY_COLUMNS ? 1 : args->a_row;
     const size_t column = kind == PRODUCT_BY_ROWS ? 1 : args->a_column;
     const size_t last = args->last, b_row = args->b_row;
-    const size_t steps = kind == PRODUCT_BY_ROWS ? 4 : 1; /* fewer sums of addresses */
+    const size_t steps = kind == PRODUCT_BY_ROWS ? 4 : 1; /* unrolled: fewer address additions */
     const float *a[4], *b = args->b;
     UNROLL
     for (size_t i = 0; i < 4; i++)
@@ -121,7 +121,7 @@ PRODUCT_TALL(12)
 PRODUCT_TALL(6)
 #endif
 
-/* The tallest tile first; by kind, vectors and whether the last is partial. */
+/* The tallest tile first. Indexed by kind, vectors − 1 and whether the last vector is partial. */
 static const struct {
     size_t rows;
     void (*run[PRODUCT_KINDS][2][2])(const product_tile *);
@@ -165,9 +165,9 @@ static void small_gemm(const fedge_gemm *args)
 
 /* ---- softmax ---- */
 
-#define ROWS_TOGETHER 4 /* rows whose lanes are reduced at once */
+#define ROWS_TOGETHER 4 /* rows whose lanes are reduced together */
 
-/* The largest of [n] values by lanes; those behind the last lane hold nothing that is larger. */
+/* The largest of [n] values, lane by lane. Unused lanes hold -infinity. */
 INLINE vec largest_by_lanes(const float *s, size_t n)
 {
     static const float NOTHING[2 * LANES] = {
@@ -194,27 +194,27 @@ INLINE vec largest_by_lanes(const float *s, size_t n)
     };
     if (n < LANES)
         return add(load_first(s, n), load(NOTHING + LANES - n));
-    vec best = load(s + n - LANES); /* the tail, which may overlap the rest */
+    vec best = load(s + n - LANES); /* the tail may overlap the vectors below */
     for (size_t j = 0; j + LANES <= n; j += LANES)
         best = max_propagating(best, load(s + j));
     return best;
 }
 
-/* most[i] = the largest lane of v[i]. */
-INLINE void largest_lanes(float most[ROWS_TOGETHER], vec v[ROWS_TOGETHER])
+/* max[i] = the largest lane of v[i]. */
+INLINE void largest_lanes(float max[ROWS_TOGETHER], vec v[ROWS_TOGETHER])
 {
     float quads[LANES];
-    turn_quads(v);
+    transpose_quads(v);
     store(quads, max_propagating(max_propagating(v[0], v[1]), max_propagating(v[2], v[3])));
     for (size_t i = 0; i < ROWS_TOGETHER; i++) {
-        most[i] = quads[i];
+        max[i] = quads[i];
         for (size_t l = ROWS_TOGETHER; l < LANES; l += ROWS_TOGETHER)
-            most[i] = most[i] > quads[i + l] ? most[i] : quads[i + l];
+            max[i] = max[i] > quads[i + l] ? max[i] : quads[i + l];
     }
 }
 
-/* s = e^(scale · s + shift) · factor over [n] values, 0 from there to [width]; their sum by lanes.
- */
+/* s = e^(scale · s + shift) · factor for the first [n] values, 0 for the others up to [width].
+ * Returns the sum without the factor, lane by lane. */
 INLINE vec exponentials(float *s, size_t n, size_t width, float scale, float shift, float factor)
 {
     vec sum = splat(0.0f);
@@ -244,42 +244,42 @@ INLINE void scale_row(float *s, size_t n, float factor)
         store_first(s + j, mul(load_first(s + j, n - j), splat(factor)), n - j);
 }
 
-INLINE size_t softmax_seen(const fedge_softmax *args, size_t row)
+INLINE size_t softmax_visible(const fedge_softmax *args, size_t row)
 {
-    return args->seen == 0 ? args->width : args->seen + row;
+    return args->visible == 0 ? args->width : args->visible + row;
 }
 
-/* Up to ROWS_TOGETHER rows from [first] on, so that one's sums need not wait for another's. */
+/* Up to ROWS_TOGETHER rows from [first] on: their sums do not depend on each other. */
 INLINE void softmax_rows(const fedge_softmax *args, size_t first, size_t rows)
 {
-    float most[ROWS_TOGETHER], sums[ROWS_TOGETHER] = {0};
-    float *const s = args->s + first * args->stride, *const kept = args->kept + 2 * first;
+    float max[ROWS_TOGETHER], sums[ROWS_TOGETHER] = {0};
+    float *const s = args->s + first * args->stride, *const saved = args->saved + 2 * first;
     vec v[ROWS_TOGETHER];
     for (size_t r = 0; r < ROWS_TOGETHER; r++) {
         const size_t row = r < rows ? r : 0;
-        v[r] = largest_by_lanes(s + row * args->stride, softmax_seen(args, first + row));
+        v[r] = largest_by_lanes(s + row * args->stride, softmax_visible(args, first + row));
     }
-    largest_lanes(most, v);
+    largest_lanes(max, v);
     for (size_t r = 0; r < ROWS_TOGETHER; r++) {
         if (r < rows) {
-            kept[2 * r] = -args->scale * most[r];
-            v[r] = exponentials(s + r * args->stride, softmax_seen(args, first + r), args->width,
-                                args->scale, kept[2 * r], 1.0f);
+            saved[2 * r] = -args->scale * max[r];
+            v[r] = exponentials(s + r * args->stride, softmax_visible(args, first + r), args->width,
+                                args->scale, saved[2 * r], 1.0f);
         }
     }
     add_sums(sums, ROWS_TOGETHER, v);
     for (size_t r = 0; r < rows; r++) {
-        kept[2 * r + 1] = 1.0f / sums[r];
-        scale_row(s + r * args->stride, softmax_seen(args, first + r), kept[2 * r + 1]);
+        saved[2 * r + 1] = 1.0f / sums[r];
+        scale_row(s + r * args->stride, softmax_visible(args, first + r), saved[2 * r + 1]);
     }
 }
 
 static void softmax(const fedge_softmax *args)
 {
     for (size_t r = 0; args->recompute && r < args->rows; r++) {
-        const float *kept = args->kept + 2 * r;
-        exponentials(args->s + r * args->stride, softmax_seen(args, r), args->width, args->scale,
-                     kept[0], kept[1]);
+        const float *saved = args->saved + 2 * r;
+        exponentials(args->s + r * args->stride, softmax_visible(args, r), args->width, args->scale,
+                     saved[0], saved[1]);
     }
     for (size_t r = 0; !args->recompute && r < args->rows; r += ROWS_TOGETHER) {
         const size_t left = args->rows - r;
@@ -287,7 +287,7 @@ static void softmax(const fedge_softmax *args)
     }
 }
 
-/* Σ p · dp by lanes. */
+/* Σ p · dp, lane by lane. */
 INLINE vec products_by_lanes(const float *p, const float *dp, size_t n)
 {
     vec sum = splat(0.0f);
@@ -298,7 +298,7 @@ INLINE vec products_by_lanes(const float *p, const float *dp, size_t n)
 }
 
 /* p = scale · p · (dp + minus) */
-INLINE void softmax_slope(float *p, const float *dp, size_t n, float scale, float minus)
+INLINE void softmax_gradient(float *p, const float *dp, size_t n, float scale, float minus)
 {
     for (size_t j = 0; j < n; j += LANES) {
         const bool some = n - j < LANES;
@@ -321,8 +321,8 @@ static void softmax_backward(const fedge_softmax *args, const float *dp)
         }
         add_sums(sums, ROWS_TOGETHER, v);
         for (size_t i = 0; i < rows; i++) {
-            softmax_slope(p + i * args->stride, d + i * args->stride, args->width, args->scale,
-                          -sums[i]);
+            softmax_gradient(p + i * args->stride, d + i * args->stride, args->width, args->scale,
+                             -sums[i]);
         }
     }
 }
@@ -334,14 +334,14 @@ INLINE vec load_or(const float *p, size_t at, size_t n, float other)
     return !p ? splat(other) : load_some(p + at, n < LANES, n);
 }
 
-/* Of each row, with d = x − center: Σ d and Σ d². Up to SUM_RUN values are summed in float. */
+/* Σ d and Σ d² of each row, with d = x − center. Up to SUM_CHUNK values are summed in float. */
 INLINE void norm_sums(const int rows, const float *x, size_t n, const float *center, double *sum,
                       double *squares)
 {
     for (int r = 0; r < rows; r++)
         sum[r] = squares[r] = 0.0;
     for (size_t first = 0, end; first < n; first = end) {
-        end = n - first < SUM_RUN ? n : first + SUM_RUN;
+        end = n - first < SUM_CHUNK ? n : first + SUM_CHUNK;
         float sums[ROWS_TOGETHER] = {0}, more[ROWS_TOGETHER] = {0};
         vec v[ROWS_TOGETHER], w[ROWS_TOGETHER];
         UNROLL
@@ -382,9 +382,9 @@ INLINE void norm_moments(const int rows, const fedge_norm_rows *args, const floa
             center[r] = (float)(sum[r] / n);
     }
     for (int r = 0; r < rows; r++) {
-        const double rest = sum[r] / n; /* what rounding took from the mean */
-        const double variance = squares[r] / n - rest * rest;
-        mean[r] = (float)((double)center[r] + rest);
+        const double residual = sum[r] / n; /* the rounding error of center */
+        const double variance = squares[r] / n - residual * residual;
+        mean[r] = (float)((double)center[r] + residual);
         inverse[r] = (float)(1.0 / sqrt((variance < 0.0 ? 0.0 : variance) + (double)args->eps));
     }
 }
@@ -417,7 +417,7 @@ INLINE void norm_some_rows(const int rows, const fedge_norm_rows *args, size_t r
     }
 }
 
-/* Of the last rows, fewer than ROWS_TOGETHER. */
+/* For the last rows, fewer than ROWS_TOGETHER. */
 static SELDOM void norm_one_row(const fedge_norm_rows *args, size_t row, const float *x, float *y)
 {
     norm_some_rows(1, args, row, x, y);
@@ -432,20 +432,20 @@ static void norm_rows(const fedge_norm_rows *args, const float *x, float *y)
         norm_one_row(args, r, x, y);
 }
 
-/* What the slope of one row needs, over its values: Σ g, Σ g · d and Σ d (what rounding took from
- * the mean, n times), with g = dy · weight and d = x − mean. */
+/* Sums over one row for its gradient: Σ g, Σ g · d and Σ d, the rounding error of the mean times n,
+ * with g = dy · weight and d = x − mean. */
 typedef struct norm_products {
-    double slope, product, rest;
+    double g, g_d, d;
 } norm_products;
 
-/* Adds to the gradients of weight and bias, and sums up each row. */
+/* Adds to the gradients of weight and bias, and sums each row. */
 INLINE void norm_gradients(const int rows, const fedge_norm_rows *args, const float *moments,
                            const float *x, const float *dy, norm_products *sums)
 {
     const size_t n = args->width;
     float *dw = args->weight_gradient, *db = args->bias_gradient;
     for (size_t first = 0, end; first < n; first = end) {
-        end = n - first < SUM_RUN ? n : first + SUM_RUN;
+        end = n - first < SUM_CHUNK ? n : first + SUM_CHUNK;
         vec v[3][ROWS_TOGETHER];
         float totals[3][ROWS_TOGETHER] = {{0}};
         UNROLL
@@ -459,9 +459,9 @@ INLINE void norm_gradients(const int rows, const fedge_norm_rows *args, const fl
             UNROLL
             for (int r = 0; r < rows; r++) {
                 const size_t at = (size_t)r * n + i;
-                const vec slope = load_some(dy + at, some, left); /* 0 behind the last */
-                const vec near = add(load_some(x + at, some, left), splat(-moments[2 * r]));
-                const vec d = some ? keep_bits((1u << left) - 1, near) : near;
+                const vec slope = load_some(dy + at, some, left); /* 0 in unused lanes */
+                const vec deviation = add(load_some(x + at, some, left), splat(-moments[2 * r]));
+                const vec d = some ? keep_bits((1u << left) - 1, deviation) : deviation;
                 const vec g = mul(slope, weight);
                 v[0][r] = add(v[0][r], g);
                 v[1][r] = mul_add(g, d, v[1][r]);
@@ -477,9 +477,9 @@ INLINE void norm_gradients(const int rows, const fedge_norm_rows *args, const fl
         for (int k = 0; k < 3; k++)
             add_sums(totals[k], ROWS_TOGETHER, v[k]);
         for (int r = 0; r < rows; r++) {
-            sums[r].slope += (double)totals[0][r];
-            sums[r].product += (double)totals[1][r];
-            sums[r].rest += (double)totals[2][r];
+            sums[r].g += (double)totals[0][r];
+            sums[r].g_d += (double)totals[1][r];
+            sums[r].d += (double)totals[2][r];
         }
     }
 }
@@ -496,12 +496,12 @@ INLINE void norm_some_rows_backward(const int rows, const fedge_norm_rows *args,
     if (!dx)
         return;
     dx += row * n;
-    float slant[ROWS_TOGETHER], minus[ROWS_TOGETHER];
+    float d_factor[ROWS_TOGETHER], offset[ROWS_TOGETHER];
     for (int r = 0; r < rows; r++) {
         const double scale = (double)moments[2 * r + 1];
-        const double tilt = -sums[r].product / (double)n * scale * scale * scale;
-        slant[r] = (float)tilt;
-        minus[r] = (float)(-(sums[r].slope * scale + sums[r].rest * tilt) / (double)n);
+        const double tilt = -sums[r].g_d / (double)n * scale * scale * scale;
+        d_factor[r] = (float)tilt;
+        offset[r] = (float)(-(sums[r].g * scale + sums[r].d * tilt) / (double)n);
     }
     for (size_t i = 0; i < n; i += LANES) {
         const size_t left = n - i;
@@ -513,7 +513,8 @@ INLINE void norm_some_rows_backward(const int rows, const fedge_norm_rows *args,
             const vec g =
                 mul(load_some(dy + at, some, left), mul(weight, splat(moments[2 * r + 1])));
             const vec d = add(load_some(x + at, some, left), splat(-moments[2 * r]));
-            store_some(dx + at, mul_add(d, splat(slant[r]), add(g, splat(minus[r]))), some, left);
+            store_some(dx + at, mul_add(d, splat(d_factor[r]), add(g, splat(offset[r]))), some,
+                       left);
         }
     }
 }
@@ -536,22 +537,21 @@ static void norm_rows_backward(const fedge_norm_rows *args, const float *x, cons
 
 /* ---- panels: the product with a matrix that is read often ----
  *
- * Panels lie in the second-level cache and stream past a tile of rows of a, PANEL_DEPTH columns at
- * a time, PANEL_ROWS_AHEAD of b called for beforehand. Where lines of a would fall on one another
- * in the first-level cache, its rows being a multiple of PANEL_SET apart, the tile's are copied
- * close together first, PANEL_COPIED columns at a time. Copied in vain they cost more than the
- * product gains, since the copy's own lines have left that cache meanwhile.
+ * Panels stay in the second-level cache and stream past a tile of rows of a, PANEL_DEPTH columns at
+ * a time; PANEL_ROWS_AHEAD rows of b are prefetched. If rows of a are a multiple of PANEL_SET
+ * apart, their cache lines collide in the first-level cache, so the tile's rows are copied close
+ * together first, PANEL_COPIED columns at a time. Other rows are not copied: the copy would cost
+ * more than it gains.
  */
 
 #define PANEL_COLUMNS ((size_t)(2 * LANES))
 #define PANEL_DEPTH ((size_t)1024)
 #define PANEL_COPIED ((size_t)256)
-#define PANEL_ROW                                                                                  \
-    (PANEL_COPIED + 16)         /* floats from row to row, so that lines spread over the sets */
-#define PANEL_LINE ((size_t)16) /* floats that are called for at once */
+#define PANEL_ROW (PANEL_COPIED + 16) /* floats between copied rows: spreads lines over sets */
+#define PANEL_LINE ((size_t)16)       /* floats per prefetch */
 #define PANEL_ROWS_AHEAD ((size_t)16)
-#define PANEL_SET ((size_t)1024) /* floats between what falls on the same places */
-#define PANEL_GROUPS 3           /* of a tile's rows: each has a pointer, and lies in one block */
+#define PANEL_SET ((size_t)1024) /* floats between addresses that share a cache set */
+#define PANEL_GROUPS 3           /* of a tile's rows; each has a pointer and lies in one block */
 #define PANEL_GROUP (GEMM_ROWS / PANEL_GROUPS)
 static_assert(GEMM_ROWS % PANEL_GROUPS == 0 && LANES % PANEL_GROUP == 0, "groups of equal size");
 
@@ -559,8 +559,9 @@ typedef struct panel_tile {
     const float *a[PANEL_GROUPS]; /* the first row of each group */
     size_t a_row, a_column;
     const float *b;
-    size_t depth, ahead; /* floats to what is called for; 0: nothing follows */
-    const float *from;   /* what the products are added to; rows from_row apart */
+    size_t depth;
+    size_t ahead;      /* floats from b to what is prefetched; 0: nothing follows */
+    const float *from; /* the products are added to it; rows from_row apart */
     size_t from_row;
     float *c;
     size_t c_row, columns; /* 1 to PANEL_COLUMNS */
@@ -575,9 +576,9 @@ INLINE void panel_rows(const int rows, const panel_tile *args)
         acc[t][1] = splat(0.0f);
     }
     const size_t row = args->a_row;
-    const float *low = args->a[0], *middle = args->a[1], *high = args->a[2], *b = args->b;
+    const float *a0 = args->a[0], *a1 = args->a[1], *a2 = args->a[2], *b = args->b;
     UNROLL
-    for (int t = 0; t < rows; t++) { /* used last, and by then it is here */
+    for (int t = 0; t < rows; t++) { /* c is used last */
         __builtin_prefetch(args->c + (size_t)t * args->c_row, 1);
         __builtin_prefetch(args->c + (size_t)t * args->c_row + args->columns - 1, 1);
     }
@@ -589,14 +590,14 @@ INLINE void panel_rows(const int rows, const panel_tile *args)
         const vec b0 = load(b), b1 = load(b + LANES);
         UNROLL
         for (int t = 0; t < rows; t++) {
-            const float *group = t < PANEL_GROUP ? low : t < 2 * PANEL_GROUP ? middle : high;
+            const float *group = t < PANEL_GROUP ? a0 : t < 2 * PANEL_GROUP ? a1 : a2;
             const vec a = splat(group[(size_t)(t % PANEL_GROUP) * row]);
             acc[t][0] = mul_add(a, b0, acc[t][0]);
             acc[t][1] = mul_add(a, b1, acc[t][1]);
         }
-        low += args->a_column;
-        middle += args->a_column;
-        high += args->a_column;
+        a0 += args->a_column;
+        a1 += args->a_column;
+        a2 += args->a_column;
         b += PANEL_COLUMNS;
     }
     const size_t first = args->columns < LANES ? args->columns : LANES;
@@ -643,17 +644,18 @@ static void (*const panel_functions[GEMM_ROWS])(const panel_tile *) = {
 #endif
 };
 
-/* The tile's rows of a, from row [first] and column [k] on; copied to [room] unless it is NULL. */
+/* Points the tile to its rows of a, from row [first] and column [k] on, copied to [copy] unless
+ * that is NULL. */
 static void panel_take(const fedge_panels *args, size_t first, size_t rows, size_t k,
-                       panel_tile *tile, float *room)
+                       panel_tile *tile, float *copy)
 {
     const bool blocks = args->a_block > 0;
     const float *a = args->a + (blocks ? k * LANES : first * args->a_row + k);
     tile->a_row = blocks ? 1 : args->a_row;
     tile->a_column = blocks ? LANES : 1;
-    if (room) {
-        copy_rows(rows, tile->depth, a, args->a_row, 0.0f, room, PANEL_ROW);
-        a = room;
+    if (copy) {
+        copy_rows(rows, tile->depth, a, args->a_row, 0.0f, copy, PANEL_ROW);
+        a = copy;
         tile->a_row = PANEL_ROW;
     }
     for (size_t g = 0; g < PANEL_GROUPS; g++) {
@@ -663,8 +665,8 @@ static void panel_take(const fedge_panels *args, size_t first, size_t rows, size
     }
 }
 
-/* The tile's rows, from row [first] of c on, against all panels of [args]; columns of a from [k].
- */
+/* Multiplies the tile's rows by all panels of [args]: rows of c from [first], columns of a from
+ * [k]. */
 static void panel_multiply(const fedge_panels *args, size_t first, size_t rows, size_t k,
                            panel_tile *tile)
 {
@@ -684,19 +686,20 @@ static void panel_multiply(const fedge_panels *args, size_t first, size_t rows, 
 
 static void panels(const fedge_panels *args)
 {
-    _Alignas(64) float room[GEMM_ROWS * PANEL_ROW];
+    _Alignas(64) float copy[GEMM_ROWS * PANEL_ROW];
     const bool blocks = args->a_block > 0, copies = !blocks && args->a_row % PANEL_SET == 0;
     const size_t unit = blocks ? PANEL_GROUP : 1, units = (args->m + unit - 1) / unit;
     const size_t tiles = (args->m + GEMM_ROWS - 1) / GEMM_ROWS;
-    const size_t most = copies ? PANEL_COPIED : PANEL_DEPTH;
-    for (size_t k = 0; k < args->k; k += most) {
-        panel_tile tile = {.depth = args->k - k < most ? args->k - k : most};
+    const size_t max_depth = copies ? PANEL_COPIED : PANEL_DEPTH;
+    for (size_t k = 0; k < args->k; k += max_depth) {
+        panel_tile tile = {.depth = args->k - k < max_depth ? args->k - k : max_depth};
         size_t first = 0;
         for (size_t i = 0; i < tiles; i++) {
-            const size_t even = (units + tiles - 1 - i) / tiles * unit; /* they add up to m */
+            const size_t even =
+                (units + tiles - 1 - i) / tiles * unit; /* the heights add up to m */
             const size_t rows = even < args->m - first ? even : args->m - first;
-            panel_take(args, first, rows, k, &tile, copies ? room : NULL);
-            for (const fedge_panels *to = args; to != NULL; to = to->also)
+            panel_take(args, first, rows, k, &tile, copies ? copy : NULL);
+            for (const fedge_panels *to = args; to != NULL; to = to->next)
                 panel_multiply(to, first, rows, k, &tile);
             first += rows;
         }

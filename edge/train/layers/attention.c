@@ -193,9 +193,9 @@ static void shares(const head *one, const band *at, bool recompute)
                                                  .rows = at->rows,
                                                  .stride = one->self->steps,
                                                  .width = at->width,
-                                                 .seen = one->self->causal ? at->first + 1 : 0,
+                                                 .visible = one->self->causal ? at->first + 1 : 0,
                                                  .scale = one->scale,
-                                                 .kept = one->softmax + 2 * at->first,
+                                                 .saved = one->softmax + 2 * at->first,
                                                  .recompute = recompute});
 }
 

@@ -350,7 +350,7 @@ static void forward_laid(const fedge_layer_run *run, const fedge_convolution *co
                               .b_offsets = at.offsets,
                               .starts = at.starts,
                               .c_starts = whole ? at.to : NULL,
-                              .run = run->kernels->lanes,
+                              .group = run->kernels->lanes,
                               .c = whole ? y + g * patches.outputs * plane
                                          : at.output + g * patches.outputs * patches.pitch,
                               .c_row = whole ? plane : patches.pitch,
@@ -412,7 +412,7 @@ static void multiply_gradient(const fedge_layer_run *run, const fedge_patches *p
                           .b_offsets = taps,
                           .starts = at->starts,
                           .c_starts = to->starts,
-                          .run = run->kernels->lanes,
+                          .group = run->kernels->lanes,
                           .c = to->c + g * to->group,
                           .c_row = to->c_row},
             run->gemm_pack);

@@ -242,9 +242,9 @@ static void add_weight_gradient(const fedge_layer_run *run, const fedge_convolut
         lay_band(input, run->kernels, row, run->x[0] + i * in, at->input);
         for (size_t k = 0; k < times; k++) {
             const size_t image = i * times + k, o = image % conv->out_channels;
-            run->kernels->depthwise_slopes(&shape, at->input,
-                                           run->dy + image * out + row * conv->out[1],
-                                           run->gradients[WEIGHT] + o * taps);
+            run->kernels->depthwise_weight_grad(&shape, at->input,
+                                                run->dy + image * out + row * conv->out[1],
+                                                run->gradients[WEIGHT] + o * taps);
         }
     }
 }

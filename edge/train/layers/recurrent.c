@@ -280,11 +280,11 @@ static fedge_cell_step step_of(const level *self, size_t b, size_t t)
     float *h = self->h + t * self->h_at.step + b * self->h_at.example;
     fedge_cell_step step = {.hidden = n,
                             .gates = self->gates + kept * self->row,
-                            .h_before = first ? self->zeros : one_before(self, h, self->h_at.step),
+                            .h_prev = first ? self->zeros : one_before(self, h, self->h_at.step),
                             .h = h};
     if (self->c) {
         step.c = self->c + kept * n;
-        step.c_before =
+        step.c_prev =
             first ? self->zeros : one_before(self, step.c, self->all_steps ? self->batch * n : 0);
     }
     return step;

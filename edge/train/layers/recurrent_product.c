@@ -208,7 +208,7 @@ static void outer_part(const fedge_layer_run *run, const fedge_step_range *range
                                   .b = buffer,
                                   .c = products[i].dw + at * products[i].k,
                                   .c_row = products[i].k,
-                                  .also = i + 1 < count ? &parts[i + 1] : NULL};
+                                  .next = i + 1 < count ? &parts[i + 1] : NULL};
         buffer += fedge_factor_size(run->kernels, rows, products[i].k);
     }
     run->kernels->panels(parts);

@@ -17,10 +17,10 @@ static void step_along(const fedge_optimizer *o, bool decoupled, const fedge_ker
         .beta1 = b1,
         .beta2 = b2,
         .epsilon = o->epsilon == 0.0f ? 1e-8f : o->epsilon,
-        .size = (float)((double)o->learning_rate / (1.0 - pow((double)b1, t))),
+        .step_size = (float)((double)o->learning_rate / (1.0 - pow((double)b1, t))),
         .root = (float)sqrt(1.0 - pow((double)b2, t)),
-        .keep = decoupled ? 1.0f - o->learning_rate * o->weight_decay : 1.0f,
-        .coupled = decoupled ? 0.0f : o->weight_decay,
+        .decay_factor = decoupled ? 1.0f - o->learning_rate * o->weight_decay : 1.0f,
+        .coupled_decay = decoupled ? 0.0f : o->weight_decay,
     };
     kernels->adam(&sizes, n, g, w, states[0], states[1]);
 }

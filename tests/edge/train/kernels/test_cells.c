@@ -19,7 +19,7 @@
 
 /* Everything that a step reads and writes, with room behind. */
 typedef struct arrays {
-    float gates[4 * MOST + 1], h_before[MOST], c_before[MOST], h[MOST + 1], c[MOST + 1], dy[MOST];
+    float gates[4 * MOST + 1], h_prev[MOST], c_prev[MOST], h[MOST + 1], c[MOST + 1], dy[MOST];
     float dh[MOST + 1], dc[MOST + 1];
 } arrays;
 
@@ -44,8 +44,8 @@ static fedge_cell_step step_of(arrays *at, size_t hidden)
 {
     return (fedge_cell_step){.hidden = hidden,
                              .gates = at->gates,
-                             .h_before = at->h_before,
-                             .c_before = at->c_before,
+                             .h_prev = at->h_prev,
+                             .c_prev = at->c_prev,
                              .h = at->h,
                              .c = at->c,
                              .dy = at->dy,
@@ -63,8 +63,8 @@ static void fill_all(fedge_rng *rng, arrays *at, size_t hidden, float gradient)
 {
     *at = (arrays){0};
     fill(rng, at->gates, 4 * hidden, 1.5f);
-    fill(rng, at->h_before, hidden, 0.5f);
-    fill(rng, at->c_before, hidden, 1.0f);
+    fill(rng, at->h_prev, hidden, 0.5f);
+    fill(rng, at->c_prev, hidden, 1.0f);
     fill(rng, at->dy, hidden, gradient);
     fill(rng, at->dh, hidden, gradient);
     fill(rng, at->dc, hidden, gradient);
@@ -73,11 +73,13 @@ static void fill_all(fedge_rng *rng, arrays *at, size_t hidden, float gradient)
 }
 
 /* A dozen roundings of numbers up to about 5, and functions within 4 units of the last place; both
- * sides, so 64 units. A number at the edge of FEDGE_CELL_LEAST may be 0 on one side alone. */
+ * sides, so 64 units. A number at the edge of FEDGE_MIN_CELL_GRADIENT may be 0 on one side alone.
+ */
 static void compare(const float *a, const float *b, size_t n, float scale)
 {
     for (size_t i = 0; i < n; i++) {
-        assert_true(fabsf(a[i] - b[i]) <= 64.0f * 0x1p-24f * scale + 1.001f * FEDGE_CELL_LEAST);
+        assert_true(fabsf(a[i] - b[i]) <=
+                    64.0f * 0x1p-24f * scale + 1.001f * FEDGE_MIN_CELL_GRADIENT);
         assert_true(a[i] == 0.0f || fabsf(a[i]) > 0x1p-126f);
     }
 }

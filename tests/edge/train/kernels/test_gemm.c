@@ -43,7 +43,7 @@ static size_t make_starts(fedge_gemm *args, fedge_rng *rng, uint32_t lanes)
         at += lanes;
     }
     args->starts = starts;
-    args->run = lanes;
+    args->group = lanes;
     args->n = (size_t)runs * lanes;
     if (fedge_rng_below(rng, 2) == 0) {
         for (uint32_t i = 0; i < runs; i++)
@@ -94,7 +94,7 @@ static double element(const fedge_gemm *args, size_t i, size_t j, double *size)
 {
     double sum = 0.0;
     *size = 0.0;
-    const size_t run = args->run == 0 ? 1 : args->run;
+    const size_t run = args->group == 0 ? 1 : args->group;
     const size_t column = !args->starts ? j : args->starts[j / run] + j % run;
     for (size_t k = 0; k < args->k; k++) {
         const size_t a_at = !args->a_offsets ? k * args->a_column : args->a_offsets[k];
@@ -123,7 +123,8 @@ static void check(const fedge_kernels *kernels, double unit)
         first[j] = fedge_rng_float(&rng) + 1.0f;
     for (int round = 0; round < 200; round++) {
         const fedge_gemm args = random_product(&rng, kernels->lanes);
-        const size_t columns = !args.starts ? args.n : c_starts[args.n / args.run - 1] + args.run;
+        const size_t columns =
+            !args.starts ? args.n : c_starts[args.n / args.group - 1] + args.group;
         for (size_t i = 0; i < args.m * args.c_row; i++)
             before[i] = c[i] = fedge_rng_float(&rng);
         kernels->gemm(&args, pack);

@@ -155,7 +155,7 @@ static void check_also(const fedge_kernels *kernels, fedge_rng *rng)
         parts[i].c = c[i];
         free(rows);
     }
-    parts[0].also = &parts[1];
+    parts[0].next = &parts[1];
     kernels->panels(parts);
     for (size_t i = 0; i < 2; i++) {
         assert_memory_equal(c[i], alone[i], m * parts[i].n * sizeof(*c[i]));

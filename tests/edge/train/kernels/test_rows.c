@@ -114,14 +114,14 @@ static void check_softmax(const fedge_kernels *kernels, fedge_rng *rng)
     const size_t rows = size(rng), width = rows + size(rng), stride = width + 1;
     const bool causal = fedge_rng_below(rng, 2) != 0;
     float *s = normals(rng, rows * stride, 4.0), *dp = normals(rng, rows * stride, 1.0);
-    float *kept = room(2 * rows), *again = room(rows * stride), *given = room(rows * stride);
+    float *saved = room(2 * rows), *again = room(rows * stride), *given = room(rows * stride);
     fedge_softmax args = {.s = s,
                           .rows = rows,
                           .stride = stride,
                           .width = width,
-                          .seen = causal ? width - rows + 1 : 0,
+                          .visible = causal ? width - rows + 1 : 0,
                           .scale = 0.25f + fedge_rng_float(rng),
-                          .kept = kept};
+                          .saved = saved};
     if (fedge_rng_below(rng, 4) == 0) { /* of which e^x alone is next to nothing */
         for (size_t i = 0; i < rows * stride; i++)
             s[i] -= 300.0f;
@@ -130,7 +130,7 @@ static void check_softmax(const fedge_kernels *kernels, fedge_rng *rng)
     memcpy(given, s, rows * stride * sizeof(*s));
     kernels->softmax(&args);
     for (size_t r = 0; r < rows; r++) {
-        const size_t n = causal ? args.seen + r : width;
+        const size_t n = causal ? args.visible + r : width;
         double sum = 0.0, most = 0.0;
         for (size_t j = 0; j < n; j++) {
             const double x = (double)given[r * stride + j] * (double)args.scale;
@@ -171,7 +171,7 @@ static void check_softmax(const fedge_kernels *kernels, fedge_rng *rng)
     }
     free(given);
     free(again);
-    free(kept);
+    free(saved);
     free(dp);
     free(s);
 }
@@ -272,32 +272,32 @@ static void check_dropout(const fedge_kernels *kernels, fedge_rng *rng)
     const size_t n = size(rng) * (fedge_rng_below(rng, 4) == 0 ? 13 : 1);
     const float p = shares[fedge_rng_below(rng, 5)], scale = p < 1.0f ? 1.0f / (1.0f - p) : 0.0f;
     float *x = normals(rng, n, 1.0), *y = room(n), *dx = room(n);
-    uint8_t *kept = malloc((n + 7) / 8 + 1);
-    assert_non_null(kept);
+    uint8_t *saved = malloc((n + 7) / 8 + 1);
+    assert_non_null(saved);
     fedge_rng stream = fedge_rng_stream(fedge_rng_u64(rng), FEDGE_PURPOSE_DROPOUT, 1, 2, 3);
     stream.counter[0] = fedge_rng_below(rng, 2) ? 7 : UINT32_MAX - 3; /* and where it wraps */
     for (uint32_t i = fedge_rng_below(rng, 5); i > 0; i--)
         (void)fedge_rng_u32(&stream);
     fedge_rng alone = stream, without = stream;
-    kept[(n + 7) / 8] = 0xa5;
-    kernels->drop_draw(&stream, p, n, x, y, kept);
-    kernels->drop_apply(p, n, kept, x, dx);
+    saved[(n + 7) / 8] = 0xa5;
+    kernels->drop_draw(&stream, p, n, x, y, saved);
+    kernels->drop_apply(p, n, saved, x, dx);
     for (size_t i = 0; i < n; i++) {
         const bool keep = fedge_rng_float(&alone) >= p;
         assert_true(y[i] == (keep ? x[i] * scale : 0.0f) && dx[i] == y[i]);
-        assert_int_equal(kept[i / 8] >> i % 8 & 1, keep);
+        assert_int_equal(saved[i / 8] >> i % 8 & 1, keep);
     }
-    assert_true(n % 8 == 0 || kept[n / 8] >> n % 8 == 0);
-    assert_true(kept[(n + 7) / 8] == 0xa5 && y[n] == BEFORE && dx[n] == BEFORE);
+    assert_true(n % 8 == 0 || saved[n / 8] >> n % 8 == 0);
+    assert_true(saved[(n + 7) / 8] == 0xa5 && y[n] == BEFORE && dx[n] == BEFORE);
     kernels->drop_draw(&without, p, n, x, dx, NULL);
     assert_memory_equal(dx, y, n * sizeof(*y));
     for (int i = 0; i < 9; i++) {
         const uint32_t next = fedge_rng_u32(&alone);
         assert_true(fedge_rng_u32(&stream) == next && fedge_rng_u32(&without) == next);
     }
-    kernels->drop_apply(p, n, kept, x, x);
+    kernels->drop_apply(p, n, saved, x, x);
     assert_memory_equal(x, y, n * sizeof(*y));
-    free(kept);
+    free(saved);
     free(dx);
     free(y);
     free(x);

@@ -109,7 +109,7 @@ static void check_trial(const fedge_kernels *kernels, fedge_rng *rng)
     trial self;
     make_trial(&self, kernels, rng);
     kernels->depthwise(&self.shape, self.x, self.w, self.bias, self.add, self.y);
-    kernels->depthwise_slopes(&self.shape, self.x, self.dy, self.dw);
+    kernels->depthwise_weight_grad(&self.shape, self.x, self.dy, self.dw);
     for (size_t i = 0; i < self.outputs; i++) {
         double sum = (double)(self.add ? BEFORE : self.bias), magnitude = fabs(sum);
         for (size_t tap = 0; tap < self.taps; tap++) {
@@ -126,7 +126,7 @@ static void check_trial(const fedge_kernels *kernels, fedge_rng *rng)
             sum += product;
             magnitude += fabs(product);
         }
-        near("depthwise_slopes", kernels, tap, self.dw[tap], sum, self.outputs, magnitude);
+        near("depthwise_weight_grad", kernels, tap, self.dw[tap], sum, self.outputs, magnitude);
     }
     assert_true(self.y[self.outputs] == BEFORE && self.dw[self.taps] == BEFORE);
     free_trial(&self);
