@@ -242,8 +242,8 @@ static int run_one(const fedge_simulate_options *options, fedge_collective *coll
             print_end(&self);
     } else if (first) {
         (void)fail(&err, code);
-        if (self.kept[0])
-            fprintf(stderr, "fedge-simulate: %s\n", self.kept);
+        if (self.resume_note[0])
+            fprintf(stderr, "fedge-simulate: %s\n", self.resume_note);
     }
     if (running && options->json && print_summary(&self) != EXIT_DONE)
         code = EXIT_FAILED;
@@ -286,7 +286,7 @@ static int run_sweep(const fedge_simulate_options *options, fedge_collective *co
     }
     fedge_error unwritten;
     const fedge_status left =
-        fedge_sweep_num_done(sweep) > 0 ? fedge_sweep_leave(sweep, &unwritten) : FEDGE_OK;
+        fedge_sweep_num_done(sweep) > 0 ? fedge_sweep_write(sweep, &unwritten) : FEDGE_OK;
     int code = EXIT_DONE;
     if (status == FEDGE_CANCELLED && options->out) {
         fprintf(stderr, "fedge-simulate: %s; --resume continues\n", err.message);
@@ -366,8 +366,8 @@ static void print_generated(const fedge_generate_settings *settings,
     char path[FEDGE_MAX_PATH];
     printf("%s: %" PRIu64 " examples to train on, %" PRIu32 " clients with %" PRIu32 " to %" PRIu32
            " each, and %" PRIu64 " to test on\n",
-           settings->dir, report->num_train, settings->num_clients, report->least, report->most,
-           report->num_test);
+           settings->dir, report->num_train, settings->num_clients, report->min_train,
+           report->max_train, report->num_test);
     if (!isnan(report->best_accuracy)) {
         printf("the best accuracy that a model can have on these: %.2f%%\n",
                100.0 * report->best_accuracy);

@@ -12,36 +12,36 @@
 
 struct fedge_attack_kind {
     const char *name;
-    double strength; /* default */
-    double most;     /* the highest strength */
-    bool looks;      /* it needs mean and deviation of the honest updates */
-    double (*lie)(double strength, double own, double mean, double deviation);
+    double strength;     /* default */
+    double max_strength; /* the highest strength */
+    bool needs_moments;  /* it needs mean and deviation of the honest updates */
+    double (*forge)(double strength, double value, double mean, double deviation);
     /* Attacks on data have this instead: it spoils one example. */
-    void (*spoil)(fedge_dataset *dataset, uint32_t example, uint32_t num_labels);
+    void (*poison)(fedge_dataset *dataset, uint32_t example, uint32_t num_labels);
 };
 
 /* −factor · Δ_i, the client's own update reversed. */
-static double flip_sign(double strength, double own, double mean, double deviation)
+static double flip_sign(double strength, double value, double mean, double deviation)
 {
     (void)mean;
     (void)deviation;
-    return -strength * own;
+    return -strength * value;
 }
 
 /* −ε · mean of the others (Xie, Koyejo, Gupta, "Fall of empires: breaking Byzantine-tolerant SGD by
  * inner product manipulation", UAI 2019). */
-static double reverse_mean(double strength, double own, double mean, double deviation)
+static double reverse_mean(double strength, double value, double mean, double deviation)
 {
-    (void)own;
+    (void)value;
     (void)deviation;
     return -strength * mean;
 }
 
 /* mean − z · standard deviation of the others (Baruch, Baruch, Goldberg, "A little is enough:
  * circumventing defenses for distributed learning", NeurIPS 2019). */
-static double shift(double strength, double own, double mean, double deviation)
+static double shift(double strength, double value, double mean, double deviation)
 {
-    (void)own;
+    (void)value;
     return mean - strength * deviation;
 }
 
@@ -88,7 +88,7 @@ fedge_status fedge_attack_parse(const char *text, fedge_attack *attack, fedge_er
     if (num > 0 && *end == ':')
         attack->strength = end[1] != '\0' ? strtod(end + 1, &end) : -1.0;
     if (num < 1 || num > FEDGE_SIMULATE_MAX_CLIENTS || *end != '\0' ||
-        !(attack->strength >= 0.0 && attack->strength <= attack->kind->most)) {
+        !(attack->strength >= 0.0 && attack->strength <= attack->kind->max_strength)) {
         *attack = (fedge_attack){0};
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "--attack %.64s: must be KIND:N or KIND:N:STRENGTH with N malicious "
@@ -108,13 +108,13 @@ typedef struct moments {
     int32_t v[FEDGE_UPDATES_CHUNK];
 } moments;
 
-static fedge_status look(const fedge_attacked *self, uint32_t tensor, size_t at, size_t count,
-                         moments *of, double *num, fedge_error *err)
+static fedge_status count_moments(const fedge_attacked *self, uint32_t tensor, size_t at,
+                                  size_t count, moments *of, double *num, fedge_error *err)
 {
     memset(of, 0, sizeof(*of));
     *num = 0.0;
     for (uint32_t i = 0; i < self->honest.num; i++) {
-        if (self->lies[i])
+        if (self->malicious[i])
             continue;
         FEDGE_TRY(self->honest.read(self->honest.user, i, tensor, at, count, of->v, err));
         for (size_t j = 0; j < count; j++) {
@@ -127,7 +127,7 @@ static fedge_status look(const fedge_attacked *self, uint32_t tensor, size_t at,
     return FEDGE_OK;
 }
 
-static int32_t cut(double value)
+static int32_t clamp(double value)
 {
     return value >= LARGEST    ? (int32_t)LARGEST
            : value <= -LARGEST ? (int32_t)-LARGEST
@@ -141,18 +141,19 @@ static fedge_status read(void *user, uint32_t index, uint32_t tensor, size_t at,
     const fedge_attack *attack = &self->attack;
     double num = 0.0;
     FEDGE_TRY(self->honest.read(self->honest.user, index, tensor, at, count, v, err));
-    if (!self->lies[index])
+    if (!self->malicious[index])
         return FEDGE_OK;
     moments *of = calloc(1, sizeof(*of));
     if (!of)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for what malicious clients send");
-    const fedge_status status =
-        attack->kind->looks ? look(self, tensor, at, count, of, &num, err) : FEDGE_OK;
+    const fedge_status status = attack->kind->needs_moments
+                                    ? count_moments(self, tensor, at, count, of, &num, err)
+                                    : FEDGE_OK;
     for (size_t j = 0; j < count && status == FEDGE_OK; j++) {
         const double mean = num > 0.0 ? of->sum[j] / num : 0.0;
         const double spread = num > 0.0 ? of->squares[j] / num - mean * mean : 0.0;
         const double deviation = spread > 0.0 ? sqrt(spread) : 0.0;
-        v[j] = cut(attack->kind->lie(attack->strength, v[j], mean, deviation));
+        v[j] = clamp(attack->kind->forge(attack->strength, v[j], mean, deviation));
     }
     free(of);
     return status;
@@ -165,21 +166,21 @@ fedge_updates fedge_attack_updates(fedge_attacked *attacked)
 
 /* ---- data ------------------------------------------------------------------------------------ */
 
-bool fedge_attack_lies(const fedge_attack *attack)
+bool fedge_attack_forges_updates(const fedge_attack *attack)
 {
-    return attack->kind && attack->kind->lie;
+    return attack->kind && attack->kind->forge;
 }
 
 bool fedge_attack_is_backdoor(const fedge_attack *attack)
 {
-    return attack->kind && attack->kind->spoil == add_backdoor;
+    return attack->kind && attack->kind->poison == add_backdoor;
 }
 
-fedge_status fedge_attack_spoil(const fedge_attack *attack, const fedge_plan *plan,
-                                fedge_client_data *client_data, fedge_error *err)
+fedge_status fedge_attack_poison_data(const fedge_attack *attack, const fedge_plan *plan,
+                                      fedge_client_data *client_data, fedge_error *err)
 {
     const uint32_t num_labels = plan->data.num_labels;
-    if (!attack->kind || !attack->kind->spoil)
+    if (!attack->kind || !attack->kind->poison)
         return FEDGE_OK;
     if (num_labels < 2) {
         return fedge_fail(err, FEDGE_UNSUPPORTED,
@@ -196,7 +197,7 @@ fedge_status fedge_attack_spoil(const fedge_attack *attack, const fedge_plan *pl
         const fedge_view view = fedge_client_data_train(client_data, c);
         for (uint32_t i = 0; i < view.count; i++) { /* spread evenly */
             if (floor((i + 1.0) * attack->strength) > floor(i * attack->strength))
-                attack->kind->spoil(client_data->dataset, view.indices[i], num_labels);
+                attack->kind->poison(client_data->dataset, view.indices[i], num_labels);
         }
     }
     return FEDGE_OK;

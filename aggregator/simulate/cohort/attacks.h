@@ -36,20 +36,22 @@ FEDGE_MUST_USE fedge_status fedge_attack_parse(const char *text, fedge_attack *a
                                                fedge_error *err);
 
 /* Does it lie about updates? Then it needs a strategy that collects. */
-bool fedge_attack_lies(const fedge_attack *attack);
+bool fedge_attack_forges_updates(const fedge_attack *attack);
 bool fedge_attack_is_backdoor(const fedge_attack *attack);
 
 /* An attack on data: spoils the fraction [strength] of the examples that malicious clients train
  * on, spread evenly; held-out examples stay. Does nothing for other attacks. FEDGE_UNSUPPORTED:
  * labels are not classes. */
-FEDGE_MUST_USE fedge_status fedge_attack_spoil(const fedge_attack *attack, const fedge_plan *plan,
-                                               fedge_client_data *client_data, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_attack_poison_data(const fedge_attack *attack,
+                                                     const fedge_plan *plan,
+                                                     fedge_client_data *client_data,
+                                                     fedge_error *err);
 
 /* A round's updates with lies in place of those of malicious clients. */
 typedef struct fedge_attacked {
     fedge_attack attack;
-    fedge_updates honest; /* before the attack */
-    const bool *lies;     /* (honest.num): is the update a malicious client's? */
+    fedge_updates honest;  /* before the attack */
+    const bool *malicious; /* (honest.num): is the update a malicious client's? */
 } fedge_attacked;
 
 /* The updates as the server sees them; [attacked] must outlive the result. */

@@ -27,8 +27,8 @@ static fedge_status group(fedge_client_data *client_data, fedge_error *err)
     FEDGE_TRY(check_memory(count, clients, err));
     client_data->examples = malloc(((size_t)count + 1) * sizeof(*client_data->examples));
     client_data->first = calloc((size_t)clients + 1, sizeof(*client_data->first));
-    client_data->held = calloc(clients, sizeof(*client_data->held));
-    if (!client_data->examples || !client_data->first || !client_data->held) {
+    client_data->held_out_first = calloc(clients, sizeof(*client_data->held_out_first));
+    if (!client_data->examples || !client_data->first || !client_data->held_out_first) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the parts of %" PRIu32 " clients",
                           clients);
     }
@@ -48,18 +48,18 @@ static fedge_status hold_out(fedge_client_data *client_data, uint32_t client, do
 {
     uint32_t *examples = client_data->examples + client_data->first[client];
     const uint32_t count = client_data->first[client + 1] - client_data->first[client];
-    fedge_view train = {client_data->dataset, malloc(count * sizeof(*examples)), count}, held;
+    fedge_view train = {client_data->dataset, malloc(count * sizeof(*examples)), count}, held_out;
     if (!train.indices)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to split %" PRIu32 " examples", count);
     memcpy(train.indices, examples, count * sizeof(*examples));
-    fedge_status status = fedge_view_split(&train, fraction, seed, client, &held, err);
+    fedge_status status = fedge_view_split(&train, fraction, seed, client, &held_out, err);
     if (status == FEDGE_OK) {
         memcpy(examples, train.indices, train.count * sizeof(*examples));
-        if (held.count > 0)
-            memcpy(examples + train.count, held.indices, held.count * sizeof(*examples));
-        client_data->held[client] = client_data->first[client] + train.count;
+        if (held_out.count > 0)
+            memcpy(examples + train.count, held_out.indices, held_out.count * sizeof(*examples));
+        client_data->held_out_first[client] = client_data->first[client] + train.count;
     }
-    fedge_view_fini(&held);
+    fedge_view_fini(&held_out);
     fedge_view_fini(&train);
     return status;
 }
@@ -68,13 +68,15 @@ static fedge_status split(fedge_client_data *client_data, double fraction, uint6
                           fedge_error *err)
 {
     for (uint32_t c = 0; c < client_data->num_clients; c++) {
-        client_data->held[c] = client_data->first[c + 1];
+        client_data->held_out_first[c] = client_data->first[c + 1];
         if (fraction > 0)
             FEDGE_TRY(hold_out(client_data, c, fraction, seed, err));
-        const uint32_t train = client_data->held[c] - client_data->first[c];
-        const uint32_t held = client_data->first[c + 1] - client_data->held[c];
-        client_data->most = train > client_data->most ? train : client_data->most;
-        client_data->most = held > client_data->most ? held : client_data->most;
+        const uint32_t train = client_data->held_out_first[c] - client_data->first[c];
+        const uint32_t held_out = client_data->first[c + 1] - client_data->held_out_first[c];
+        client_data->max_examples =
+            train > client_data->max_examples ? train : client_data->max_examples;
+        client_data->max_examples =
+            held_out > client_data->max_examples ? held_out : client_data->max_examples;
     }
     return FEDGE_OK;
 }
@@ -127,7 +129,7 @@ void fedge_client_data_free(fedge_client_data *client_data)
     free(client_data->owner);
     free(client_data->examples);
     free(client_data->first);
-    free(client_data->held);
+    free(client_data->held_out_first);
     free(client_data);
 }
 
@@ -135,14 +137,14 @@ fedge_view fedge_client_data_train(const fedge_client_data *client_data, uint32_
 {
     const uint32_t first = client_data->first[client];
     return (fedge_view){client_data->dataset, client_data->examples + first,
-                        client_data->held[client] - first};
+                        client_data->held_out_first[client] - first};
 }
 
 fedge_view fedge_client_data_held_out(const fedge_client_data *client_data, uint32_t client)
 {
-    const uint32_t held = client_data->held[client];
-    return (fedge_view){client_data->dataset, client_data->examples + held,
-                        client_data->first[client + 1] - held};
+    const uint32_t held_out = client_data->held_out_first[client];
+    return (fedge_view){client_data->dataset, client_data->examples + held_out,
+                        client_data->first[client + 1] - held_out};
 }
 
 fedge_view fedge_client_data_validation(const fedge_client_data *client_data)
@@ -168,11 +170,11 @@ uint32_t fedge_client_data_client_at(const fedge_client_data *client_data, uint3
     if (at >= client_data->first[high])
         return FEDGE_PLACEMENT_ANYONE;
     while (high - low > 1) {
-        const uint32_t middle = low + (high - low) / 2;
-        if (client_data->first[middle] <= at)
-            low = middle;
+        const uint32_t mid = low + (high - low) / 2;
+        if (client_data->first[mid] <= at)
+            low = mid;
         else
-            high = middle;
+            high = mid;
     }
     return low;
 }

@@ -30,8 +30,9 @@ typedef struct fedge_client_data {
                            those for validation. Of a part, UINT32_MAX for examples of other ranks
                          */
     uint32_t *first;    /* (num_clients + 1): client c has examples[first[c], first[c + 1]) */
-    uint32_t *held;     /* (num_clients): of those, examples[held[c], first[c + 1]) are held out */
-    uint32_t most;      /* examples of the largest training or held-out part */
+    uint32_t
+        *held_out_first; /* (num_clients): of those, examples[held[c], first[c + 1]) are held out */
+    uint32_t max_examples; /* examples of the largest training or held-out part */
     uint32_t num_validation;
 } fedge_client_data;
 

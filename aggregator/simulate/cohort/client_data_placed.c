@@ -91,7 +91,7 @@ static fedge_status load_local(loading *self, fedge_error *err)
 /* ---- the files of all ------------------------------------------------------------------------ */
 
 /* FEDGE_MISMATCH where [rank] describes a client's file differently from another rank. */
-static fedge_status compare_files(loading *self, uint32_t rank, const uint8_t *said,
+static fedge_status compare_files(loading *self, uint32_t rank, const uint8_t *gathered,
                                   fedge_error *err)
 {
     const fedge_placement *placement = self->placement;
@@ -100,8 +100,8 @@ static fedge_status compare_files(loading *self, uint32_t rank, const uint8_t *s
             continue;
         const uint32_t first = fedge_placement_first(placement, c);
         file_facts theirs;
-        memcpy(&theirs, said, sizeof(theirs));
-        said += sizeof(theirs);
+        memcpy(&theirs, gathered, sizeof(theirs));
+        gathered += sizeof(theirs);
         if (rank == first)
             self->files[c] = theirs;
         if (memcmp(&theirs, &self->files[c], sizeof(theirs)) != 0) {
@@ -115,13 +115,15 @@ static fedge_status compare_files(loading *self, uint32_t rank, const uint8_t *s
     return FEDGE_OK;
 }
 
-static fedge_status compare(loading *self, const fedge_collective_gathered *said, fedge_error *err)
+static fedge_status compare(loading *self, const fedge_collective_gathered *gathered,
+                            fedge_error *err)
 {
     uint32_t names = 0, named_by = 0;
     for (uint32_t rank = 0; rank < self->placement->num_ranks; rank++) {
         file_facts header;
-        FEDGE_TRY(compare_files(self, rank, said->bytes + said->starts[rank], err));
-        memcpy(&header, said->bytes + said->starts[rank + 1] - sizeof(header), sizeof(header));
+        FEDGE_TRY(compare_files(self, rank, gathered->bytes + gathered->starts[rank], err));
+        memcpy(&header, gathered->bytes + gathered->starts[rank + 1] - sizeof(header),
+               sizeof(header));
         if (names == 0) {
             names = header.count;
             named_by = rank;
@@ -185,7 +187,7 @@ static fedge_status divide(loading *self, double validation_split, fedge_error *
 typedef struct client_range {
     uint32_t first, end; /* among all */
     uint32_t local;      /* the first among this rank's, if it has them */
-    bool is_here;
+    bool is_local;
 } client_range;
 
 /* The range of [client]; [before] is that of the client before it, or all 0. */
@@ -194,8 +196,8 @@ static client_range range_of(const loading *self, uint32_t client, const client_
     return (client_range){
         .first = before->end,
         .end = self->ends[client],
-        .local = before->local + (before->is_here ? before->end - before->first : 0),
-        .is_here = fedge_placement_has(self->placement, self->collective->rank, client)};
+        .local = before->local + (before->is_local ? before->end - before->first : 0),
+        .is_local = fedge_placement_has(self->placement, self->collective->rank, client)};
 }
 
 static void exchange_labels(loading *self)
@@ -205,7 +207,7 @@ static void exchange_labels(loading *self)
     for (uint32_t c = 0; c < fresh->num_clients; c++) {
         at = range_of(self, c, &at);
         const uint32_t n = at.end - at.first;
-        if (at.is_here) {
+        if (at.is_local) {
             memcpy(fresh->labels + at.first, fedge_dataset_labels(fresh->dataset) + at.local,
                    n * sizeof(*fresh->labels));
         }
@@ -224,7 +226,7 @@ static uint32_t count_lacking(const loading *self)
     client_range at = {0};
     for (uint32_t c = 0; c < self->fresh->num_clients; c++) {
         at = range_of(self, c, &at);
-        for (uint32_t e = at.first; e < at.end && !at.is_here; e++)
+        for (uint32_t e = at.first; e < at.end && !at.is_local; e++)
             lacking += self->fresh->owner[e] == FEDGE_PARTITION_VALIDATION;
     }
     return lacking;
@@ -243,14 +245,14 @@ static void exchange_validation(loading *self, uint32_t *indices, uint8_t *value
         at = range_of(self, c, &at);
         const uint32_t from = fedge_placement_first(self->placement, c);
         for (uint32_t e = at.first; e < at.end; e++) {
-            const uint32_t here = at.local + (e - at.first);
-            indices[e] = at.is_here ? here : UINT32_MAX;
+            const uint32_t local_index = at.local + (e - at.first);
+            indices[e] = at.is_local ? local_index : UINT32_MAX;
             if (fresh->owner[e] != FEDGE_PARTITION_VALIDATION)
                 continue;
             if (from == self->collective->rank)
-                memcpy(buffer, stored + here * size, size);
+                memcpy(buffer, stored + local_index * size, size);
             fedge_collective_broadcast(self->collective, buffer, size, from);
-            if (!at.is_here) {
+            if (!at.is_local) {
                 memcpy(values, buffer, size);
                 *labels++ = fresh->labels[e];
                 indices[e] = (uint32_t)((size_t)(values - stored) / size);
@@ -287,11 +289,11 @@ static fedge_status exchange(loading *self, fedge_error *err)
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-/* [said]: all ranks' local files. Ranks can differ only in a lack of memory. */
-static fedge_status divide_gathered(loading *self, const fedge_collective_gathered *said,
+/* [gathered]: all ranks' local files. Ranks can differ only in a lack of memory. */
+static fedge_status divide_gathered(loading *self, const fedge_collective_gathered *gathered,
                                     double validation_split, fedge_error *err)
 {
-    FEDGE_TRY(compare(self, said, err));
+    FEDGE_TRY(compare(self, gathered, err));
     FEDGE_TRY(count(self, err));
     return divide(self, validation_split, err);
 }
@@ -299,7 +301,7 @@ static fedge_status divide_gathered(loading *self, const fedge_collective_gather
 static fedge_status load(loading *self, double validation_split, fedge_error *err)
 {
     const fedge_placement *placement = self->placement;
-    fedge_collective_gathered said = {0};
+    fedge_collective_gathered gathered = {0};
     self->fresh->num_clients = placement->num_clients;
     self->fresh->placement = placement;
     self->local = calloc((size_t)placement->num_local + 1, sizeof(*self->local));
@@ -310,12 +312,12 @@ static fedge_status load(loading *self, double validation_split, fedge_error *er
     FEDGE_TRY(agree(self, status, err));
     assert(self->local && self->files && self->ends);
     FEDGE_TRY_OR(fedge_collective_gather(self->collective, self->local,
-                                         (placement->num_local + 1) * sizeof(*self->local), &said,
-                                         err),
+                                         (placement->num_local + 1) * sizeof(*self->local),
+                                         &gathered, err),
                  done);
-    status = agree(self, divide_gathered(self, &said, validation_split, err), err);
+    status = agree(self, divide_gathered(self, &gathered, validation_split, err), err);
 done:
-    fedge_collective_gathered_fini(&said);
+    fedge_collective_gathered_fini(&gathered);
     FEDGE_TRY(status);
     return exchange(self, err);
 }

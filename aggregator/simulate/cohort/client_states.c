@@ -126,7 +126,7 @@ static fedge_status take_location(fedge_client_states *states, fedge_client_loca
 }
 
 /* Frees a location while no thread uses the states. */
-static void give_back(fedge_client_states *states, fedge_client_location *location)
+static void release(fedge_client_states *states, fedge_client_location *location)
 {
     if (location->values)
         states->used -= values_size(states);
@@ -181,7 +181,7 @@ bool fedge_client_states_has(const fedge_client_states *states, uint32_t client)
     return is_taken(&states->committed[client]);
 }
 
-bool fedge_client_states_has_moved(const fedge_client_states *states, uint32_t client)
+bool fedge_client_states_has_pending(const fedge_client_states *states, uint32_t client)
 {
     return is_taken(&states->pending[client]);
 }
@@ -206,7 +206,7 @@ static void commit(fedge_client_states *states, uint32_t client)
 {
     if (!is_taken(&states->pending[client]))
         return;
-    give_back(states, &states->committed[client]);
+    release(states, &states->committed[client]);
     states->committed[client] = states->pending[client];
     states->pending[client] = (fedge_client_location){0};
 }
@@ -229,7 +229,7 @@ void fedge_client_states_commit(fedge_client_states *states, uint32_t round)
 void fedge_client_states_roll_back(fedge_client_states *states)
 {
     for (uint32_t i = 0; i < states->num_clients; i++)
-        give_back(states, &states->pending[i]);
+        release(states, &states->pending[i]);
 }
 
 /* ---- a checkpoint ---------------------------------------------------------------------------- */

@@ -63,7 +63,7 @@ void fedge_client_states_fini(fedge_client_states *states);
 
 /* Has the client a state of closed rounds? Has it changed its state in the open one? */
 bool fedge_client_states_has(const fedge_client_states *states, uint32_t client);
-bool fedge_client_states_has_moved(const fedge_client_states *states, uint32_t client);
+bool fedge_client_states_has_pending(const fedge_client_states *states, uint32_t client);
 
 /* Fills values (num_values), with zeros for a client without a state. Threads may get and put
  * states of different clients at once. FEDGE_IO, FEDGE_NO_SPACE: of the file. */

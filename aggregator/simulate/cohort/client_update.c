@@ -11,7 +11,7 @@
 #define ALIGNMENT 64
 
 /* Values of the copy that is trained and then sent, where it is apart from the model. */
-static size_t num_apart(const fedge_plan *plan)
+static size_t num_copied(const fedge_plan *plan)
 {
     const size_t model = plan->schema.num_elements, sent = plan->sent.schema.num_elements;
     return model > sent ? model : sent;
@@ -19,7 +19,7 @@ static size_t num_apart(const fedge_plan *plan)
 
 /* Hooks may change the values to send, and a residual must not be changed by an update that fails,
  * so all values are checked first. */
-static bool lies_apart(const fedge_plan *plan)
+static bool hooks_need_copy(const fedge_plan *plan)
 {
     return plan->hooks || fedge_plan_makes_residual(plan);
 }
@@ -32,18 +32,18 @@ static bool wants_fixed(const fedge_job *job)
            (fedge_strategy_of(job, &strategy, NULL) == FEDGE_OK && strategy->collects);
 }
 
-uint64_t fedge_client_update_size(const fedge_job *job, bool apart)
+uint64_t fedge_client_update_size(const fedge_job *job, bool needs_copy)
 {
     const fedge_plan *plan = &job->plan;
     uint64_t bytes = (uint64_t)plan->sent.schema.num_elements * sizeof(int64_t);
     bytes += fedge_hooks_state_size(plan);
-    bytes += apart || lies_apart(plan) ? num_apart(plan) * sizeof(float) : 0;
+    bytes += needs_copy || hooks_need_copy(plan) ? num_copied(plan) * sizeof(float) : 0;
     bytes += wants_fixed(job) ? plan->sent.schema.num_elements * sizeof(int32_t) : 0;
     return bytes + (plan->update.deflate ? 2 * (uint64_t)fedge_update_max_size(plan) : 0);
 }
 
 /* Aligns large blocks to large pages. */
-static void *take(fedge_client_update *self, size_t size)
+static void *allocate(fedge_client_update *self, size_t size)
 {
     self->total += size;
     const size_t alignment = size < FEDGE_LARGE_PAGE ? ALIGNMENT : FEDGE_LARGE_PAGE;
@@ -52,23 +52,23 @@ static void *take(fedge_client_update *self, size_t size)
 
 fedge_status fedge_client_update_init(fedge_client_update *update,
                                       const fedge_sim_backend_config *config, uint32_t lane,
-                                      bool apart, fedge_error *err)
+                                      bool needs_copy, fedge_error *err)
 {
     const fedge_plan *plan = &config->job->plan;
     const bool deflated = plan->update.deflate, fixed = wants_fixed(config->job);
     fedge_status status = FEDGE_OK;
     *update = (fedge_client_update){.config = config, .lane = lane};
-    apart = apart || lies_apart(plan);
-    if (apart)
-        update->values = take(update, num_apart(plan) * sizeof(*update->values));
+    needs_copy = needs_copy || hooks_need_copy(plan);
+    if (needs_copy)
+        update->values = allocate(update, num_copied(plan) * sizeof(*update->values));
     if (fixed)
-        update->v = take(update, plan->sent.schema.num_elements * sizeof(*update->v));
+        update->v = allocate(update, plan->sent.schema.num_elements * sizeof(*update->v));
     if (deflated) {
-        update->bytes = take(update, fedge_update_max_size(plan));
-        update->packed = take(update, fedge_update_max_size(plan));
+        update->bytes = allocate(update, fedge_update_max_size(plan));
+        update->packed = allocate(update, fedge_update_max_size(plan));
         status = fedge_deflater_new(&update->deflater, err);
     }
-    if (status != FEDGE_OK || (apart && !update->values) || (fixed && !update->v) ||
+    if (status != FEDGE_OK || (needs_copy && !update->values) || (fixed && !update->v) ||
         (deflated && (!update->bytes || !update->packed))) {
         return fedge_fail(err, FEDGE_NO_MEMORY,
                           "no memory for a client's update (%llu bytes): use fewer --threads or a "
@@ -198,7 +198,7 @@ typedef struct destination {
 } destination;
 
 /* Adds chosen values with zeros between them, in windows that have at least one. */
-static fedge_status add_chosen(const destination *to, size_t first, const uint32_t *indices,
+static fedge_status add_sparse(const destination *to, size_t first, const uint32_t *indices,
                                size_t n, const int32_t *v, fedge_error *err)
 {
     int32_t window[WINDOW];
@@ -223,7 +223,7 @@ static fedge_status add(void *user, size_t first, const uint32_t *indices, size_
     if (indices) {
         for (size_t i = 0; to->v && i < n; i++)
             to->v[first + indices[i]] = v[i];
-        return add_chosen(to, first, indices, n, v, err);
+        return add_sparse(to, first, indices, n, v, err);
     }
     if (to->v)
         memcpy(to->v + first, v, n * sizeof(*v));

@@ -27,14 +27,15 @@ typedef struct fedge_client_update {
     uint64_t total;          /* bytes of all of it, with the lane's sums */
 } fedge_client_update;
 
-/* Bytes that _init takes, with the sums of its lane. [apart]: the trainer's values are not one
+/* Bytes that _init takes, with the sums of its lane. [needs_copy]: the trainer's values are not one
  * array of floats, so a copy is made; hooks always need it. */
-uint64_t fedge_client_update_size(const fedge_job *job, bool apart);
+uint64_t fedge_client_update_size(const fedge_job *job, bool needs_copy);
 
 /* [config] must outlive it. FEDGE_NO_MEMORY; call _fini also then. */
 FEDGE_MUST_USE fedge_status fedge_client_update_init(fedge_client_update *update,
                                                      const fedge_sim_backend_config *config,
-                                                     uint32_t lane, bool apart, fedge_error *err);
+                                                     uint32_t lane, bool needs_copy,
+                                                     fedge_error *err);
 void fedge_client_update_fini(fedge_client_update *update); /* one that is all 0 is fine */
 
 /* Called before [client] trains. *correction is added to its gradients, in schema order, and is

@@ -6,15 +6,15 @@
 
 #include "aggregator/store/json_file.h"
 
-static uint32_t portions_of(const fedge_evaluation_set *set)
+static uint32_t num_chunks_of(const fedge_evaluation_set *set)
 {
-    return (set->view.count + FEDGE_EVALUATION_PORTION - 1) / FEDGE_EVALUATION_PORTION;
+    return (set->view.count + FEDGE_EVALUATION_CHUNK - 1) / FEDGE_EVALUATION_CHUNK;
 }
 
-static fedge_sim_backend_task portion_of(const fedge_evaluation_set *set, uint32_t at,
+static fedge_sim_backend_task chunk_task(const fedge_evaluation_set *set, uint32_t at,
                                          bool may_stop)
 {
-    const uint32_t first = at * FEDGE_EVALUATION_PORTION, left = set->view.count - first;
+    const uint32_t first = at * FEDGE_EVALUATION_CHUNK, left = set->view.count - first;
     fedge_sim_backend_task task = {.work = FEDGE_SIM_BACKEND_TEST,
                                    .view = set->view,
                                    .predicted = set->predicted ? set->predicted + first : NULL,
@@ -22,7 +22,7 @@ static fedge_sim_backend_task portion_of(const fedge_evaluation_set *set, uint32
                                    .personal = set->personal,
                                    .client = set->client};
     task.view.indices += first;
-    task.view.count = left < FEDGE_EVALUATION_PORTION ? left : FEDGE_EVALUATION_PORTION;
+    task.view.count = left < FEDGE_EVALUATION_CHUNK ? left : FEDGE_EVALUATION_CHUNK;
     return task;
 }
 
@@ -31,7 +31,7 @@ static fedge_status sum(fedge_evaluation_set *set, const fedge_sim_backend_task 
 {
     double loss = 0.0;
     set->correct = 0;
-    for (uint32_t i = 0; i < portions_of(set); i++) {
+    for (uint32_t i = 0; i < num_chunks_of(set); i++) {
         if (tasks[i].status == FEDGE_NOT_FINITE) {
             loss = NAN; /* the model has diverged: a result, not a failure */
         } else if (tasks[i].status != FEDGE_OK) {
@@ -52,20 +52,20 @@ fedge_status fedge_evaluate_sets(fedge_sim_backend *backend, fedge_evaluation_se
 {
     uint32_t num_tasks = 0, at = 0;
     for (uint32_t s = 0; s < num_sets; s++)
-        num_tasks += portions_of(&sets[s]);
+        num_tasks += num_chunks_of(&sets[s]);
     fedge_sim_backend_task *tasks = calloc(num_tasks > 0 ? num_tasks : 1, sizeof(*tasks));
     if (!tasks)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to evaluate the model");
     for (uint32_t s = 0; s < num_sets; s++) {
-        for (uint32_t i = 0; i < portions_of(&sets[s]); i++)
-            tasks[at++] = portion_of(&sets[s], i, may_stop);
+        for (uint32_t i = 0; i < num_chunks_of(&sets[s]); i++)
+            tasks[at++] = chunk_task(&sets[s], i, may_stop);
     }
     fedge_sim_backend_run(backend, 0, NULL, tasks, num_tasks);
     fedge_status status = FEDGE_OK;
     at = 0;
     for (uint32_t s = 0; s < num_sets && status == FEDGE_OK; s++) {
         status = sum(&sets[s], tasks + at, err);
-        at += portions_of(&sets[s]);
+        at += num_chunks_of(&sets[s]);
     }
     free(tasks);
     return status;
@@ -99,17 +99,17 @@ static bool occurs(const fedge_classification *of, uint32_t c)
 
 static double precision_of(const fedge_classification *of, uint32_t c)
 {
-    return ratio((double)of->right[c], (double)of->predicted[c]);
+    return ratio((double)of->correct[c], (double)of->predicted[c]);
 }
 
 static double recall_of(const fedge_classification *of, uint32_t c)
 {
-    return ratio((double)of->right[c], (double)of->support[c]);
+    return ratio((double)of->correct[c], (double)of->support[c]);
 }
 
 static double f1_of(const fedge_classification *of, uint32_t c)
 {
-    return ratio(2.0 * (double)of->right[c], (double)(of->support[c] + of->predicted[c]));
+    return ratio(2.0 * (double)of->correct[c], (double)(of->support[c] + of->predicted[c]));
 }
 
 static double macro(const fedge_classification *of,
@@ -134,9 +134,9 @@ fedge_status fedge_classification_init(fedge_classification *to, uint32_t num_cl
         (fedge_classification){.num_classes = num_classes,
                                .support = calloc(num_classes, sizeof(*to->support)),
                                .predicted = calloc(num_classes, sizeof(*to->predicted)),
-                               .right = calloc(num_classes, sizeof(*to->right)),
+                               .correct = calloc(num_classes, sizeof(*to->correct)),
                                .confusion = matrix ? calloc(cells, sizeof(*to->confusion)) : NULL};
-    if (!to->support || !to->predicted || !to->right || (matrix && !to->confusion)) {
+    if (!to->support || !to->predicted || !to->correct || (matrix && !to->confusion)) {
         fedge_classification_fini(to);
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to count %" PRIu32 " classes",
                           num_classes);
@@ -145,7 +145,7 @@ fedge_status fedge_classification_init(fedge_classification *to, uint32_t num_cl
         const uint32_t label = (uint32_t)labels[indices[i]], got = (uint32_t)predicted[i];
         to->support[label]++;
         to->predicted[got]++;
-        to->right[label] += label == got;
+        to->correct[label] += label == got;
         if (matrix)
             to->confusion[(size_t)label * num_classes + got]++;
     }
@@ -159,7 +159,7 @@ void fedge_classification_fini(fedge_classification *classification)
 {
     free(classification->support);
     free(classification->predicted);
-    free(classification->right);
+    free(classification->correct);
     free(classification->confusion);
     *classification = (fedge_classification){0};
 }
@@ -230,18 +230,18 @@ void fedge_client_accuracies_measure(fedge_client_accuracies *to, const uint64_t
                                      const uint32_t *examples, uint32_t num_clients,
                                      double *scratch)
 {
-    uint64_t right = 0;
+    uint64_t num_correct = 0;
     double squares = 0.0;
     to->num_clients = num_clients;
     to->num_examples = 0;
     for (uint32_t c = 0; c < num_clients; c++) {
         scratch[c] = (double)correct[c] / (double)examples[c];
-        right += correct[c];
+        num_correct += correct[c];
         to->num_examples += examples[c];
     }
     fedge_accuracy_quantiles_measure(&to->quantiles, scratch, num_clients);
     to->mean = mean_of(scratch, num_clients);
-    to->weighted_mean = (double)right / (double)to->num_examples;
+    to->weighted_mean = (double)num_correct / (double)to->num_examples;
     for (uint32_t c = 0; c < num_clients; c++)
         squares += (scratch[c] - to->mean) * (scratch[c] - to->mean);
     to->deviation = sqrt(squares / num_clients);

@@ -13,7 +13,7 @@
 #include "edge/data/dataset.h"
 #include "edge/train/model.h"
 
-#define FEDGE_EVALUATION_PORTION 500u /* examples of one task */
+#define FEDGE_EVALUATION_CHUNK 500u /* examples of one task */
 
 /* A set and its result. Plain data. */
 typedef struct fedge_evaluation_set {
@@ -54,7 +54,7 @@ void fedge_classify(const fedge_model_spec *spec, const float *outputs, uint32_t
 /* Owns its arrays; all 0: unknown. */
 typedef struct fedge_classification {
     uint32_t num_classes;
-    uint64_t *support, *predicted, *right; /* (num_classes) */
+    uint64_t *support, *predicted, *correct; /* (num_classes) */
     uint64_t *confusion; /* (num_classes, num_classes): rows are labels, columns predictions; NULL
                             for more than FEDGE_CONFUSION_MAX_CLASSES */
     double macro_precision, macro_recall, macro_f1;

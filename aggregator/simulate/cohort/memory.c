@@ -34,11 +34,11 @@ static uint64_t robust_bytes(const fedge_memory_demand *demand)
     const fedge_job *job = demand->job;
     const uint32_t asked =
         fedge_cohort_size_of(&job->rounds, FEDGE_TASK_TRAIN, demand->num_clients).asked;
-    const uint64_t kept =
+    const uint64_t updates =
         (uint64_t)asked * job->plan.sent.sections[0].schema.num_elements * sizeof(int32_t);
-    const uint64_t most = demand->robust_memory / 2;
+    const uint64_t max_bytes = demand->robust_memory / 2;
     const uint64_t step = fedge_tiles_bytes(asked, demand->num_threads);
-    return (kept < most ? kept : most) + (step < most ? step : most);
+    return (updates < max_bytes ? updates : max_bytes) + (step < max_bytes ? step : max_bytes);
 }
 
 /* The global model's values, its file (of every round, for its hash, or of the last) and the
@@ -72,7 +72,7 @@ static fedge_status count_model(fedge_memory *memory, const fedge_memory_demand 
                          ? (uint64_t)fedge_plan_num_client_state(plan) * sizeof(float)
                          : 0;
     memory->model +=
-        demand->joins_ranks ? (uint64_t)plan->sent.schema.num_elements * sizeof(int64_t) : 0;
+        demand->is_distributed ? (uint64_t)plan->sent.schema.num_elements * sizeof(int64_t) : 0;
     return FEDGE_OK;
 }
 

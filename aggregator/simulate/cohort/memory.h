@@ -26,7 +26,7 @@ typedef struct fedge_memory_demand {
     uint64_t thread_bytes;  /* of one: fedge_sim_backend_ops.size */
     size_t task_bytes;      /* of one, as the simulation keeps it */
     bool no_hashes;         /* no hashes of the rounds' models */
-    bool joins_ranks;       /* the sums of several ranks are joined */
+    bool is_distributed;    /* the sums of several ranks are joined */
     uint64_t state_memory;  /* as fedge_client_states_limit has it */
     uint64_t robust_memory; /* as fedge_accumulator_config has it */
 } fedge_memory_demand;

@@ -23,7 +23,7 @@ static fedge_status no_memory(fedge_error *err)
 /* ---- the files of this rank ------------------------------------------------------------------ */
 
 typedef struct local_files {
-    fedge_buffer said;           /* the host with its NUL, then each listed_file and its name */
+    fedge_buffer list;           /* the host with its NUL, then each listed_file and its name */
     fedge_buffer values, labels; /* paths, a line each */
 } local_files;
 
@@ -67,8 +67,8 @@ static fedge_status add_file(local_files *local, const listed_file *file, const 
     FEDGE_TRY(add_path(&local->values, values, err));
     if (labels)
         FEDGE_TRY(add_path(&local->labels, labels, err));
-    FEDGE_TRY(fedge_buffer_append(&local->said, file, sizeof(*file), err));
-    return fedge_buffer_append(&local->said, name, strlen(name) + 1, err);
+    FEDGE_TRY(fedge_buffer_append(&local->list, file, sizeof(*file), err));
+    return fedge_buffer_append(&local->list, name, strlen(name) + 1, err);
 }
 
 /* Lists the files of a line of values, with its line of labels ("": none). */
@@ -126,7 +126,7 @@ static fedge_status list_local(local_files *local, const fedge_collective *colle
                           lines, of_labels);
     }
     FEDGE_TRY(
-        fedge_buffer_append(&local->said, collective->host, strlen(collective->host) + 1, err));
+        fedge_buffer_append(&local->list, collective->host, strlen(collective->host) + 1, err));
     for (uint32_t line = 0; line < lines; line++) {
         values = line_of(values, values_line);
         labels = of_labels > 0 ? line_of(labels, labels_line) : labels;
@@ -166,7 +166,7 @@ static bool is_same_client(const known_file *a, const known_file *b)
     return a->line == b->line && strcmp(a->name, b->name) == 0;
 }
 
-static fedge_status read_all(known_files *all, const fedge_collective_gathered *said,
+static fedge_status read_all(known_files *all, const fedge_collective_gathered *gathered,
                              uint32_t num_ranks, size_t count, fedge_error *err)
 {
     *all = (known_files){.files = malloc((count + 1) * sizeof(*all->files)),
@@ -174,8 +174,8 @@ static fedge_status read_all(known_files *all, const fedge_collective_gathered *
     if (!all->files || !all->hosts)
         return no_memory(err);
     for (uint32_t rank = 0; rank < num_ranks; rank++) {
-        const char *at = (const char *)said->bytes + said->starts[rank];
-        const char *end = (const char *)said->bytes + said->starts[rank + 1];
+        const char *at = (const char *)gathered->bytes + gathered->starts[rank];
+        const char *end = (const char *)gathered->bytes + gathered->starts[rank + 1];
         all->hosts[rank] = at;
         for (at += strlen(at) + 1; at < end; at += strlen(at) + 1) {
             listed_file file;
@@ -303,15 +303,16 @@ static fedge_status place_all(fedge_placement *placement, const fedge_collective
     return set_holders(placement, all, collective->rank, err);
 }
 
-/* The same from all ranks' lists, [said]. Also ends the texts of paths in [local] with a NUL. */
+/* The same from all ranks' lists, [gathered]. Also ends the texts of paths in [local] with a NUL.
+ */
 static fedge_status place_gathered(fedge_placement *placement, const fedge_collective *collective,
-                                   const fedge_collective_gathered *said, local_files *local,
+                                   const fedge_collective_gathered *gathered, local_files *local,
                                    const fedge_site_data *data, uint32_t wanted, fedge_error *err)
 {
     known_files all = {0};
     fedge_status status;
-    FEDGE_TRY_OR(read_all(&all, said, collective->num_ranks,
-                          said->starts[collective->num_ranks] / sizeof(listed_file), err),
+    FEDGE_TRY_OR(read_all(&all, gathered, collective->num_ranks,
+                          gathered->starts[collective->num_ranks] / sizeof(listed_file), err),
                  done);
     FEDGE_TRY_OR(place_all(placement, collective, &all, data, wanted, err), done);
     if (placement->holders) {
@@ -328,16 +329,17 @@ fedge_status fedge_placement_find(fedge_placement *placement, const fedge_collec
                                   const fedge_site_data *data, uint32_t wanted, fedge_error *err)
 {
     local_files local;
-    fedge_collective_gathered said = {0};
+    fedge_collective_gathered gathered = {0};
     *placement = (fedge_placement){0};
-    fedge_buffer_init(&local.said, MAX_NAMES);
+    fedge_buffer_init(&local.list, MAX_NAMES);
     fedge_buffer_init(&local.values, MAX_NAMES);
     fedge_buffer_init(&local.labels, MAX_NAMES);
     fedge_status status = list_local(&local, collective, data, err);
     FEDGE_TRY_OR(fedge_collective_agree(collective, status, NULL, 0, err), done);
-    FEDGE_TRY_OR(fedge_collective_gather(collective, local.said.data, local.said.size, &said, err),
-                 done);
-    status = place_gathered(placement, collective, &said, &local, data, wanted, err);
+    FEDGE_TRY_OR(
+        fedge_collective_gather(collective, local.list.data, local.list.size, &gathered, err),
+        done);
+    status = place_gathered(placement, collective, &gathered, &local, data, wanted, err);
     FEDGE_TRY_OR(fedge_collective_agree(collective, status, NULL, 0, err), done);
     if (placement->holders) {
         placement->values = (char *)local.values.data;
@@ -345,8 +347,8 @@ fedge_status fedge_placement_find(fedge_placement *placement, const fedge_collec
         local.values = local.labels = (fedge_buffer){0};
     }
 done:
-    fedge_collective_gathered_fini(&said);
-    fedge_buffer_fini(&local.said);
+    fedge_collective_gathered_fini(&gathered);
+    fedge_buffer_fini(&local.list);
     fedge_buffer_fini(&local.values);
     fedge_buffer_fini(&local.labels);
     if (status != FEDGE_OK)
@@ -359,16 +361,17 @@ fedge_status fedge_placement_find_tests(fedge_placement *placement,
                                         fedge_error *err)
 {
     const uint8_t has = has_test_set;
-    fedge_collective_gathered said;
-    const fedge_status status = fedge_collective_gather(collective, &has, sizeof(has), &said, err);
+    fedge_collective_gathered gathered;
+    const fedge_status status =
+        fedge_collective_gather(collective, &has, sizeof(has), &gathered, err);
     bool all = status == FEDGE_OK;
     for (uint32_t rank = 0; all && rank < collective->num_ranks; rank++)
-        all = said.bytes[rank] == said.bytes[0];
+        all = gathered.bytes[rank] == gathered.bytes[0];
     if (status == FEDGE_OK && !all) {
-        placement->tests = said.bytes;
-        said.bytes = NULL;
+        placement->tests = gathered.bytes;
+        gathered.bytes = NULL;
     }
-    fedge_collective_gathered_fini(&said);
+    fedge_collective_gathered_fini(&gathered);
     return status;
 }
 

@@ -16,10 +16,10 @@
 static fedge_status check_gpus(const fedge_sim_backend_config *config, fedge_error *err)
 {
     uint32_t num_gpus = 0;
-    trainer_cuda_needs has;
+    trainer_cuda_storage storage;
     FEDGE_TRY(fedge_trainer_cuda_count_gpus(config, &num_gpus, err));
     for (uint32_t i = 0; i < num_gpus && !config->shared; i++) {
-        fedge_cohort_config cohort = fedge_trainer_cuda_cohort_of(config, num_gpus, 1, &has);
+        fedge_cohort_config cohort = fedge_trainer_cuda_cohort_of(config, num_gpus, 1, &storage);
         cohort.gpu = (int)fedge_trainer_cuda_number(config, i);
         FEDGE_TRY(fedge_cohort_check_gpu(&cohort, err));
     }
@@ -29,9 +29,9 @@ static fedge_status check_gpus(const fedge_sim_backend_config *config, fedge_err
 static fedge_status check(const fedge_sim_backend_config *config, fedge_error *err)
 {
     const fedge_plan *plan = &config->job->plan;
-    trainer_cuda_needs has;
+    trainer_cuda_storage storage;
     fedge_model_options evaluated;
-    const fedge_cohort_config cohort = fedge_trainer_cuda_cohort_of(config, 1, 1, &has);
+    const fedge_cohort_config cohort = fedge_trainer_cuda_cohort_of(config, 1, 1, &storage);
     if (fedge_plan_evaluation_options(plan, &evaluated))
         return fedge_fail(err, FEDGE_UNSUPPORTED, "GPUs cannot evaluate in int8: use --engine cpu");
     const char *lacks =
@@ -60,11 +60,11 @@ static bool adds_in_place(const fedge_sim_backend_config *config)
 
 static fedge_status size(const fedge_sim_backend_config *config, uint64_t *bytes, fedge_error *err)
 {
-    trainer_cuda_needs has;
+    trainer_cuda_storage storage;
     fedge_cohort_memory memory;
     uint32_t num_gpus = 0;
     FEDGE_TRY(fedge_trainer_cuda_count_gpus(config, &num_gpus, err));
-    const fedge_cohort_config cohort = fedge_trainer_cuda_cohort_of(config, num_gpus, 1, &has);
+    const fedge_cohort_config cohort = fedge_trainer_cuda_cohort_of(config, num_gpus, 1, &storage);
     const uint32_t threads = config->num_threads > 0 ? config->num_threads : 1;
     FEDGE_TRY(fedge_cohort_bytes(&cohort, &memory, err));
     *bytes = (memory.host + fedge_client_update_size(config->job, false)) * num_gpus;
@@ -267,7 +267,7 @@ static void describe(const void *state, char *text, size_t size)
 }
 
 const fedge_sim_backend_ops fedge_sim_backend_cuda = {.name = "cuda",
-                                                      .joins_runs = true,
+                                                      .batches_runs = true,
                                                       .check = check,
                                                       .adds_in_place = adds_in_place,
                                                       .size = size,

@@ -17,10 +17,10 @@ typedef struct trainer_cuda trainer_cuda;
 typedef struct trainer_cuda_team trainer_cuda_team;
 
 /* Storage to which a cohort's configuration points. */
-typedef struct trainer_cuda_needs {
+typedef struct trainer_cuda_storage {
     fedge_model_options options;
     fedge_augmented augmented;
-} trainer_cuda_needs;
+} trainer_cuda_storage;
 
 /* One GPU and its thread. */
 typedef struct trainer_cuda_gpu {
@@ -45,15 +45,15 @@ struct trainer_cuda_team {
     /* What the cohorts are made from; [plan]: the first run's, as text. */
     char *plan;
     uint32_t crc32[FEDGE_COHORT_SETS], counts[FEDGE_COHORT_SETS];
-    trainer_cuda_needs has;
-    uint32_t num_gpus, most_members;
+    trainer_cuda_storage storage;
+    uint32_t num_gpus, max_members;
     trainer_cuda_gpu *gpus;
     fedge_worker_pool *threads; /* of all GPUs but the first */
     pthread_mutex_t mutex;      /* of the queue and of all below */
     pthread_cond_t changed;
-    trainer_cuda *joined[FEDGE_COHORT_MAX_MEMBERS];
-    uint32_t num_joined, num_waiting;
-    bool at_work; /* the last run to arrive works for all that wait */
+    trainer_cuda *runs[FEDGE_COHORT_MAX_MEMBERS];
+    uint32_t num_runs, num_waiting;
+    bool busy; /* the last run to arrive works for all that wait */
     /* The present work. */
     trainer_cuda *members[FEDGE_COHORT_MAX_MEMBERS];
     uint32_t num_members, next_member;
@@ -65,7 +65,7 @@ struct trainer_cuda {
     fedge_sim_backend_config config;
     const fedge_plan *plan;
     trainer_cuda_team *team;
-    bool in_shared;               /* the team is config.share's */
+    bool is_shared;               /* the team is config.shared's */
     fedge_client_update *updates; /* (num_gpus) */
     fedge_cohort_chunk **chunks;  /* (num_gpus), (num_chunks): the sums of changes on each GPU */
     uint64_t host_bytes;
@@ -96,11 +96,11 @@ void fedge_trainer_cuda_run_together(trainer_cuda *self);
 /* FEDGE_NOT_FOUND: the driver has no GPU of a number in [config]. */
 fedge_status fedge_trainer_cuda_count_gpus(const fedge_sim_backend_config *config, uint32_t *count,
                                            fedge_error *err);
-/* The configuration of a cohort on one of [num_gpus] GPUs, for [num_members] runs. Fills [has],
+/* The configuration of a cohort on one of [num_gpus] GPUs, for [num_members] runs. Fills [storage],
  * which must outlive the result. */
 fedge_cohort_config fedge_trainer_cuda_cohort_of(const fedge_sim_backend_config *config,
                                                  uint32_t num_gpus, uint32_t num_members,
-                                                 trainer_cuda_needs *has);
+                                                 trainer_cuda_storage *storage);
 /* The driver's number of GPU [index]. */
 uint32_t fedge_trainer_cuda_number(const fedge_sim_backend_config *config, uint32_t index);
 

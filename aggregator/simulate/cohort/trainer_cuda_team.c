@@ -52,7 +52,7 @@ static fedge_status open_gpu(trainer_cuda_team *team, const fedge_sim_backend_co
 {
     trainer_cuda_gpu *at = &team->gpus[index];
     fedge_cohort_config cohort =
-        fedge_trainer_cuda_cohort_of(config, team->num_gpus, team->most_members, &team->has);
+        fedge_trainer_cuda_cohort_of(config, team->num_gpus, team->max_members, &team->storage);
     cohort.gpu = (int)fedge_trainer_cuda_number(config, index);
     at->team = team;
     at->index = index;
@@ -83,7 +83,7 @@ static fedge_status open_gpus(trainer_cuda_team *team, const fedge_sim_backend_c
     return fedge_worker_pool_new(&team->threads, &threads, err);
 }
 
-static fedge_status new_team(const fedge_sim_backend_config *config, uint32_t most_members,
+static fedge_status new_team(const fedge_sim_backend_config *config, uint32_t max_members,
                              trainer_cuda_team **team, fedge_error *err)
 {
     *team = NULL;
@@ -92,7 +92,7 @@ static fedge_status new_team(const fedge_sim_backend_config *config, uint32_t mo
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for GPUs' trainer");
     pthread_mutex_init(&fresh->mutex, NULL);
     pthread_cond_init(&fresh->changed, NULL);
-    fresh->most_members = most_members;
+    fresh->max_members = max_members;
     const fedge_status status = open_gpus(fresh, config, err);
     if (status == FEDGE_OK)
         *team = fresh;
@@ -122,7 +122,7 @@ static bool is_alike(const trainer_cuda_team *team, const fedge_sim_backend_conf
 static void add_member(trainer_cuda_team *team, trainer_cuda *self)
 {
     pthread_mutex_lock(&team->mutex);
-    team->joined[team->num_joined++] = self;
+    team->runs[team->num_runs++] = self;
     pthread_mutex_unlock(&team->mutex);
     self->team = team;
 }
@@ -140,26 +140,26 @@ static bool is_lost(trainer_cuda_team *team)
 static fedge_status find_shared(fedge_sim_shared *shared, const fedge_sim_backend_config *config,
                                 trainer_cuda_team **team, fedge_error *err)
 {
-    const uint32_t most =
-        shared->most_runs < FEDGE_COHORT_MAX_MEMBERS ? shared->most_runs : FEDGE_COHORT_MAX_MEMBERS;
-    trainer_cuda_team *there = shared->state;
+    const uint32_t max_members =
+        shared->max_runs < FEDGE_COHORT_MAX_MEMBERS ? shared->max_runs : FEDGE_COHORT_MAX_MEMBERS;
+    trainer_cuda_team *existing = shared->state;
     fedge_status status = FEDGE_OK;
     *team = NULL;
-    if (there && there->num_joined == 0 && (is_lost(there) || !is_alike(there, config))) {
-        free_team(there);
-        shared->state = there = NULL;
+    if (existing && existing->num_runs == 0 && (is_lost(existing) || !is_alike(existing, config))) {
+        free_team(existing);
+        shared->state = existing = NULL;
     }
-    if (!there) {
-        status = new_team(config, most, &there, err);
-        shared->state = there;
+    if (!existing) {
+        status = new_team(config, max_members, &existing, err);
+        shared->state = existing;
         shared->close = free_team;
-    } else if (is_lost(there) || there->num_joined == there->most_members ||
-               !is_alike(there, config)) {
-        there = NULL;
+    } else if (is_lost(existing) || existing->num_runs == existing->max_members ||
+               !is_alike(existing, config)) {
+        existing = NULL;
     }
-    *team = there;
-    return status == FEDGE_NO_MEMORY && most > 1 ? FEDGE_OK
-                                                 : status; /* a team of one run may fit */
+    *team = existing;
+    return status == FEDGE_NO_MEMORY && max_members > 1 ? FEDGE_OK
+                                                        : status; /* a team of one run may fit */
 }
 
 fedge_status fedge_trainer_cuda_join(trainer_cuda *self, fedge_error *err)
@@ -170,7 +170,7 @@ fedge_status fedge_trainer_cuda_join(trainer_cuda *self, fedge_error *err)
     if (shared) {
         pthread_mutex_lock(&shared->mutex);
         status = find_shared(shared, &self->config, &team, err);
-        self->in_shared = team != NULL;
+        self->is_shared = team != NULL;
         if (team)
             add_member(team, self);
         pthread_mutex_unlock(&shared->mutex);
@@ -190,16 +190,16 @@ void fedge_trainer_cuda_leave(trainer_cuda *self)
     fedge_sim_shared *shared = self->config.shared;
     if (!team)
         return;
-    if (!self->in_shared) {
+    if (!self->is_shared) {
         free_team(team);
         return;
     }
     pthread_mutex_lock(&shared->mutex); /* so that nobody frees the team when it is empty */
     pthread_mutex_lock(&team->mutex);
     uint32_t at = 0;
-    while (team->joined[at] != self)
+    while (team->runs[at] != self)
         at++;
-    team->joined[at] = team->joined[--team->num_joined];
+    team->runs[at] = team->runs[--team->num_runs];
     pthread_cond_broadcast(&team->changed);
     pthread_mutex_unlock(&team->mutex);
     pthread_mutex_unlock(&shared->mutex);
@@ -213,15 +213,15 @@ void fedge_trainer_cuda_run_together(trainer_cuda *self)
     team->num_waiting++;
     pthread_cond_broadcast(&team->changed);
     while (self->waiting) {
-        if (team->at_work || team->num_waiting < team->num_joined) {
+        if (team->busy || team->num_waiting < team->num_runs) {
             pthread_cond_wait(&team->changed, &team->mutex);
             continue;
         }
-        team->at_work = true;
+        team->busy = true;
         team->num_members = 0;
-        for (uint32_t i = 0; i < team->num_joined; i++) {
-            if (team->joined[i]->waiting)
-                team->members[team->num_members++] = team->joined[i];
+        for (uint32_t i = 0; i < team->num_runs; i++) {
+            if (team->runs[i]->waiting)
+                team->members[team->num_members++] = team->runs[i];
         }
         pthread_mutex_unlock(&team->mutex);
         fedge_trainer_cuda_work(team);
@@ -229,7 +229,7 @@ void fedge_trainer_cuda_run_together(trainer_cuda *self)
         for (uint32_t i = 0; i < team->num_members; i++)
             team->members[i]->waiting = false;
         team->num_waiting -= team->num_members;
-        team->at_work = false;
+        team->busy = false;
         pthread_cond_broadcast(&team->changed);
     }
     pthread_mutex_unlock(&team->mutex);

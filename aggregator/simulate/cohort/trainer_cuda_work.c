@@ -59,7 +59,7 @@ uint32_t fedge_trainer_cuda_clients_asked(const fedge_sim_backend_config *config
 
 fedge_cohort_config fedge_trainer_cuda_cohort_of(const fedge_sim_backend_config *config,
                                                  uint32_t num_gpus, uint32_t num_members,
-                                                 trainer_cuda_needs *has)
+                                                 trainer_cuda_storage *storage)
 {
     const fedge_plan *plan = &config->job->plan;
     const uint32_t asked = fedge_trainer_cuda_clients_asked(config);
@@ -68,18 +68,18 @@ fedge_cohort_config fedge_trainer_cuda_cohort_of(const fedge_sim_backend_config 
         config->test_set != config->client_data->dataset ? config->test_set : NULL;
     const fedge_trainer_config any = {0}; /* only the augmentation's arguments are used */
     const fedge_examples none = {0};
-    has->options = fedge_plan_model_options(plan);
-    (void)fedge_plan_augment(plan, &any, &none, &has->augmented);
+    storage->options = fedge_plan_model_options(plan);
+    (void)fedge_plan_augment(plan, &any, &none, &storage->augmented);
     return (fedge_cohort_config){
         .model = &plan->model,
-        .options = &has->options,
+        .options = &storage->options,
         .sets = {examples_of(config->client_data->dataset), examples_of(other)},
         .dtype = plan->data.dtype,
         .num_channels = plan->data.num_channels,
         .divide_by = plan->data.divide_by,
         .mean = plan->data.mean,
         .std = plan->data.std,
-        .augmentation = plan->data.has_augmentation ? &has->augmented.augmentation : NULL,
+        .augmentation = plan->data.has_augmentation ? &storage->augmented.augmentation : NULL,
         .most_slots = each > LEAST_SLOTS ? each : LEAST_SLOTS,
         .num_chunks = fedge_trainer_cuda_count_chunks(plan),
         .num_members = num_members};
@@ -88,14 +88,14 @@ fedge_cohort_config fedge_trainer_cuda_cohort_of(const fedge_sim_backend_config 
 fedge_status fedge_trainer_cuda_count_gpus(const fedge_sim_backend_config *config, uint32_t *count,
                                            fedge_error *err)
 {
-    uint32_t there = 0;
-    FEDGE_TRY(fedge_cohort_count_gpus(&there, err));
-    there = there < FEDGE_COHORT_MAX_GPUS ? there : FEDGE_COHORT_MAX_GPUS;
-    *count = config->num_gpus > 0 ? config->num_gpus : there;
+    uint32_t available = 0;
+    FEDGE_TRY(fedge_cohort_count_gpus(&available, err));
+    available = available < FEDGE_COHORT_MAX_GPUS ? available : FEDGE_COHORT_MAX_GPUS;
+    *count = config->num_gpus > 0 ? config->num_gpus : available;
     for (uint32_t i = 0; i < config->num_gpus; i++) {
-        if (config->gpus[i] >= there) {
+        if (config->gpus[i] >= available) {
             return fedge_fail(err, FEDGE_NOT_FOUND, "GPU %u is not there: there are 0 to %u",
-                              config->gpus[i], there - 1);
+                              config->gpus[i], available - 1);
         }
     }
     return FEDGE_OK;
@@ -147,16 +147,15 @@ fedge_status fedge_trainer_cuda_set_chunks(trainer_cuda *self, fedge_error *err)
 
 /* Loads the client's state and runs the strategy's hook, just before its slot begins. False: the
  * task has failed. */
-static bool begin_update(const trainer_cuda_gpu *self, trainer_cuda_job *begun)
+static bool begin_update(const trainer_cuda_gpu *self, trainer_cuda_job *job)
 {
     fedge_error err;
-    const fedge_status status =
-        fedge_client_update_begin(&begun->backend->updates[self->index], begun->task->client,
-                                  &begun->cohort.correction, &err);
+    const fedge_status status = fedge_client_update_begin(
+        &job->backend->updates[self->index], job->task->client, &job->cohort.correction, &err);
     if (status != FEDGE_OK) {
-        begun->task->status = status;
-        memcpy(begun->task->message, err.message, sizeof(begun->task->message));
-        begun->done = true;
+        job->task->status = status;
+        memcpy(job->task->message, err.message, sizeof(job->task->message));
+        job->done = true;
     }
     return status == FEDGE_OK;
 }
@@ -165,15 +164,15 @@ static bool begin_update(const trainer_cuda_gpu *self, trainer_cuda_job *begun)
 static trainer_cuda_job *next_job(const trainer_cuda_gpu *self, trainer_cuda *backend)
 {
     const bool training = self->team->training;
-    trainer_cuda_job *begun = NULL;
-    while (!begun && backend->next < backend->num_jobs) {
+    trainer_cuda_job *job = NULL;
+    while (!job && backend->next < backend->num_jobs) {
         trainer_cuda_job *at = &backend->jobs[backend->next++];
         if (!at->done && (at->task->work == FEDGE_SIM_BACKEND_TRAIN) == training)
-            begun = at;
-        if (begun && training && !begin_update(self, begun))
-            begun = NULL;
+            job = at;
+        if (job && training && !begin_update(self, job))
+            job = NULL;
     }
-    return begun;
+    return job;
 }
 
 /* Takes jobs of the runs in turn. */
@@ -181,12 +180,12 @@ static fedge_cohort_task *next(void *user)
 {
     trainer_cuda_gpu *self = user;
     trainer_cuda_team *team = self->team;
-    trainer_cuda_job *begun = NULL;
+    trainer_cuda_job *job = NULL;
     pthread_mutex_lock(&team->mutex);
-    for (uint32_t i = 0; i < team->num_members && !begun && !team->lost; i++)
-        begun = next_job(self, team->members[team->next_member++ % team->num_members]);
+    for (uint32_t i = 0; i < team->num_members && !job && !team->lost; i++)
+        job = next_job(self, team->members[team->next_member++ % team->num_members]);
     pthread_mutex_unlock(&team->mutex);
-    return begun ? &begun->cohort : NULL;
+    return job ? &job->cohort : NULL;
 }
 
 static fedge_status fail_value(const trainer_cuda *self, size_t value, fedge_error *err)
@@ -262,7 +261,7 @@ static void take_result(void *user, fedge_cohort_task *task, float *values)
     const uint32_t count = ++backend->num_done;
     pthread_mutex_unlock(&self->team->mutex);
     /* on_done is for the run's own thread. */
-    if (self->index == 0 && self->team->most_members == 1 && backend->config.on_done)
+    if (self->index == 0 && self->team->max_members == 1 && backend->config.on_done)
         backend->config.on_done(backend->config.user, count);
 }
 
@@ -309,7 +308,7 @@ static void work(trainer_cuda_gpu *self)
     }
 }
 
-static void work_beside(void *user, uint32_t worker)
+static void work_on_thread(void *user, uint32_t worker)
 {
     trainer_cuda_team *team = user;
     work(&team->gpus[worker + 1]);
@@ -328,7 +327,7 @@ static void run_kind(trainer_cuda_team *team, trainer_cuda *const *members, uint
         for (uint32_t i = 0; i < team->members[m]->num_jobs; i++)
             team->members[m]->jobs[i].cohort.member = m;
     }
-    fedge_worker_pool_begin(team->threads, work_beside, team);
+    fedge_worker_pool_begin(team->threads, work_on_thread, team);
     work(&team->gpus[0]);
     fedge_worker_pool_end(team->threads);
 }
@@ -366,7 +365,7 @@ static void fail_unfinished(trainer_cuda *self)
 
 void fedge_trainer_cuda_work(trainer_cuda_team *team)
 {
-    trainer_cuda *waiting[FEDGE_COHORT_MAX_MEMBERS], *having[FEDGE_COHORT_MAX_MEMBERS];
+    trainer_cuda *waiting[FEDGE_COHORT_MAX_MEMBERS], *ready[FEDGE_COHORT_MAX_MEMBERS];
     const uint32_t count = team->num_members;
     pthread_mutex_lock(&team->mutex);
     team->lost = false; /* a cohort whose GPU is lost fails again */
@@ -376,13 +375,13 @@ void fedge_trainer_cuda_work(trainer_cuda_team *team)
     memcpy(waiting, team->members, count * sizeof(*waiting));
     for (int k = 0; k < 2; k++) {
         const bool training = k == 0;
-        uint32_t num_having = 0;
+        uint32_t num_ready = 0;
         for (uint32_t m = 0; m < count; m++) {
             if (!waiting[m]->failed && has_kind(waiting[m], training))
-                having[num_having++] = waiting[m];
+                ready[num_ready++] = waiting[m];
         }
-        if (num_having > 0 && !team->lost)
-            run_kind(team, having, num_having, training);
+        if (num_ready > 0 && !team->lost)
+            run_kind(team, ready, num_ready, training);
     }
     for (uint32_t m = 0; m < count; m++)
         fail_unfinished(waiting[m]);

@@ -213,12 +213,12 @@ static fedge_status find_values(worker *self, const fedge_sim_backend_task *task
         FEDGE_TRY(begin_update(self, task->client, err));
         return choose(self, task->client, &chosen, values, err);
     }
-    float *own = self->update.hooks.client_state;
+    float *state = self->update.hooks.client_state;
     if (!task->personal || !fedge_client_states_has(config->states, task->client))
         return FEDGE_OK;
-    FEDGE_TRY(fedge_client_states_get(config->states, task->client, own, err));
+    FEDGE_TRY(fedge_client_states_get(config->states, task->client, state, err));
     memcpy(self->update.values, global, plan->schema.num_elements * sizeof(*global));
-    fedge_personal_put(plan, own, self->update.values);
+    fedge_personal_put(plan, state, self->update.values);
     *values = self->update.values;
     return FEDGE_OK;
 }
@@ -301,7 +301,7 @@ static void work(worker *self)
 /* ---- threads --------------------------------------------------------------------------------- */
 
 /* The first worker is the caller's thread. */
-static void work_beside(void *user, uint32_t thread)
+static void work_on_thread(void *user, uint32_t thread)
 {
     trainer_pool *pool = user;
     work(&pool->workers[thread + 1]);
@@ -319,7 +319,7 @@ static void run(void *state, uint32_t round, const int8_t *bounds_log2,
     atomic_store(&pool->num_done, 0);
     /* Marks each model as not yet the global one, without touching it. */
     pool->num_calls++;
-    fedge_worker_pool_begin(pool->threads, work_beside, pool);
+    fedge_worker_pool_begin(pool->threads, work_on_thread, pool);
     work(&pool->workers[0]);
     fedge_worker_pool_end(pool->threads);
 }
@@ -327,7 +327,7 @@ static void run(void *state, uint32_t round, const int8_t *bounds_log2,
 /* ---- life ------------------------------------------------------------------------------------ */
 
 /* Aligns large blocks to large pages. */
-static void *take(worker *self, size_t size)
+static void *allocate(worker *self, size_t size)
 {
     self->total += size;
     const size_t alignment = size < FEDGE_LARGE_PAGE ? ALIGNMENT : FEDGE_LARGE_PAGE;
@@ -348,7 +348,7 @@ static fedge_status make_model(worker *self, const fedge_model_options *options,
     fedge_model_memory memory;
     const fedge_model_spec *spec = &self->pool->plan->model;
     FEDGE_TRY(fedge_model_size(spec, options, &memory, err));
-    *block = take(self, memory.total);
+    *block = allocate(self, memory.total);
     fedge_os_large_pages(*block, memory.total);
     return *block ? fedge_model_new(model, spec, options, *block, memory.total, err)
                   : no_memory(self, err);
@@ -371,9 +371,9 @@ static fedge_status make_models(worker *self, fedge_error *err)
 static size_t scratch_size(const fedge_sim_backend_config *config)
 {
     const fedge_plan *plan = &config->job->plan;
-    const uint32_t batch = plan->training.batch_size, own = config->client_data->most;
+    const uint32_t batch = plan->training.batch_size, largest = config->client_data->max_examples;
     return fedge_trainer_scratch_size(
-        &plan->model, own > config->max_evaluated ? own : config->max_evaluated,
+        &plan->model, largest > config->max_evaluated ? largest : config->max_evaluated,
         batch > FEDGE_EVALUATOR_BATCH ? batch : FEDGE_EVALUATOR_BATCH);
 }
 
@@ -382,7 +382,7 @@ static fedge_status make_worker(worker *self, fedge_error *err)
     const trainer_pool *pool = self->pool;
     FEDGE_TRY(make_models(self, err));
     self->scratch_size = scratch_size(&pool->config);
-    self->scratch = take(self, self->scratch_size);
+    self->scratch = allocate(self, self->scratch_size);
     if (!self->scratch)
         return no_memory(self, err);
     const fedge_status status = fedge_client_update_init(&self->update, &pool->config, self->lane,
@@ -406,9 +406,9 @@ static fedge_status size(const fedge_sim_backend_config *config, uint64_t *bytes
     const fedge_plan *plan = &config->job->plan;
     const fedge_model_options tester = {.max_batch = FEDGE_EVALUATOR_BATCH};
     fedge_model_options options = fedge_plan_model_options(plan);
-    const bool narrow = options.weights != FEDGE_STORAGE_FP32;
-    const bool apart = narrow || options.precision == FEDGE_PRECISION_INT8;
-    *bytes = scratch_size(config) + fedge_client_update_size(config->job, apart);
+    const bool low_precision = options.weights != FEDGE_STORAGE_FP32;
+    const bool needs_copy = low_precision || options.precision == FEDGE_PRECISION_INT8;
+    *bytes = scratch_size(config) + fedge_client_update_size(config->job, needs_copy);
     FEDGE_TRY(add_model(plan, &options, bytes, err));
     if (fedge_plan_evaluation_options(plan, &options))
         FEDGE_TRY(add_model(plan, &options, bytes, err));

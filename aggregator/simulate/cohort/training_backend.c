@@ -24,15 +24,15 @@ fedge_status fedge_sim_backend_check_name(const char *name, fedge_error *err)
                       name);
 }
 
-bool fedge_sim_backend_joins_runs(const char *name)
+bool fedge_sim_backend_batches_runs(const char *name)
 {
     const fedge_sim_backend_ops *ops = find(name);
-    return ops && ops->joins_runs;
+    return ops && ops->batches_runs;
 }
 
-void fedge_sim_shared_init(fedge_sim_shared *shared, uint32_t most_runs)
+void fedge_sim_shared_init(fedge_sim_shared *shared, uint32_t max_runs)
 {
-    *shared = (fedge_sim_shared){.most_runs = most_runs};
+    *shared = (fedge_sim_shared){.max_runs = max_runs};
     pthread_mutex_init(&shared->mutex, NULL);
 }
 
@@ -85,10 +85,10 @@ fedge_status fedge_sim_backend_choose(const char *name, const fedge_sim_backend_
     return first_able(fedge_sim_backends, "", config, ops, err);
 }
 
-fedge_status fedge_sim_backend_choose_again(const char *name,
-                                            const fedge_sim_backend_config *config,
-                                            const fedge_sim_backend_ops **ops, fedge_status status,
-                                            fedge_error *err)
+fedge_status fedge_sim_backend_choose_fallback(const char *name,
+                                               const fedge_sim_backend_config *config,
+                                               const fedge_sim_backend_ops **ops,
+                                               fedge_status status, fedge_error *err)
 {
     const fedge_sim_backend_ops *const *at = fedge_sim_backends;
     const fedge_error why = *err;

@@ -52,13 +52,13 @@ typedef struct fedge_sim_backend_task {
 
 /* State that the backends of runs side by side share, if any; a backend sets it. */
 typedef struct fedge_sim_shared {
-    uint32_t most_runs;    /* at a time */
+    uint32_t max_runs;     /* at a time */
     pthread_mutex_t mutex; /* of the fields below */
     void *state;           /* NULL: none yet */
     void (*close)(void *state);
 } fedge_sim_shared;
 
-void fedge_sim_shared_init(fedge_sim_shared *shared, uint32_t most_runs);
+void fedge_sim_shared_init(fedge_sim_shared *shared, uint32_t max_runs);
 void fedge_sim_shared_fini(fedge_sim_shared *shared); /* after all backends are closed */
 
 typedef struct fedge_sim_backend_config {
@@ -80,8 +80,8 @@ typedef struct fedge_sim_backend_config {
 } fedge_sim_backend_config;
 
 typedef struct fedge_sim_backend_ops {
-    const char *name; /* "cpu" */
-    bool joins_runs;  /* works for runs side by side together; they wait for each other */
+    const char *name;  /* "cpu" */
+    bool batches_runs; /* works for runs side by side together; they wait for each other */
 
     /* Checks that it can do the job on this machine. FEDGE_UNSUPPORTED says what it cannot do;
      * FEDGE_NOT_FOUND: hardware or driver is missing; FEDGE_NO_MEMORY: no client fits, with the
@@ -115,7 +115,7 @@ typedef struct fedge_sim_backend_ops {
 extern const fedge_sim_backend_ops *const fedge_sim_backends[];
 
 /* Is [name] a backend that joins runs? False for "auto", which may be any. */
-bool fedge_sim_backend_joins_runs(const char *name);
+bool fedge_sim_backend_batches_runs(const char *name);
 
 /* The --engine that takes the first of the table that can do the job. */
 #define FEDGE_SIM_BACKEND_AUTO "auto"
@@ -143,10 +143,9 @@ FEDGE_MUST_USE fedge_status fedge_sim_backend_choose(const char *name,
 /* After *ops failed with [status] and *err: with "auto" and FEDGE_NO_MEMORY the next that can do
  * the job, since another program may have taken the GPU's memory since the choice. Otherwise *ops
  * stays and [status] is returned. */
-FEDGE_MUST_USE fedge_status fedge_sim_backend_choose_again(const char *name,
-                                                           const fedge_sim_backend_config *config,
-                                                           const fedge_sim_backend_ops **ops,
-                                                           fedge_status status, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_sim_backend_choose_fallback(
+    const char *name, const fedge_sim_backend_config *config, const fedge_sim_backend_ops **ops,
+    fedge_status status, fedge_error *err);
 
 /* These call the entries of the table. */
 FEDGE_MUST_USE fedge_status fedge_sim_backend_open(fedge_sim_backend *backend,

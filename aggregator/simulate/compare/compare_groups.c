@@ -104,32 +104,32 @@ static bool is_digits(const char *text, size_t size)
 
 /* The lengths of the common begin and end of the group's names, without digits at the seam; false
  * when more than a number between them differs. */
-static bool find_seam(const comparison *of, uint32_t group, size_t *before, size_t *behind)
+static bool find_common_ends(const comparison *of, uint32_t group, size_t *prefix, size_t *suffix)
 {
     const uint32_t begin = of->groups[group].first;
     const char *first = of->runs[begin].dir;
     const size_t length = strlen(first);
-    *before = *behind = length;
+    *prefix = *suffix = length;
     for (uint32_t i = begin; i < of->num_runs; i = next_of(of, group, i)) {
         const char *dir = of->runs[i].dir;
         const size_t size = strlen(dir);
         size_t same = 0;
-        while (same < *before && same < size && dir[same] == first[same])
+        while (same < *prefix && same < size && dir[same] == first[same])
             same++;
-        *before = same;
+        *prefix = same;
         same = 0;
-        while (same < *behind && same < size && dir[size - 1 - same] == first[length - 1 - same])
+        while (same < *suffix && same < size && dir[size - 1 - same] == first[length - 1 - same])
             same++;
-        *behind = same;
+        *suffix = same;
     }
-    while (*before > 0 && isdigit((unsigned char)first[*before - 1]))
-        --*before;
-    while (*behind > 0 && isdigit((unsigned char)first[length - *behind]))
-        --*behind;
+    while (*prefix > 0 && isdigit((unsigned char)first[*prefix - 1]))
+        --*prefix;
+    while (*suffix > 0 && isdigit((unsigned char)first[length - *suffix]))
+        --*suffix;
     for (uint32_t i = begin; i < of->num_runs; i = next_of(of, group, i)) {
         const size_t size = strlen(of->runs[i].dir);
-        if (size <= *before + *behind ||
-            !is_digits(of->runs[i].dir + *before, size - *before - *behind))
+        if (size <= *prefix + *suffix ||
+            !is_digits(of->runs[i].dir + *prefix, size - *prefix - *suffix))
             return false;
     }
     return true;
@@ -140,14 +140,14 @@ static void name_group(const comparison *of, uint32_t group)
 {
     compared_group *to = &of->groups[group];
     const char *first = of->runs[to->first].dir;
-    size_t before = 0, behind = 0, size = 0;
+    size_t prefix = 0, suffix = 0, size = 0;
     if (to->num_runs == 1) {
         (void)snprintf(to->name, sizeof(to->name), "%s", first);
         return;
     }
-    if (find_seam(of, group, &before, &behind)) {
-        (void)snprintf(to->name, sizeof(to->name), "%.*s*%s", (int)before, first,
-                       first + strlen(first) - behind);
+    if (find_common_ends(of, group, &prefix, &suffix)) {
+        (void)snprintf(to->name, sizeof(to->name), "%.*s*%s", (int)prefix, first,
+                       first + strlen(first) - suffix);
         return;
     }
     uint32_t listed = 0;
@@ -200,24 +200,24 @@ static bool have_same_seeds(const compared_run *a, const compared_run *b)
 }
 
 /* Where two similar runs have the same seeds, their group must be closer. */
-static void separate_twins(comparison *of, int closeness)
+static void separate_duplicates(comparison *of, int closeness)
 {
     compared_run *runs = of->runs;
     for (uint32_t i = 0; i < of->num_runs; i++) {
         for (uint32_t k = 0; k < i; k++) {
             if (runs[i].closeness == closeness && runs[k].closeness == closeness &&
                 are_alike(&runs[i], &runs[k], closeness) && have_same_seeds(&runs[i], &runs[k]))
-                runs[i].has_twin = runs[k].has_twin = true;
+                runs[i].has_duplicate = runs[k].has_duplicate = true;
         }
     }
     for (uint32_t i = 0; i < of->num_runs; i++) {
-        for (uint32_t k = 0; k < of->num_runs && runs[i].has_twin; k++) {
+        for (uint32_t k = 0; k < of->num_runs && runs[i].has_duplicate; k++) {
             if (runs[k].closeness == closeness && are_alike(&runs[i], &runs[k], closeness))
                 runs[k].closeness = closeness + 1;
         }
     }
     for (uint32_t i = 0; i < of->num_runs; i++)
-        runs[i].has_twin = false;
+        runs[i].has_duplicate = false;
 }
 
 /* The group of an earlier similar run; num_groups: none. */
@@ -238,7 +238,7 @@ fedge_status fedge_compare_group(comparison *of, bool each, fedge_error *err)
     if (!of->groups)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u runs", of->num_runs);
     for (int closeness = BY_SETTINGS; closeness < NEVER; closeness++)
-        separate_twins(of, closeness);
+        separate_duplicates(of, closeness);
     for (uint32_t i = 0; i < of->num_runs; i++) {
         compared_run *run = &of->runs[i];
         run->group = each ? of->num_groups : find_group(of, i);

@@ -15,10 +15,10 @@
 typedef struct compared_run {
     char *dir; /* as given, without slashes at its end */
     cJSON *summary;
-    char *settings; /* job and settings without seeds; NULL: equal to no other's */
-    bool counts;    /* it counts in its group's means: it has not failed, or all have */
-    bool has_twin;  /* compare_groups.c: a similar run has the same seeds */
-    int closeness;  /* compare_groups.c: how similar others of its group must be */
+    char *settings;     /* job and settings without seeds; NULL: equal to no other's */
+    bool counts;        /* it counts in its group's means: it has not failed, or all have */
+    bool has_duplicate; /* compare_groups.c: a similar run has the same seeds */
+    int closeness;      /* compare_groups.c: how similar others of its group must be */
     uint32_t group;
 } compared_run;
 

@@ -275,7 +275,7 @@ static fedge_status load_client_data(fedge_experiment *self, fedge_error *err)
                           options->owner);
     }
     return explain_limit(
-        fedge_attack_spoil(&options->attack, &self->job->plan, self->client_data, err), err);
+        fedge_attack_poison_data(&options->attack, &self->job->plan, self->client_data, err), err);
 }
 
 static fedge_collective_fact *add_fact(fedge_collective_fact *at, const char *name,
@@ -379,7 +379,7 @@ static fedge_status on_round(void *user, const fedge_round_summary *summary, fed
 }
 
 /* ", 3 min left"; nothing for what is not known. */
-static const char *left_text(double seconds, char text[24])
+static const char *remaining_text(double seconds, char text[24])
 {
     const bool minutes = seconds >= 180.0, hours = seconds >= 3.0 * 3600.0;
     text[0] = '\0';
@@ -424,7 +424,7 @@ static void on_progress(void *user, uint32_t round, uint32_t done, uint32_t aske
                    "%s%sround %" PRIu32 ": %" PRIu32 " of %" PRIu32 " clients%s, %.3g clients/s%s",
                    self->config.run ? self->config.run : "", self->config.run ? ", " : "", round,
                    done, asked, accuracy_text(&self->results.run_summary, accuracy), rate,
-                   left_text(rounds > 0 ? seconds / rounds * left : NAN, time));
+                   remaining_text(rounds > 0 ? seconds / rounds * left : NAN, time));
     fedge_progress_draw(&self->progress, round - 1, state);
 }
 
@@ -639,7 +639,7 @@ fedge_status fedge_experiment_run(fedge_experiment *experiment, fedge_error *err
     if (status != FEDGE_OK && status != FEDGE_CANCELLED) {
         experiment->ending = "failed";
         fedge_results_fail(&experiment->results, experiment->simulation,
-                           &experiment->final_evaluation, experiment->kept);
+                           &experiment->final_evaluation, experiment->resume_note);
         return status;
     }
     const bool whole = experiment->results.run_summary.rounds == experiment->settings.num_rounds;
@@ -658,7 +658,7 @@ fedge_status fedge_experiment_run(fedge_experiment *experiment, fedge_error *err
         const fedge_status ignored = fedge_results_write_summary(
             &experiment->results, &experiment->final_evaluation, experiment->ending, &second);
         (void)ignored; /* the first failure is reported */
-        fedge_results_describe(&experiment->results, experiment->kept);
+        fedge_results_describe(&experiment->results, experiment->resume_note);
     }
     return written == FEDGE_OK ? status : written;
 }

@@ -59,14 +59,14 @@ static fedge_status count(generator *self, fedge_error *err)
     fedge_generate_report *report = &self->report;
     const uint64_t example =
         fedge_synthetic_example_values(&settings->data) * fedge_dtype_size(settings->data.dtype);
-    *report = (fedge_generate_report){.num_test = settings->num_test, .least = UINT32_MAX};
+    *report = (fedge_generate_report){.num_test = settings->num_test, .min_train = UINT32_MAX};
     for (uint32_t c = 0; c < settings->num_clients; c++) {
         uint32_t train = 0, test = 0;
         count_client(settings, c, &train, &test);
         report->num_train += train;
         report->num_test += test;
-        report->least = train < report->least ? train : report->least;
-        report->most = train > report->most ? train : report->most;
+        report->min_train = train < report->min_train ? train : report->min_train;
+        report->max_train = train > report->max_train ? train : report->max_train;
     }
     const uint64_t larger =
         report->num_train > report->num_test ? report->num_train : report->num_test;

@@ -34,8 +34,8 @@ typedef struct fedge_generate_settings {
 
 typedef struct fedge_generate_report {
     uint64_t num_train, num_test;
-    uint32_t least, most; /* training examples of a client */
-    double best_accuracy; /* the highest possible on the test set; NAN: unknown */
+    uint32_t min_train, max_train; /* training examples of a client */
+    double best_accuracy;          /* the highest possible on the test set; NAN: unknown */
 } fedge_generate_report;
 
 /* Writes the files. FEDGE_EXISTS names an existing one; FEDGE_TOO_BIG: more examples or bytes than

@@ -6,7 +6,7 @@
 enum {
     NODES = 4,          /* a picture is drawn between this many grey values each way */
     ONE = 256,          /* of fixed-point weights */
-    MIDDLE = 128,       /* grey */
+    GREY = 128,         /* the middle of a byte */
     CONTRAST = ONE / 4, /* the least; the most is twice as much */
     MOVES = 8,          /* a side moves by up to this part of it */
     NOISE = 96,         /* standard deviation of the noise */
@@ -63,14 +63,14 @@ static void draw_plane(uint32_t height, uint32_t width, fedge_rng *rng, uint8_t 
     for (int i = 0; i < NODES * NODES; i++)
         nodes[i / NODES][i % NODES] = fedge_rng_below(rng, ONE);
     for (uint32_t y = 0; y < height; y++) {
-        uint32_t down, right;
-        const uint32_t row = node_of(y, height, &down);
+        uint32_t weight_y, weight_x;
+        const uint32_t row = node_of(y, height, &weight_y);
         for (uint32_t x = 0; x < width; x++) {
-            const uint32_t column = node_of(x, width, &right);
+            const uint32_t column = node_of(x, width, &weight_x);
             const uint32_t *top = &nodes[row][column], *bottom = &nodes[row + 1][column];
-            const uint32_t above = top[0] * (ONE - right) + top[1] * right;
-            const uint32_t below = bottom[0] * (ONE - right) + bottom[1] * right;
-            *plane++ = (uint8_t)((above * (ONE - down) + below * down) / (ONE * ONE));
+            const uint32_t above = top[0] * (ONE - weight_x) + top[1] * weight_x;
+            const uint32_t below = bottom[0] * (ONE - weight_x) + bottom[1] * weight_x;
+            *plane++ = (uint8_t)((above * (ONE - weight_y) + below * weight_y) / (ONE * ONE));
         }
     }
 }
@@ -114,15 +114,15 @@ static double example(const fedge_synthetic_spec *spec, void *law, fedge_rng *rn
     const uint32_t channels = spec->shape[0], height = spec->shape[1], width = spec->shape[2];
     const uint32_t drawn = fedge_rng_below(rng, spec->num_labels);
     const uint8_t *plane = (const uint8_t *)law + drawn * fedge_synthetic_example_values(spec);
-    const int32_t down = draw_move(height, rng), right = draw_move(width, rng);
+    const int32_t move_y = draw_move(height, rng), move_x = draw_move(width, rng);
     const int32_t contrast = (int32_t)(CONTRAST + fedge_rng_below(rng, CONTRAST + 1));
     uint8_t *out = values;
     for (uint32_t c = 0; c < channels; c++, plane += (size_t)height * width) {
         for (uint32_t y = 0; y < height; y++) {
-            const uint8_t *row = plane + (size_t)source_of(y, down, height) * width;
+            const uint8_t *row = plane + (size_t)source_of(y, move_y, height) * width;
             for (uint32_t x = 0; x < width; x++) {
-                const int32_t grey = row[source_of(x, right, width)] - MIDDLE;
-                const int32_t value = MIDDLE + grey * contrast / ONE + draw_noise(rng);
+                const int32_t grey = row[source_of(x, move_x, width)] - GREY;
+                const int32_t value = GREY + grey * contrast / ONE + draw_noise(rng);
                 *out++ = (uint8_t)(value < 0 ? 0 : value > UINT8_MAX ? UINT8_MAX : value);
             }
         }

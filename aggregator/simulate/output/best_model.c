@@ -73,14 +73,14 @@ fedge_status fedge_best_model_save(const fedge_best_model *best, const fedge_pla
     return status;
 }
 
-fedge_status fedge_best_model_keep(fedge_best_model *best, const char *dir, bool kept,
-                                   fedge_error *err)
+fedge_status fedge_best_model_prune(fedge_best_model *best, const char *dir, bool committed,
+                                    fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
-    const uint32_t other = kept ? best->saved : best->round;
+    const uint32_t other = committed ? best->saved : best->round;
     if (best->round == best->saved)
         return FEDGE_OK;
-    best->saved = kept ? best->round : best->saved;
+    best->saved = committed ? best->round : best->saved;
     if (other == 0)
         return FEDGE_OK;
     FEDGE_TRY(path_of(dir, other, path, err));
@@ -114,7 +114,7 @@ fedge_status fedge_best_model_load(fedge_best_model *best, const fedge_plan *pla
     return status;
 }
 
-bool fedge_best_model_is_left(const char *name, uint32_t round)
+bool fedge_best_model_is_leftover(const char *name, uint32_t round)
 {
     unsigned of = 0;
     int end = 0;

@@ -30,14 +30,15 @@ FEDGE_MUST_USE fedge_status fedge_best_model_take(fedge_best_model *best, const 
                                                   fedge_error *err);
 
 /* Before a checkpoint: writes the file that belongs to it, if it is new. The old file stays until
- * fedge_best_model_keep. */
+ * fedge_best_model_prune. */
 FEDGE_MUST_USE fedge_status fedge_best_model_save(const fedge_best_model *best,
                                                   const fedge_plan *plan, const char *dir,
                                                   fedge_error *err);
 
-/* After a checkpoint: removes the old file or, unless the checkpoint is [kept], the new one. */
-FEDGE_MUST_USE fedge_status fedge_best_model_keep(fedge_best_model *best, const char *dir,
-                                                  bool kept, fedge_error *err);
+/* After a checkpoint: removes the old file or, unless the checkpoint is [committed], the new one.
+ */
+FEDGE_MUST_USE fedge_status fedge_best_model_prune(fedge_best_model *best, const char *dir,
+                                                   bool committed, fedge_error *err);
 
 /* Reads the file. FEDGE_CORRUPT: it is not the model of [of]. */
 FEDGE_MUST_USE fedge_status fedge_best_model_load(fedge_best_model *best, const fedge_plan *plan,
@@ -46,7 +47,7 @@ FEDGE_MUST_USE fedge_status fedge_best_model_load(fedge_best_model *best, const 
 
 /* Is [name] in checkpoints/ another round's file, or half written, left by a program that was
  * killed? */
-bool fedge_best_model_is_left(const char *name, uint32_t round);
+bool fedge_best_model_is_leftover(const char *name, uint32_t round);
 
 /* Writes OUT/model-best.safetensors, if there is a best model. */
 FEDGE_MUST_USE fedge_status fedge_best_model_export(const fedge_best_model *best,

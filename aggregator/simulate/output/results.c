@@ -35,12 +35,12 @@ static fedge_status check_same_job(const fedge_results *results, const fedge_res
                                    fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
-    uint8_t *found = NULL;
+    uint8_t *stored = NULL;
     size_t size = 0;
     FEDGE_TRY(fedge_path_join(results->dir, "job.json", path, err));
-    FEDGE_TRY(fedge_os_read_file(path, FEDGE_JOB_MAX_SIZE, &found, &size, err));
-    const bool same = size == config->job_size && memcmp(found, config->job_text, size) == 0;
-    free(found);
+    FEDGE_TRY(fedge_os_read_file(path, FEDGE_JOB_MAX_SIZE, &stored, &size, err));
+    const bool same = size == config->job_size && memcmp(stored, config->job_text, size) == 0;
+    free(stored);
     return same ? FEDGE_OK
                 : fedge_fail(err, FEDGE_MISMATCH, "%s differs: --resume needs the same job", path);
 }
@@ -48,11 +48,11 @@ static fedge_status check_same_job(const fedge_results *results, const fedge_res
 /* [path]: of simulation.json. */
 static fedge_status check_same_settings(const char *path, const char *settings, fedge_error *err)
 {
-    uint8_t *found = NULL;
+    uint8_t *stored = NULL;
     size_t size = 0;
-    FEDGE_TRY(fedge_os_read_file(path, FEDGE_JOB_MAX_SIZE, &found, &size, err));
-    const fedge_status status = fedge_settings_check(path, (const char *)found, settings, err);
-    free(found);
+    FEDGE_TRY(fedge_os_read_file(path, FEDGE_JOB_MAX_SIZE, &stored, &size, err));
+    const fedge_status status = fedge_settings_check(path, (const char *)stored, settings, err);
+    free(stored);
     return status;
 }
 
@@ -66,17 +66,18 @@ static fedge_status take_lock(fedge_results *results, fedge_error *err)
 }
 
 /* Is [name] in the folder, with other contents than [same] (NULL: with any)? */
-static fedge_status find_other(const fedge_results *results, const char *name, const void *same,
-                               size_t size, bool *found, fedge_error *err)
+static fedge_status find_foreign(const fedge_results *results, const char *name, const void *same,
+                                 size_t size, bool *exists, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
     uint8_t *text = NULL;
     size_t text_size = 0;
     FEDGE_TRY(fedge_path_join(results->dir, name, path, err));
-    *found = fedge_os_exists(path);
-    if (*found && same) { /* an unreadable file counts as another */
-        *found = fedge_os_read_file(path, FEDGE_JOB_MAX_SIZE, &text, &text_size, err) != FEDGE_OK ||
-                 text_size != size || memcmp(text, same, size) != 0;
+    *exists = fedge_os_exists(path);
+    if (*exists && same) { /* an unreadable file counts as another */
+        *exists =
+            fedge_os_read_file(path, FEDGE_JOB_MAX_SIZE, &text, &text_size, err) != FEDGE_OK ||
+            text_size != size || memcmp(text, same, size) != 0;
         free(text);
     }
     return FEDGE_OK;
@@ -88,7 +89,7 @@ static const char *const NAMES[] = {"job.json",          "rounds.jsonl",       "
 #define NUM_NAMES (sizeof(NAMES) / sizeof(NAMES[0]))
 
 /* Is [name] a temporary file of fedge_os_write_file for [target], of a program that was killed? */
-static bool is_left_of(const char *name, const char *target)
+static bool is_leftover_of(const char *name, const char *target)
 {
     const size_t length = strlen(target), drawn = strlen(".XXXXXX");
     return strncmp(name, target, length) == 0 && name[length] == '.' &&
@@ -100,10 +101,10 @@ static fedge_status remove_leftover(void *user, const char *name, fedge_error *e
 {
     const fedge_results *results = user;
     char path[FEDGE_MAX_PATH];
-    bool left = is_left_of(name, "simulation.json");
-    for (size_t i = 0; i < NUM_NAMES && !left; i++)
-        left = is_left_of(name, NAMES[i]);
-    if (!left)
+    bool leftover = is_leftover_of(name, "simulation.json");
+    for (size_t i = 0; i < NUM_NAMES && !leftover; i++)
+        leftover = is_leftover_of(name, NAMES[i]);
+    if (!leftover)
         return FEDGE_OK;
     FEDGE_TRY(fedge_path_join(results->dir, name, path, err));
     return fedge_os_remove(path, err);
@@ -111,7 +112,7 @@ static fedge_status remove_leftover(void *user, const char *name, fedge_error *e
 
 /* Removes a half-built checkpoint. The old one that was moved aside for it comes back unless the
  * new one is complete. */
-static fedge_status tidy_checkpoint(void *user, const char *name, fedge_error *err)
+static fedge_status repair_checkpoint(void *user, const char *name, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH], original[FEDGE_MAX_PATH], suffix[16];
     unsigned round;
@@ -134,7 +135,7 @@ static fedge_status remove_leftovers(fedge_results *results, fedge_error *err)
     FEDGE_TRY(fedge_os_list_dir(results->dir, remove_leftover, results, err));
     FEDGE_TRY(fedge_path_join(results->dir, "checkpoints", checkpoints, err));
     if (fedge_os_is_dir(checkpoints))
-        FEDGE_TRY(fedge_os_list_dir(checkpoints, tidy_checkpoint, checkpoints, err));
+        FEDGE_TRY(fedge_os_list_dir(checkpoints, repair_checkpoint, checkpoints, err));
     return FEDGE_OK;
 }
 
@@ -144,10 +145,10 @@ static fedge_status check_free(const fedge_results *results, const fedge_results
                                fedge_error *err)
 {
     for (size_t i = 0; i < NUM_NAMES; i++) {
-        bool found = false;
-        FEDGE_TRY(find_other(results, NAMES[i], i == 0 ? config->job_text : NULL, config->job_size,
-                             &found, err));
-        if (found) {
+        bool exists = false;
+        FEDGE_TRY(find_foreign(results, NAMES[i], i == 0 ? config->job_text : NULL,
+                               config->job_size, &exists, err));
+        if (exists) {
             return fedge_fail(
                 err, FEDGE_EXISTS,
                 "%s/%s exists and does not belong to a simulation: choose another --out",
@@ -173,14 +174,14 @@ static fedge_status open_folder(fedge_results *results, const fedge_results_conf
 {
     char path[FEDGE_MAX_PATH];
     FEDGE_TRY(fedge_path_join(results->dir, "simulation.json", path, err));
-    const bool there = fedge_os_exists(path);
-    if (there && !config->resume) {
+    const bool exists = fedge_os_exists(path);
+    if (exists && !config->resume) {
         return fedge_fail(
             err, FEDGE_EXISTS,
             "%s has a simulation already: continue it with --resume, or choose another --out",
             results->dir);
     }
-    if (!there)
+    if (!exists)
         return make_folder(results, config, settings, err);
     results->resumed = true;
     FEDGE_TRY(take_lock(results, err)); /* first: another program may be writing here */
@@ -329,7 +330,7 @@ static fedge_status remove_older(void *user, const char *name, fedge_error *err)
         !variates && sscanf(name, "round-%6u%n", &round, &end) == 1 && round < results->checkpoint;
     const bool other =
         name[end] == '\0' && (checkpoint || (variates && round != results->checkpoint));
-    return other || fedge_best_model_is_left(name, results->best.saved)
+    return other || fedge_best_model_is_leftover(name, results->best.saved)
                ? remove_from(results->checkpoints, name, err)
                : FEDGE_OK;
 }
@@ -388,15 +389,16 @@ static void remove_half_built(fedge_results *results, uint32_t round)
     (void)snprintf(names[2], sizeof(names[2]), "checkpoints/variates-%06" PRIu32 ".bin", round);
     (void)snprintf(names[3], sizeof(names[3]), "checkpoints/round-%06" PRIu32, round);
     /* A checkpoint that is complete, whatever failed after it, needs the states of clients. */
-    const bool placed =
+    const bool complete =
         fedge_path_join(results->dir, names[3], path, NULL) != FEDGE_OK || fedge_os_exists(path);
-    const uint32_t count = placed ? 2 : 3;
+    const uint32_t count = complete ? 2 : 3;
     for (uint32_t i = 0; i < count; i++) {
         const fedge_status removed = remove_from(results->dir, names[i], NULL);
         (void)removed; /* the first failure is reported */
     }
-    const fedge_status tidied = fedge_best_model_keep(&results->best, results->dir, placed, NULL);
-    (void)tidied;
+    const fedge_status pruned =
+        fedge_best_model_prune(&results->best, results->dir, complete, NULL);
+    (void)pruned;
 }
 
 /* Removes the checkpoint of round [last] after that of [round]. */
@@ -417,7 +419,7 @@ static fedge_status replace_last(fedge_results *results, uint32_t round, fedge_e
     const uint32_t last = results->checkpoint;
     results->checkpoint = round;
     FEDGE_TRY(remove_last(results, last, round, err));
-    return fedge_best_model_keep(&results->best, results->dir, true, err);
+    return fedge_best_model_prune(&results->best, results->dir, true, err);
 }
 
 static fedge_status write_checkpoint(fedge_results *results, fedge_simulation *simulation,
@@ -529,7 +531,7 @@ static fedge_status remove_summary(fedge_results *results, fedge_error *err)
         if (fedge_os_exists(path))
             FEDGE_TRY(fedge_os_remove(path, err));
     }
-    results->goes_on = true;
+    results->has_continued = true;
     return FEDGE_OK;
 }
 
@@ -555,7 +557,7 @@ fedge_status fedge_results_round(fedge_results *results, fedge_simulation *simul
     fedge_buffer_init(&line, FEDGE_ROUND_LOG_MAX_LINE);
     fedge_status status;
     FEDGE_TRY_OR(fedge_round_summary_write(summary, &line, err), written);
-    if (!results->goes_on)
+    if (!results->has_continued)
         FEDGE_TRY_OR(remove_summary(results, err), written);
     status = fedge_round_log_append(&results->log, summary->round, summary->kind,
                                     (const char *)line.data, err);
@@ -629,16 +631,16 @@ static fedge_status save_last(fedge_results *results, fedge_simulation *simulati
     return status == FEDGE_OK ? written : status;
 }
 
-void fedge_results_describe(const fedge_results *results, char kept[FEDGE_RESULTS_KEPT])
+void fedge_results_describe(const fedge_results *results, char resume_note[FEDGE_RESULTS_MAX_NOTE])
 {
-    kept[0] = '\0';
+    resume_note[0] = '\0';
     if (results->dir[0] && results->checkpoint > 0) {
-        (void)snprintf(kept, FEDGE_RESULTS_KEPT,
+        (void)snprintf(resume_note, FEDGE_RESULTS_MAX_NOTE,
                        "kept in %s: %" PRIu32 " rounds, checkpoint of round %" PRIu32
                        ": --resume continues there",
                        results->dir, results->run_summary.rounds, results->checkpoint);
     } else if (results->dir[0]) {
-        (void)snprintf(kept, FEDGE_RESULTS_KEPT,
+        (void)snprintf(resume_note, FEDGE_RESULTS_MAX_NOTE,
                        "kept in %s: rounds.jsonl has %" PRIu32
                        " rounds, but there is no checkpoint: --resume starts again",
                        results->dir, results->run_summary.rounds);
@@ -647,7 +649,7 @@ void fedge_results_describe(const fedge_results *results, char kept[FEDGE_RESULT
 
 void fedge_results_fail(fedge_results *results, fedge_simulation *simulation,
                         const fedge_final_evaluation *final_evaluation,
-                        char kept[FEDGE_RESULTS_KEPT])
+                        char resume_note[FEDGE_RESULTS_MAX_NOTE])
 {
     fedge_error second; /* unused: the first failure is reported */
     if (results->dir[0]) {
@@ -657,7 +659,7 @@ void fedge_results_fail(fedge_results *results, fedge_simulation *simulation,
         (void)saved;
         (void)written;
     }
-    fedge_results_describe(results, kept);
+    fedge_results_describe(results, resume_note);
 }
 
 /* ---- examples of each client ----------------------------------------------------------------- */

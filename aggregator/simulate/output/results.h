@@ -32,7 +32,7 @@
 #include "edge/core/status.h"
 
 #define FEDGE_RESULTS_CHECKPOINT_MS 30000
-#define FEDGE_RESULTS_KEPT (FEDGE_MAX_PATH + 128) /* bytes of fedge_results_describe's text */
+#define FEDGE_RESULTS_MAX_NOTE (FEDGE_MAX_PATH + 128) /* bytes of fedge_results_describe's text */
 
 typedef struct fedge_results {
     char dir[FEDGE_MAX_PATH];         /* "": nothing is written */
@@ -45,7 +45,7 @@ typedef struct fedge_results {
     fedge_best_model best; /* with keep-best */
     fedge_round_log log;
     bool unsynced;          /* lines may not be on the disk: no further checkpoint */
-    bool goes_on;           /* a phase has followed: the summary of an earlier end is removed */
+    bool has_continued;     /* a phase has followed: the summary of an earlier end is removed */
     uint32_t checkpoint;    /* the newest one's round; 0: none */
     uint64_t checkpoint_ms; /* of the last one, monotonic */
     uint64_t interval_ms;   /* until the next one */
@@ -103,11 +103,11 @@ FEDGE_MUST_USE fedge_status fedge_results_finish(fedge_results *results,
 
 /* After a failed run: writes checkpoint and model of the last closed round if model, run summary
  * and the last line are of that round and the disk has space, else leaves the last checkpoint.
- * Writes picture and summary. [kept]: fedge_results_describe. */
+ * Writes picture and summary. [resume_note]: fedge_results_describe. */
 void fedge_results_fail(fedge_results *results, fedge_simulation *simulation,
                         const fedge_final_evaluation *final_evaluation,
-                        char kept[FEDGE_RESULTS_KEPT]);
+                        char resume_note[FEDGE_RESULTS_MAX_NOTE]);
 /* Says how many rounds the folder has and where --resume would continue; "" without a folder. */
-void fedge_results_describe(const fedge_results *results, char kept[FEDGE_RESULTS_KEPT]);
+void fedge_results_describe(const fedge_results *results, char resume_note[FEDGE_RESULTS_MAX_NOTE]);
 
 #endif

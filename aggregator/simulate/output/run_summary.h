@@ -109,10 +109,10 @@ bool fedge_run_summary_add_seed(cJSON *json, const char *key, uint64_t seed);
 FEDGE_MUST_USE fedge_status fedge_settings_text(const fedge_simulation_settings *settings,
                                                 char **text, fedge_error *err);
 
-/* Checks that the run whose settings are [found], the contents of [path], may continue with
+/* Checks that the run whose settings are [stored], the contents of [path], may continue with
  * [wanted]. FEDGE_MISMATCH says what differs. Files are compared by contents, not by path: those of
  * client profiles by CRC-32; the caller compares a division (fedge_results_partition). */
-FEDGE_MUST_USE fedge_status fedge_settings_check(const char *path, const char *found,
-                                                 const char *wanted, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_settings_check(const char *path, const char *stored,
+                                                 const char *present, fedge_error *err);
 
 #endif

@@ -177,19 +177,19 @@ static fedge_status check_each(const char *path, const cJSON *a, const cJSON *b,
     return FEDGE_OK;
 }
 
-fedge_status fedge_settings_check(const char *path, const char *found, const char *wanted,
+fedge_status fedge_settings_check(const char *path, const char *stored, const char *present,
                                   fedge_error *err)
 {
-    cJSON *had = cJSON_Parse(found), *have = cJSON_Parse(wanted);
+    cJSON *before = cJSON_Parse(stored), *now = cJSON_Parse(present);
     fedge_status status;
     FEDGE_TRY_OR(
-        cJSON_IsObject(had) && cJSON_IsObject(have)
-            ? check_each(path, had, have, false, err)
+        cJSON_IsObject(before) && cJSON_IsObject(now)
+            ? check_each(path, before, now, false, err)
             : fedge_fail(err, FEDGE_CORRUPT, "%s is not a JSON object: choose another --out", path),
         done);
-    status = check_each(path, have, had, true, err);
+    status = check_each(path, now, before, true, err);
 done:
-    cJSON_Delete(had);
-    cJSON_Delete(have);
+    cJSON_Delete(before);
+    cJSON_Delete(now);
     return status;
 }

@@ -15,11 +15,11 @@ static const uint8_t ALIVE = 1, LAST = 2;
 /* Messages being sent to another rank; NULL: none. */
 typedef struct peer {
     void *alive, *last;
-    bool said_end; /* [last] was begun */
+    bool sent_last; /* [last] was begun */
 } peer;
 
 struct fedge_heartbeat {
-    fedge_collective own;
+    fedge_collective collective;
     fedge_ranks_watch watch;
     pthread_t thread;
     pthread_mutex_t mutex; /* of the two below */
@@ -37,55 +37,55 @@ struct fedge_heartbeat {
 
 static bool is_peer(const fedge_heartbeat *self, uint32_t rank)
 {
-    return rank != self->own.rank && (rank == 0 || self->own.rank == 0);
+    return rank != self->collective.rank && (rank == 0 || self->collective.rank == 0);
 }
 
 static bool is_sent(const fedge_heartbeat *self, void **sending)
 {
-    if (*sending && fedge_collective_is_done(&self->own, *sending))
+    if (*sending && fedge_collective_is_done(&self->collective, *sending))
         *sending = NULL;
     return !*sending;
 }
 
-static void beat(fedge_heartbeat *self, uint64_t now_ms)
+static void send_heartbeats(fedge_heartbeat *self, uint64_t now_ms)
 {
     if (now_ms < self->next_ms)
         return;
     self->next_ms = now_ms + FEDGE_HEARTBEAT_EVERY_MS;
-    for (uint32_t rank = 0; rank < self->own.num_ranks; rank++) {
+    for (uint32_t rank = 0; rank < self->collective.num_ranks; rank++) {
         peer *to = &self->peers[rank];
         /* If one cannot be sent for lack of memory, the next is in time. */
         if (is_peer(self, rank) && is_sent(self, &to->alive))
-            to->alive = fedge_collective_begin_send(&self->own, &ALIVE, sizeof(ALIVE), rank);
+            to->alive = fedge_collective_begin_send(&self->collective, &ALIVE, sizeof(ALIVE), rank);
     }
 }
 
 /* Sends the last message; true once all peers have it. */
-static bool say_last(fedge_heartbeat *self)
+static bool send_last(fedge_heartbeat *self)
 {
-    bool said = true;
-    for (uint32_t rank = 0; rank < self->own.num_ranks; rank++) {
+    bool delivered = true;
+    for (uint32_t rank = 0; rank < self->collective.num_ranks; rank++) {
         peer *to = &self->peers[rank];
         if (!is_peer(self, rank))
             continue;
-        if (!to->said_end) {
-            to->last = fedge_collective_begin_send(&self->own, &LAST, sizeof(LAST), rank);
-            to->said_end = to->last != NULL;
+        if (!to->sent_last) {
+            to->last = fedge_collective_begin_send(&self->collective, &LAST, sizeof(LAST), rank);
+            to->sent_last = to->last != NULL;
         }
-        said = is_sent(self, &to->alive) && said;
-        said = is_sent(self, &to->last) && to->said_end && said;
+        delivered = is_sent(self, &to->alive) && delivered;
+        delivered = is_sent(self, &to->last) && to->sent_last && delivered;
     }
-    return said;
+    return delivered;
 }
 
 static bool receive(fedge_heartbeat *self)
 {
     size_t size = 0;
-    if (!self->reading && fedge_collective_probe(&self->own, &self->from, &size)) {
-        self->reading =
-            fedge_collective_begin_receive(&self->own, &self->word, sizeof(self->word), self->from);
+    if (!self->reading && fedge_collective_probe(&self->collective, &self->from, &size)) {
+        self->reading = fedge_collective_begin_receive(&self->collective, &self->word,
+                                                       sizeof(self->word), self->from);
     }
-    if (!self->reading || !fedge_collective_is_done(&self->own, self->reading))
+    if (!self->reading || !fedge_collective_is_done(&self->collective, self->reading))
         return false;
     self->reading = NULL;
     if (self->word == LAST) {
@@ -110,15 +110,15 @@ static bool nap(fedge_heartbeat *self, bool ending)
 static void *run(void *arg)
 {
     fedge_heartbeat *self = arg;
-    const uint32_t others = self->own.rank == 0 ? self->own.num_ranks - 1 : 1;
+    const uint32_t others = self->collective.rank == 0 ? self->collective.num_ranks - 1 : 1;
     bool ending = false;
     fedge_os_name_thread("beats");
     for (;;) {
         if (!ending)
-            beat(self, fedge_os_monotonic_ms());
+            send_heartbeats(self, fedge_os_monotonic_ms());
         while (receive(self)) {
         }
-        if (ending && say_last(self) && self->num_ended == others)
+        if (ending && send_last(self) && self->num_ended == others)
             return NULL;
         ending = nap(self, ending);
     }
@@ -127,11 +127,11 @@ static void *run(void *arg)
 static fedge_status start(fedge_heartbeat *self, fedge_ranks_stuck_fn stuck, void *user,
                           fedge_error *err)
 {
-    self->peers = calloc(self->own.num_ranks, sizeof(*self->peers));
+    self->peers = calloc(self->collective.num_ranks, sizeof(*self->peers));
     if (!self->peers)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for beats between ranks");
     FEDGE_TRY(fedge_ranks_watch_init(&self->watch, fedge_ranks_silence_ms(0), stuck, user, err));
-    for (uint32_t rank = 0; rank < self->own.num_ranks; rank++) {
+    for (uint32_t rank = 0; rank < self->collective.num_ranks; rank++) {
         if (is_peer(self, rank))
             fedge_ranks_watch_heard(&self->watch, rank);
     }
@@ -161,7 +161,7 @@ fedge_status fedge_heartbeat_new(const fedge_collective *collective, fedge_ranks
     fedge_condition_init(&fresh->changed);
     pthread_mutex_init(&fresh->mutex, NULL);
     fedge_status status;
-    FEDGE_TRY_OR(fedge_collective_split(collective, 0, &fresh->own, err), failed);
+    FEDGE_TRY_OR(fedge_collective_split(collective, 0, &fresh->collective, err), failed);
     FEDGE_TRY_OR(start(fresh, stuck, user, err), failed);
     *heartbeat = fresh;
     return FEDGE_OK;
@@ -179,6 +179,6 @@ void fedge_heartbeat_end(fedge_heartbeat *heartbeat)
     pthread_cond_signal(&heartbeat->changed);
     pthread_mutex_unlock(&heartbeat->mutex);
     (void)pthread_join(heartbeat->thread, NULL);
-    fedge_collective_close(&heartbeat->own);
+    fedge_collective_close(&heartbeat->collective);
     free_heartbeat(heartbeat);
 }

@@ -213,7 +213,7 @@ static void describe(const void *state, char *text, size_t size)
 
 /* ---- rounds ---------------------------------------------------------------------------------- */
 
-void fedge_sim_ranks_moved(fedge_sim_ranks *ranks)
+void fedge_sim_ranks_model_changed(fedge_sim_ranks *ranks)
 {
     ranks->has_sent_model = false;
 }

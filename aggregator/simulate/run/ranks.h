@@ -57,7 +57,7 @@ FEDGE_MUST_USE fedge_status fedge_sim_ranks_serve(fedge_sim_ranks *ranks, fedge_
 /* Rank 0. */
 
 /* The model has changed otherwise than by the step after fedge_sim_ranks_join. */
-void fedge_sim_ranks_moved(fedge_sim_ranks *ranks);
+void fedge_sim_ranks_model_changed(fedge_sim_ranks *ranks);
 /* Joins the sums of all ranks in the model's accumulator, before a step. As
  * fedge_distributed_join. */
 FEDGE_MUST_USE fedge_status fedge_sim_ranks_join(fedge_sim_ranks *ranks, fedge_error *err);

@@ -161,7 +161,7 @@ static void commit(fedge_sim_ranks *self, uint32_t round)
 {
     fedge_client_states *states = self->config.states;
     for (uint32_t i = 0; self->has_states && i < states->num_clients; i++)
-        self->unsent[i] = self->unsent[i] || fedge_client_states_has_moved(states, i);
+        self->unsent[i] = self->unsent[i] || fedge_client_states_has_pending(states, i);
     if (self->has_states)
         fedge_client_states_commit(states, round);
     clear_sums(self);

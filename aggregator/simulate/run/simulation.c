@@ -80,10 +80,10 @@ static fedge_status send_task(fedge_simulation *self, const fedge_rounds_action 
                               fedge_error *err)
 {
     download(self, action->client_index);
-    const bool again =
+    const bool may_resume =
         self->config.profiles && self->config.profiles->availability && !action->fresh;
     /* A client that left and is back continues the same task. */
-    for (uint32_t i = 0; again && i < self->num_sent; i++) {
+    for (uint32_t i = 0; may_resume && i < self->num_sent; i++) {
         if (self->sent[i].task_id == action->task_id)
             return fedge_simulation_begin_task(self, action, i, err);
     }
@@ -92,11 +92,11 @@ static fedge_status send_task(fedge_simulation *self, const fedge_rounds_action 
         /* Each pointer is stored at once, since a later realloc may fail. */
         sent_task *sent = realloc(self->sent, more * sizeof(*sent));
         self->sent = sent ? sent : self->sent;
-        fedge_sim_backend_task *wave = realloc(self->wave, more * sizeof(*wave));
-        self->wave = wave ? wave : self->wave;
-        wave_task *order = realloc(self->order, more * sizeof(*order));
+        fedge_sim_backend_task *batch = realloc(self->batch, more * sizeof(*batch));
+        self->batch = batch ? batch : self->batch;
+        batch_task *order = realloc(self->order, more * sizeof(*order));
         self->order = order ? order : self->order;
-        if (!sent || !wave || !order)
+        if (!sent || !batch || !order)
             return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %" PRIu32 " tasks", more);
         self->capacity = more;
     }

@@ -164,7 +164,7 @@ typedef struct fedge_replay {
     fedge_buffered_update *updates;
     uint32_t *ends; /* (num_rounds): one past the last update of each round */
     uint32_t num_rounds, num_updates;
-    uint32_t most; /* updates of one round */
+    uint32_t max_updates; /* updates of one round */
 } fedge_replay;
 
 /* Reads the training lines of [path]. FEDGE_MISMATCH: a line names no updates, or is not of the

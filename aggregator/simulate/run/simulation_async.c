@@ -21,9 +21,9 @@
 /* The state of the federation. */
 typedef struct federation {
     fedge_simulation *of;
-    uint32_t at_work, wanted; /* busy clients at a time; updates in a buffer */
-    fedge_event_queue due;    /* one event for each busy client; its task is the version */
-    uint32_t *idle;           /* (num_idle) clients that are not busy */
+    uint32_t max_busy, wanted; /* busy clients at a time; updates in a buffer */
+    fedge_event_queue due;     /* one event for each busy client; its task is the version */
+    uint32_t *idle;            /* (num_idle) clients that are not busy */
     uint32_t num_idle;
     uint32_t *begun; /* by client: 1 + the version that it began last; 0: none */
     fedge_rng rng;   /* of the present round */
@@ -43,7 +43,7 @@ static fedge_status init(federation *self, fedge_simulation *of, fedge_error *er
     const fedge_cohort_size size =
         fedge_cohort_size_of(&of->config.job->rounds, FEDGE_TASK_TRAIN, clients);
     *self = (federation){.of = of,
-                         .at_work = size.asked,
+                         .max_busy = size.asked,
                          .wanted = size.wanted,
                          .idle = malloc(clients * sizeof(uint32_t)),
                          .num_idle = clients,
@@ -89,7 +89,7 @@ static fedge_event plan_task(const federation *self, uint32_t client, uint32_t v
 /* Starts idle clients on [version] until enough are busy. */
 static fedge_status fill(federation *self, uint32_t version, fedge_error *err)
 {
-    while (self->due.count < self->at_work && self->num_idle > 0) {
+    while (self->due.count < self->max_busy && self->num_idle > 0) {
         uint32_t at = fedge_rng_below(&self->rng, self->num_idle), looked = 0;
         for (; looked < self->num_idle && self->begun[self->idle[at]] == version + 1; looked++)
             at = (at + 1) % self->num_idle;
@@ -219,9 +219,9 @@ static fedge_status reserve(fedge_simulation *of, uint32_t count, fedge_error *e
 {
     of->capacity = count;
     of->sent = malloc(count * sizeof(*of->sent));
-    of->wave = malloc(count * sizeof(*of->wave));
+    of->batch = malloc(count * sizeof(*of->batch));
     of->order = malloc(count * sizeof(*of->order));
-    return of->sent && of->wave && of->order
+    return of->sent && of->batch && of->order
                ? FEDGE_OK
                : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %" PRIu32 " tasks", count);
 }
@@ -249,7 +249,8 @@ fedge_status fedge_simulation_run_async(fedge_simulation *of, fedge_error *err)
     federation self;
     fedge_status status;
     FEDGE_TRY_OR(init(&self, of, err), done);
-    FEDGE_TRY_OR(reserve(of, of->config.replay ? of->config.replay->most : self.wanted, err), done);
+    FEDGE_TRY_OR(reserve(of, of->config.replay ? of->config.replay->max_updates : self.wanted, err),
+                 done);
     FEDGE_TRY_OR(repeat_rounds(&self, err), done);
     while (of->rounds_closed < of->last_round)
         FEDGE_TRY_OR(run_round(&self, of->rounds_closed + 1, err), done);
@@ -300,7 +301,8 @@ static fedge_status add_round(void *user, const fedge_round_summary *summary, fe
            summary->num_buffered * sizeof(*summary->buffered));
     self->num_updates += summary->num_buffered;
     self->ends[self->num_rounds++] = self->num_updates;
-    self->most = summary->num_buffered > self->most ? summary->num_buffered : self->most;
+    self->max_updates =
+        summary->num_buffered > self->max_updates ? summary->num_buffered : self->max_updates;
     return FEDGE_OK;
 }
 

@@ -71,14 +71,14 @@ static fedge_status list_updates(fedge_simulation *self, fedge_updates *updates,
 }
 
 /* Which of the updates, in the same order, are malicious clients'. */
-static bool *list_liars(const fedge_simulation *self)
+static bool *list_malicious(const fedge_simulation *self)
 {
-    bool *lies = calloc((size_t)self->num_sent + 1, sizeof(*lies));
-    for (uint32_t i = 0, n = 0; lies && i < self->num_sent; i++) {
+    bool *malicious = calloc((size_t)self->num_sent + 1, sizeof(*malicious));
+    for (uint32_t i = 0, n = 0; malicious && i < self->num_sent; i++) {
         if (self->sent[i].reported)
-            lies[n++] = self->sent[i].work.client < self->config.attack.num;
+            malicious[n++] = self->sent[i].work.client < self->config.attack.num;
     }
-    return lies;
+    return malicious;
 }
 
 /* Notes the clients that missed the round, as a server reads them from its journal. */
@@ -86,11 +86,11 @@ static fedge_status note_missed(fedge_simulation *self, fedge_error *err)
 {
     uint32_t num_tasks = 0;
     const fedge_rounds_task *cohort = fedge_rounds_cohort(self->rounds, &num_tasks);
-    const bool late = self->num_reported < fedge_rounds_wanted(self->rounds);
+    const bool timed_out = self->num_reported < fedge_rounds_wanted(self->rounds);
     for (uint32_t i = 0; i < self->num_sent; i++) {
         const sent_task *task = &self->sent[i];
         const bool replaced = cohort[task->slot].task_id != task->task_id;
-        if (replaced || (late && !task->reported))
+        if (replaced || (timed_out && !task->reported))
             FEDGE_TRY(fedge_global_model_miss(&self->global, task->work.client, err));
     }
     return FEDGE_OK;
@@ -102,7 +102,7 @@ static fedge_status step(fedge_simulation *self, fedge_round_summary *summary, f
     const bool collects = self->global.strategy->collects;
     fedge_updates updates;
     fedge_attacked attacked = {.attack = self->config.attack};
-    bool *lies = NULL;
+    bool *malicious = NULL;
     fedge_update_facts *facts = list_facts(self);
     if (!facts) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a round of %" PRIu32 " clients",
@@ -111,12 +111,13 @@ static fedge_status step(fedge_simulation *self, fedge_round_summary *summary, f
     fedge_status status = FEDGE_OK;
     if (collects)
         FEDGE_TRY_OR(list_updates(self, &updates, err), done);
-    if (fedge_attack_lies(&attacked.attack)) {
-        lies = list_liars(self);
+    if (fedge_attack_forges_updates(&attacked.attack)) {
+        malicious = list_malicious(self);
         attacked.honest = updates;
-        attacked.lies = lies;
+        attacked.malicious = malicious;
         updates = fedge_attack_updates(&attacked);
-        FEDGE_TRY_OR(lies ? FEDGE_OK : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an attack"),
+        FEDGE_TRY_OR(malicious ? FEDGE_OK
+                               : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an attack"),
                      done);
     }
     FEDGE_TRY_OR(fedge_sim_ranks_join(&self->ranks, err), done);
@@ -128,7 +129,7 @@ static fedge_status step(fedge_simulation *self, fedge_round_summary *summary, f
         status = note_missed(self, err);
 done:
     free(facts);
-    free(lies);
+    free(malicious);
     FEDGE_TRY(status);
     self->mid_step = false; /* whatever fails below, the model is this round's */
     self->rounds_closed = summary->round;

@@ -19,10 +19,10 @@ typedef struct sent_task {
 } sent_task;
 
 /* A task to work on. */
-typedef struct wave_task {
+typedef struct batch_task {
     uint32_t size, slot; /* size: its client's examples */
     uint32_t task;       /* its index in [sent] */
-} wave_task;
+} batch_task;
 
 struct fedge_simulation {
     fedge_simulation_config config;
@@ -58,8 +58,8 @@ struct fedge_simulation {
     uint64_t download;      /* of the last sent task */
     bool from_seed;         /* clients make the first model from the seed and do not fetch it */
     uint32_t *model_rounds; /* by client: 1 + the closed rounds of the model it has; 0: none */
-    fedge_sim_backend_task *wave; /* (capacity) */
-    wave_task *order;             /* (capacity): the tasks of [wave] */
+    fedge_sim_backend_task *batch; /* (capacity) */
+    batch_task *order;             /* (capacity): the tasks of [batch] */
     uint64_t phase_started_ns;
     size_t model_bytes;
     bool testing; /* the backend evaluates a set */

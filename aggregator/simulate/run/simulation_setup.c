@@ -104,7 +104,7 @@ static fedge_status check_job(const fedge_simulation_config *config, fedge_error
                                 "time: remove --compute, --failure and the like",
                           config->job->strategy);
     }
-    if (fedge_attack_lies(&config->attack) && !strategy->collects) {
+    if (fedge_attack_forges_updates(&config->attack) && !strategy->collects) {
         return fedge_fail(err, FEDGE_UNSUPPORTED,
                           "--attack: malicious clients look at a round's updates, but %s sums "
                           "them as they come: use a robust rule (FedTrimmedAvg with \"beta\": 0 "
@@ -161,7 +161,7 @@ static uint32_t max_evaluated(const fedge_simulation_config *config)
 {
     const bool tested = config->test_set && fedge_dataset_size(config->test_set) > 0;
     const bool validated = fedge_client_data_validation(config->client_data).count > 0;
-    return config->rounds_only && !tested && !validated ? 0 : FEDGE_EVALUATION_PORTION;
+    return config->rounds_only && !tested && !validated ? 0 : FEDGE_EVALUATION_CHUNK;
 }
 
 /* The configuration without global model and states. */
@@ -194,10 +194,10 @@ static fedge_status demand_of(const fedge_simulation_config *config,
         .job = config->job,
         .num_clients = config->client_data->num_clients,
         .num_threads = config->num_threads,
-        .task_bytes = sizeof(sent_task) + sizeof(wave_task) + sizeof(fedge_sim_backend_task) +
+        .task_bytes = sizeof(sent_task) + sizeof(batch_task) + sizeof(fedge_sim_backend_task) +
                       fedge_ranks_task_bytes(config->collective),
         .no_hashes = config->no_hashes,
-        .joins_ranks = !fedge_collective_is_alone(config->collective),
+        .is_distributed = !fedge_collective_is_alone(config->collective),
         .state_memory = config->states.memory,
         .robust_memory =
             config->sums.robust_memory > 0 ? config->sums.robust_memory : FEDGE_ROBUST_MEMORY};
@@ -269,8 +269,8 @@ static fedge_status open_backend(fedge_simulation *self, const fedge_sim_backend
     const fedge_status status = fedge_sim_backend_open(&self->backend, backend, wanted, err);
     if (status == FEDGE_OK)
         return FEDGE_OK;
-    FEDGE_TRY(
-        fedge_sim_backend_choose_again(backend_name(&self->config), wanted, &backend, status, err));
+    FEDGE_TRY(fedge_sim_backend_choose_fallback(backend_name(&self->config), wanted, &backend,
+                                                status, err));
     FEDGE_TRY(check_memory(self, backend, err));
     return fedge_sim_backend_open(&self->backend, backend, wanted, err);
 }
@@ -355,7 +355,7 @@ void fedge_simulation_free(fedge_simulation *simulation)
     fedge_evaluator_free(simulation->evaluator);
     free(simulation->model_rounds);
     free(simulation->sent);
-    free(simulation->wave);
+    free(simulation->batch);
     free(simulation->order);
     fedge_virtual_clock_fini(&simulation->virtual_clock);
     free(simulation);
@@ -388,7 +388,7 @@ fedge_status fedge_simulation_restore(fedge_simulation *simulation,
                                                           .next_task_id = state->next_task_id},
                                  simulation->now_ms, err));
     }
-    fedge_sim_ranks_moved(&simulation->ranks);
+    fedge_sim_ranks_model_changed(&simulation->ranks);
     simulation->rounds_closed = state->rounds_closed;
     simulation->next_task_id = state->next_task_id;
     simulation->evaluation_due = state->evaluation_due;

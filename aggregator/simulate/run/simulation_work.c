@@ -47,7 +47,7 @@ fedge_status fedge_simulation_check_cancelled(const fedge_simulation *self, fedg
 /* The largest first, so that no thread begins a long task at the end. */
 static int by_size(const void *a, const void *b)
 {
-    const wave_task *x = a, *y = b;
+    const batch_task *x = a, *y = b;
     return x->size != y->size ? (x->size < y->size ? 1 : -1)
                               : (x->slot > y->slot) - (x->slot < y->slot);
 }
@@ -67,11 +67,11 @@ void fedge_simulation_report_progress(void *user, uint32_t num_done)
 static fedge_status check_machine(const fedge_simulation *self, uint32_t count, fedge_error *err)
 {
     for (uint32_t i = 0; i < count; i++) {
-        const fedge_status status = self->wave[i].status;
+        const fedge_status status = self->batch[i].status;
         if (status == FEDGE_NO_MEMORY || status == FEDGE_NO_SPACE || status == FEDGE_IO ||
             status == FEDGE_GPU_LOST || status == FEDGE_CANCELLED) {
             return fedge_fail(err, status, "round %" PRIu32 ": client %" PRIu32 ": %s",
-                              round_of(self), self->wave[i].client, self->wave[i].message);
+                              round_of(self), self->batch[i].client, self->batch[i].message);
         }
     }
     return FEDGE_OK;
@@ -81,13 +81,13 @@ static fedge_status check_machine(const fedge_simulation *self, uint32_t count, 
 static fedge_status reserve(fedge_simulation *self, uint32_t count, fedge_error *err)
 {
     uint32_t first = 0;
-    if (count == 0 || self->wave[0].work != FEDGE_SIM_BACKEND_TRAIN ||
+    if (count == 0 || self->batch[0].work != FEDGE_SIM_BACKEND_TRAIN ||
         !self->global.strategy->collects)
         return FEDGE_OK;
     const fedge_status status =
         fedge_stored_updates_reserve(&self->global.stored, count, &first, err);
     for (uint32_t i = 0; i < count; i++)
-        self->wave[i].update_index = first + i;
+        self->batch[i].update_index = first + i;
     return status;
 }
 
@@ -95,24 +95,24 @@ fedge_status fedge_simulation_do_work(fedge_simulation *self, uint32_t count, fe
 {
     qsort(self->order, count, sizeof(*self->order), by_size);
     for (uint32_t i = 0; i < count; i++) {
-        self->wave[i] = self->sent[self->order[i].task].work;
-        fedge_update_facts *facts = &self->wave[i].facts;
+        self->batch[i] = self->sent[self->order[i].task].work;
+        fedge_update_facts *facts = &self->batch[i].facts;
         facts->round = round_of(self);
-        facts->client = self->wave[i].client;
+        facts->client = self->batch[i].client;
         facts->cohort = self->global.cohort;
         facts->ratio = fedge_update_ratio(&self->global, facts->round, facts->client);
     }
     FEDGE_TRY(reserve(self, count, err));
     fedge_simulation_report_progress(self, 0);
-    fedge_sim_backend_run(&self->backend, round_of(self), self->bounds_log2, self->wave, count);
+    fedge_sim_backend_run(&self->backend, round_of(self), self->bounds_log2, self->batch, count);
     /* Evaluation is not interrupted, since its round has closed. */
-    const bool train = count > 0 && self->wave[0].work == FEDGE_SIM_BACKEND_TRAIN;
+    const bool train = count > 0 && self->batch[0].work == FEDGE_SIM_BACKEND_TRAIN;
     if (train)
         FEDGE_TRY(fedge_simulation_check_cancelled(self, err));
     FEDGE_TRY(check_machine(self, count, err));
     for (uint32_t i = 0; i < count; i++) {
         sent_task *task = &self->sent[self->order[i].task];
-        task->work = self->wave[i];
+        task->work = self->batch[i];
         task->worked = true;
     }
     return FEDGE_OK;
@@ -130,7 +130,7 @@ fedge_status fedge_simulation_report(fedge_simulation *self, sent_task *task, fe
 
 void fedge_simulation_plan_work(fedge_simulation *self, uint32_t at, uint32_t task)
 {
-    self->order[at] = (wave_task){self->sent[task].size, self->sent[task].slot, task};
+    self->order[at] = (batch_task){self->sent[task].size, self->sent[task].slot, task};
 }
 
 fedge_status fedge_simulation_evaluate(fedge_simulation *simulation, fedge_evaluation_set *sets,
@@ -190,8 +190,8 @@ fedge_status fedge_simulation_join_all(fedge_simulation *self, fedge_error *err)
 {
     const uint32_t clients = self->config.client_data->num_clients;
     const bool always = !self->config.profiles || !self->config.profiles->availability;
-    uint32_t *there = malloc(clients * sizeof(*there)), count = 0;
-    if (!there)
+    uint32_t *present = malloc(clients * sizeof(*present)), count = 0;
+    if (!present)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %" PRIu32 " clients", clients);
     fedge_status status;
     self->waiting_us = self->virtual_clock.now_us;
@@ -200,12 +200,13 @@ fedge_status fedge_simulation_join_all(fedge_simulation *self, fedge_error *err)
         bool online = true;
         if (!always)
             FEDGE_TRY_OR(watch(self, c, &online, err), done);
-        there[count] = c;
+        present[count] = c;
         count += online;
     }
-    status = fedge_rounds_join_all(self->rounds, there, count, fedge_simulation_now_ms(self), err);
+    status =
+        fedge_rounds_join_all(self->rounds, present, count, fedge_simulation_now_ms(self), err);
 done:
-    free(there);
+    free(present);
     return status;
 }
 

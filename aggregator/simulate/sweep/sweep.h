@@ -66,6 +66,6 @@ void fedge_sweep_print(const fedge_sweep *sweep, FILE *out);
 
 /* Writes the table as csv to options->out, if it is set, with every measure that any run has. Fails
  * as writing a file does. */
-FEDGE_MUST_USE fedge_status fedge_sweep_leave(const fedge_sweep *sweep, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_sweep_write(const fedge_sweep *sweep, fedge_error *err);
 
 #endif

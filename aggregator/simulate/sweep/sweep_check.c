@@ -193,17 +193,17 @@ done:
 
 /* Does the job fail in the same way without the sweep's settings? Then *err names the line in the
  * job's own text. */
-static bool is_own(fedge_sweep *sweep, fedge_error *err)
+static bool fails_without_sweep(fedge_sweep *sweep, fedge_error *err)
 {
     uint32_t cohort = 0;
     bool shareable = false;
-    fedge_error own;
-    const fedge_status status =
-        examine(sweep, sweep->options, sweep->job_text, sweep->job_size, &cohort, &shareable, &own);
+    fedge_error unswept;
+    const fedge_status status = examine(sweep, sweep->options, sweep->job_text, sweep->job_size,
+                                        &cohort, &shareable, &unswept);
     if (status == FEDGE_OK ||
-        strcmp(after_position(own.message), after_position(err->message)) != 0)
+        strcmp(after_position(unswept.message), after_position(err->message)) != 0)
         return false;
-    *err = own;
+    *err = unswept;
     return true;
 }
 
@@ -232,7 +232,7 @@ fedge_status fedge_sweep_check(fedge_sweep *sweep, uint32_t combination, fedge_e
 {
     char name[FEDGE_SWEEP_MAX_NAME];
     const fedge_status status = check(sweep, combination, err);
-    if (status == FEDGE_OK || is_own(sweep, err))
+    if (status == FEDGE_OK || fails_without_sweep(sweep, err))
         return status;
     if (fedge_sweep_name_of(sweep, combination, name) == 0) /* the only axis is seeds */ {
         (void)snprintf(name, sizeof(name), "seeds=%" PRIu32, sweep->num_seeds);

@@ -10,7 +10,7 @@
 #define FEDGE_SWEEP_MAX_TEXT 1024u /* of one axis */
 #define FEDGE_SWEEP_MAX_NAME 256u  /* of a combination: its folder, as long as names may be */
 
-#define FEDGE_SWEEP_MAX_JOINED 16u /* runs that GPUs train together */
+#define FEDGE_SWEEP_MAX_BATCHED 16u /* runs that GPUs train together */
 
 #define FEDGE_SWEEP_MAX_FOLDER (FEDGE_SWEEP_MAX_NAME + 32u) /* of a run: with its seed */
 
@@ -47,12 +47,12 @@ typedef struct sweep_run {
 } sweep_run;
 
 /* The callbacks of a run. */
-typedef struct sweep_watch {
+typedef struct sweep_callbacks {
     fedge_cancel_fn cancel;
     void (*begun)(void *user,
                   uint64_t promised); /* called once it is set up; bytes that it may still take */
     void *user;                       /* of both */
-} sweep_watch;
+} sweep_callbacks;
 
 /* The number of clients of a partition. */
 typedef struct sweep_counted {
@@ -123,11 +123,11 @@ FEDGE_MUST_USE fedge_status fedge_sweep_run_folder(const fedge_sweep *sweep, uin
 
 /* sweep_run.c: does a run. The caller sets to->done and failed (fedge_sweep_end_run). */
 FEDGE_MUST_USE fedge_status fedge_sweep_run_one(const fedge_sweep *sweep, const sweep_run *run,
-                                                const sweep_watch *watch, sweep_outcome *to,
+                                                const sweep_callbacks *callbacks, sweep_outcome *to,
                                                 fedge_error *err);
 
 /* sweep_run.c: is it a failure of the machine, which other runs would meet too? */
-bool fedge_sweep_is_machines(fedge_status status);
+bool fedge_sweep_is_machine_failure(fedge_status status);
 
 /* sweep_run.c: notes the result of a run that has ended, and prints its line unless options->quiet
  * or json. */
@@ -135,8 +135,8 @@ void fedge_sweep_end_run(const fedge_sweep *sweep, const sweep_run *run, sweep_o
                          fedge_status ended, const fedge_error *why);
 
 /* sweep_pool.c: the threads of one run, where as many runs go side by side as keep [num_threads]
- * busy with their cohorts, at most [most]. */
-uint32_t fedge_sweep_threads(uint32_t num_threads, uint32_t cohort, uint32_t most);
+ * busy with their cohorts, at most [max_runs]. */
+uint32_t fedge_sweep_threads(uint32_t num_threads, uint32_t cohort, uint32_t max_runs);
 
 /* sweep_pool.c: is there memory for another run beside [running]? The first goes alone until [need]
  * is known. usable 0: unknown. */

@@ -21,16 +21,16 @@ typedef struct pool {
     void *user;
     uint32_t num_runs;    /* each done by one rank */
     uint32_t num_threads; /* of all runs */
-    uint32_t joined;      /* runs that GPUs train together; 0: each has its threads */
+    uint32_t num_batched; /* runs that GPUs train together; 0: each has its threads */
     fedge_sim_shared shared;
     uint64_t usable, at_start; /* bytes: usable, and resident before any run */
     atomic_bool stopping;      /* the machine failed a run: the others end as by Ctrl-C */
     pthread_mutex_t mutex;     /* of the fields below */
     pthread_cond_t changed;
     uint32_t num_workers;
-    uint32_t next;             /* the first run that has not begun */
-    uint32_t running, at_work; /* runs, and their threads */
-    uint64_t need;             /* bytes of one run; 0: unknown yet */
+    uint32_t next;              /* the first run that has not begun */
+    uint32_t running, num_busy; /* runs, and their threads */
+    uint64_t need;              /* bytes of one run; 0: unknown yet */
     uint32_t interrupted;
     fedge_status status; /* of the failure that ended all */
     fedge_error err;
@@ -38,10 +38,10 @@ typedef struct pool {
 
 /* ---- runs at once ---------------------------------------------------------------------------- */
 
-uint32_t fedge_sweep_threads(uint32_t num_threads, uint32_t cohort, uint32_t most)
+uint32_t fedge_sweep_threads(uint32_t num_threads, uint32_t cohort, uint32_t max_runs)
 {
     uint32_t at_once = cohort > 0 ? num_threads / cohort : 1;
-    at_once = at_once < most ? at_once : most;
+    at_once = at_once < max_runs ? at_once : max_runs;
     return num_threads / (at_once > 0 ? at_once : 1);
 }
 
@@ -53,17 +53,18 @@ bool fedge_sweep_has_memory(uint32_t running, uint64_t at_start, uint64_t need, 
                       (at_start < usable && (usable - at_start) / need >= (uint64_t)running + 1)));
 }
 
-static uint32_t least(uint32_t a, uint32_t b)
+static uint32_t min_u32(uint32_t a, uint32_t b)
 {
     return a < b ? a : b;
 }
 
 /* On GPUs each run has all threads. */
-static uint32_t threads_of(const pool *self, uint32_t combination, uint32_t most)
+static uint32_t threads_of(const pool *self, uint32_t combination, uint32_t max_runs)
 {
     const bool on_cpu = strcmp(self->sweep->backend, "cpu") == 0;
-    return on_cpu ? fedge_sweep_threads(self->num_threads, self->sweep->cohorts[combination], most)
-                  : self->num_threads;
+    return on_cpu
+               ? fedge_sweep_threads(self->num_threads, self->sweep->cohorts[combination], max_runs)
+               : self->num_threads;
 }
 
 /* This rank's runs from [next] on. */
@@ -82,14 +83,14 @@ static sweep_run next_run(pool *self)
                      .combination = self->next % combinations,
                      .seed = self->next / combinations};
     const uint32_t left = self->running + runs_of_rank(self, self->next);
-    run.num_threads = threads_of(self, run.combination, least(left, self->num_workers));
-    run.alone = self->joined < 2 && run.num_threads == self->num_threads;
-    run.shared = self->joined > 1 ? &self->shared : NULL;
+    run.num_threads = threads_of(self, run.combination, min_u32(left, self->num_workers));
+    run.alone = self->num_batched < 2 && run.num_threads == self->num_threads;
+    run.shared = self->num_batched > 1 ? &self->shared : NULL;
     return run;
 }
 
 /* Moves to this rank's next run. */
-static void pass_over_others(pool *self)
+static void skip_others(pool *self)
 {
     const fedge_collective *all = self->sweep->collective;
     while (!fedge_collective_is_alone(all) && self->next < self->num_runs &&
@@ -102,11 +103,12 @@ static bool take(pool *self, sweep_run *run)
 {
     pthread_mutex_lock(&self->mutex);
     bool taken = false;
-    pass_over_others(self);
+    skip_others(self);
     while (!taken && self->next < self->num_runs) {
         *run = next_run(self);
-        const bool free = self->joined > 0 ? self->running < self->joined
-                                           : self->at_work + run->num_threads <= self->num_threads;
+        const bool free = self->num_batched > 0
+                              ? self->running < self->num_batched
+                              : self->num_busy + run->num_threads <= self->num_threads;
         taken =
             free && fedge_sweep_has_memory(self->running, self->at_start, self->need, self->usable);
         if (!taken)
@@ -114,9 +116,9 @@ static bool take(pool *self, sweep_run *run)
     }
     if (taken) {
         self->next++;
-        pass_over_others(self);
+        skip_others(self);
         self->running++;
-        self->at_work += run->num_threads;
+        self->num_busy += run->num_threads;
     }
     pthread_cond_broadcast(&self->changed); /* another run is the next now */
     pthread_mutex_unlock(&self->mutex);
@@ -125,7 +127,7 @@ static bool take(pool *self, sweep_run *run)
 
 /* ---- while they run -------------------------------------------------------------------------- */
 
-static bool is_over(void *user)
+static bool is_stopped(void *user)
 {
     pool *self = user;
     return atomic_load_explicit(&self->stopping, memory_order_relaxed) ||
@@ -151,15 +153,15 @@ static void on_begun(void *user, uint64_t promised)
 static void take_outcome(pool *self, const sweep_run *run, sweep_outcome *of, fedge_status ended,
                          const fedge_error *why)
 {
-    const bool machines = of->begun && fedge_sweep_is_machines(ended);
-    if (ended == FEDGE_CANCELLED || machines) {
+    const bool machine_failed = of->begun && fedge_sweep_is_machine_failure(ended);
+    if (ended == FEDGE_CANCELLED || machine_failed) {
         self->next = self->num_runs;
         self->interrupted += ended == FEDGE_CANCELLED;
-        if (self->status == FEDGE_OK || (self->status == FEDGE_CANCELLED && machines)) {
+        if (self->status == FEDGE_OK || (self->status == FEDGE_CANCELLED && machine_failed)) {
             self->status = ended;
             self->err = *why;
         }
-        if (machines)
+        if (machine_failed)
             atomic_store(&self->stopping, true);
         return;
     }
@@ -173,12 +175,12 @@ static bool wait_for_others(pool *self, const sweep_run *run)
     const bool alone = self->running == 1;
     if (!alone) {
         self->running--;
-        self->at_work -= run->num_threads;
+        self->num_busy -= run->num_threads;
         pthread_cond_broadcast(&self->changed);
         while (self->running > 0)
             pthread_cond_wait(&self->changed, &self->mutex);
         self->running++;
-        self->at_work += run->num_threads;
+        self->num_busy += run->num_threads;
     }
     pthread_mutex_unlock(&self->mutex);
     return !alone;
@@ -186,8 +188,9 @@ static bool wait_for_others(pool *self, const sweep_run *run)
 
 /* With "auto", GPUs were chosen before the data were loaded. Where these leave no memory for a
  * client, the run takes the last backend of the table for itself. */
-static fedge_status run_elsewhere(pool *self, const sweep_run *run, const sweep_watch *watch,
-                                  sweep_outcome *to, fedge_error *err)
+static fedge_status run_on_fallback(pool *self, const sweep_run *run,
+                                    const sweep_callbacks *callbacks, sweep_outcome *to,
+                                    fedge_error *err)
 {
     sweep_run other = *run;
     char name[FEDGE_SWEEP_MAX_FOLDER];
@@ -197,45 +200,45 @@ static fedge_status run_elsewhere(pool *self, const sweep_run *run, const sweep_
     fprintf(stderr, "fedge-simulate: %s: --engine auto is %s: %s\n",
             fedge_sweep_folder_name(self->sweep, run->combination, run->seed, name), other.backend,
             err->message);
-    return fedge_sweep_run_one(self->sweep, &other, watch, to, err);
+    return fedge_sweep_run_one(self->sweep, &other, callbacks, to, err);
 }
 
 /* A run that finds too little memory waits until no other is under way, and tries once more. */
-static fedge_status run_or_wait(pool *self, const sweep_run *run, const sweep_watch *watch,
+static fedge_status run_or_wait(pool *self, const sweep_run *run, const sweep_callbacks *callbacks,
                                 sweep_outcome *to, fedge_error *err)
 {
     const bool has_other = strcmp(self->sweep->options->backend, FEDGE_SIM_BACKEND_AUTO) == 0 &&
-                           fedge_sim_backend_joins_runs(self->sweep->backend);
-    fedge_status status = fedge_sweep_run_one(self->sweep, run, watch, to, err);
+                           fedge_sim_backend_batches_runs(self->sweep->backend);
+    fedge_status status = fedge_sweep_run_one(self->sweep, run, callbacks, to, err);
     if (to->begun ||
         (status != FEDGE_TOO_BIG && status != FEDGE_NO_MEMORY && status != FEDGE_GPU_MEMORY))
         return status;
     if (wait_for_others(self, run))
-        status = fedge_sweep_run_one(self->sweep, run, watch, to, err);
+        status = fedge_sweep_run_one(self->sweep, run, callbacks, to, err);
     return !to->begun && status == FEDGE_NO_MEMORY && has_other
-               ? run_elsewhere(self, run, watch, to, err)
+               ? run_on_fallback(self, run, callbacks, to, err)
                : status;
 }
 
 static void work(pool *self)
 {
-    const sweep_watch watch = {.cancel = is_over, .begun = on_begun, .user = self};
+    const sweep_callbacks callbacks = {.cancel = is_stopped, .begun = on_begun, .user = self};
     sweep_run run;
     while (take(self, &run)) {
         fedge_error why;
         sweep_outcome *to =
             &self->sweep->outcomes[(size_t)run.combination * self->sweep->num_seeds + run.seed];
-        const fedge_status ended = run_or_wait(self, &run, &watch, to, &why);
+        const fedge_status ended = run_or_wait(self, &run, &callbacks, to, &why);
         pthread_mutex_lock(&self->mutex);
         self->running--;
-        self->at_work -= run.num_threads;
+        self->num_busy -= run.num_threads;
         take_outcome(self, &run, to, ended, &why);
         pthread_cond_broadcast(&self->changed);
         pthread_mutex_unlock(&self->mutex);
     }
 }
 
-static void work_beside(void *user, uint32_t worker)
+static void work_on_thread(void *user, uint32_t worker)
 {
     (void)worker;
     work(user);
@@ -259,7 +262,7 @@ static void on_group_begun(void *user, uint64_t promised)
 static fedge_status take_group_outcome(const fedge_sweep *sweep, const sweep_run *run,
                                        sweep_outcome *of, fedge_status ended, fedge_error *err)
 {
-    if (ended == FEDGE_CANCELLED || (of->begun && fedge_sweep_is_machines(ended)))
+    if (ended == FEDGE_CANCELLED || (of->begun && fedge_sweep_is_machine_failure(ended)))
         return ended;
     fedge_sweep_end_run(sweep, run, of, ended, err);
     return FEDGE_OK;
@@ -267,11 +270,12 @@ static fedge_status take_group_outcome(const fedge_sweep *sweep, const sweep_run
 
 /* The ranks of a group after the first serve it. After a failure within the rounds the first would
  * wait for this rank, so it ends all. */
-static void help(const fedge_sweep *sweep, const sweep_run *run, const sweep_watch *watch)
+static void serve_group(const fedge_sweep *sweep, const sweep_run *run,
+                        const sweep_callbacks *callbacks)
 {
     sweep_outcome of;
     fedge_error err;
-    const fedge_status ended = fedge_sweep_run_one(sweep, run, watch, &of, &err);
+    const fedge_status ended = fedge_sweep_run_one(sweep, run, callbacks, &of, &err);
     if (ended != FEDGE_OK && of.begun) {
         fprintf(stderr, "fedge-simulate: rank %" PRIu32 " on %s: %s\n", sweep->collective->rank,
                 sweep->collective->host, err.message);
@@ -290,7 +294,7 @@ static fedge_status run_groups(fedge_sweep *sweep, uint32_t num_threads, fedge_c
     assert(num_shared > 0);
     const uint32_t group = all->rank % num_shared, at = num_runs - num_shared + group;
     const uint32_t combination = at % sweep->num_combinations;
-    const sweep_watch watch = {.cancel = cancel, .begun = on_group_begun, .user = user};
+    const sweep_callbacks callbacks = {.cancel = cancel, .begun = on_group_begun, .user = user};
     fedge_collective part;
     FEDGE_TRY(fedge_collective_agree(all, status, NULL, 0, err));
     status = fedge_collective_split(all, group, &part, err);
@@ -305,10 +309,10 @@ static fedge_status run_groups(fedge_sweep *sweep, uint32_t num_threads, fedge_c
                            .collective = shared ? &part : NULL};
     if (leads) {
         sweep_outcome *of = &sweep->outcomes[(size_t)run.combination * sweep->num_seeds + run.seed];
-        const fedge_status ended = fedge_sweep_run_one(sweep, &run, &watch, of, err);
+        const fedge_status ended = fedge_sweep_run_one(sweep, &run, &callbacks, of, err);
         status = take_group_outcome(sweep, &run, of, ended, err);
     } else if (shared) {
-        help(sweep, &run, &watch);
+        serve_group(sweep, &run, &callbacks);
     }
     fedge_collective_close(&part);
     return status;
@@ -333,7 +337,7 @@ static void print_replaced(const fedge_sweep *sweep)
 /* Says which backend "auto" is. */
 static void print_backend(const fedge_sweep *sweep)
 {
-    if (fedge_sim_backend_joins_runs(sweep->backend)) {
+    if (fedge_sim_backend_batches_runs(sweep->backend)) {
         fprintf(stderr, "fedge-simulate: --engine auto is %s: the runs are trained together\n",
                 sweep->backend);
     } else {
@@ -345,18 +349,18 @@ static void print_backend(const fedge_sweep *sweep)
 }
 
 /* The most runs at once, each on a thread; the caller's thread is one of them. */
-static uint32_t most_at_once(const pool *self)
+static uint32_t max_runs_at_once(const pool *self)
 {
-    uint32_t most = self->joined > 0 ? self->joined : 1;
+    uint32_t max_runs = self->num_batched > 0 ? self->num_batched : 1;
     for (uint32_t c = 0; c < self->sweep->num_combinations; c++) {
         const uint32_t each = threads_of(self, c, runs_of_rank(self, 0));
-        most = self->num_threads / each > most ? self->num_threads / each : most;
+        max_runs = self->num_threads / each > max_runs ? self->num_threads / each : max_runs;
     }
-    return least(most, runs_of_rank(self, 0));
+    return min_u32(max_runs, runs_of_rank(self, 0));
 }
 
 /* With fewer workers than wanted, fewer runs go side by side. */
-static fedge_status work_together(pool *self, fedge_error *err)
+static fedge_status work_on_all(pool *self, fedge_error *err)
 {
     assert(self->num_workers > 0);
     const fedge_worker_pool_config config = {.name = "thread for runs",
@@ -367,7 +371,7 @@ static fedge_status work_together(pool *self, fedge_error *err)
     fedge_worker_pool *others = NULL;
     FEDGE_TRY(fedge_worker_pool_new(&others, &config, err));
     self->num_workers = fedge_worker_pool_size(others) + 1;
-    fedge_worker_pool_begin(others, work_beside, self);
+    fedge_worker_pool_begin(others, work_on_thread, self);
     work(self);
     fedge_worker_pool_end(others);
     fedge_worker_pool_free(others);
@@ -375,7 +379,7 @@ static fedge_status work_together(pool *self, fedge_error *err)
 }
 
 /* Sends the other ranks' results to rank 0, and the first failure to all. */
-static fedge_status bring_together(fedge_sweep *sweep, fedge_status status, fedge_error *err)
+static fedge_status gather_outcomes(fedge_sweep *sweep, fedge_status status, fedge_error *err)
 {
     const fedge_collective *all = sweep->collective;
     const uint32_t num_runs = sweep->num_combinations * sweep->num_seeds;
@@ -407,9 +411,9 @@ fedge_status fedge_sweep_run(fedge_sweep *sweep, fedge_cancel_fn cancel, void *u
                  .num_threads = threads > 0 ? threads : fedge_os_num_cpus(),
                  .usable = fedge_os_usable_bytes(NULL),
                  .at_start = fedge_os_resident_bytes()};
-    if (fedge_sim_backend_joins_runs(sweep->backend))
-        self.joined = least(runs_of_rank(&self, 0), FEDGE_SWEEP_MAX_JOINED);
-    fedge_sim_shared_init(&self.shared, self.joined);
+    if (fedge_sim_backend_batches_runs(sweep->backend))
+        self.num_batched = min_u32(runs_of_rank(&self, 0), FEDGE_SWEEP_MAX_BATCHED);
+    fedge_sim_shared_init(&self.shared, self.num_batched);
     print_replaced(sweep);
     if (strcmp(sweep->options->backend, FEDGE_SIM_BACKEND_AUTO) == 0)
         print_backend(sweep);
@@ -424,8 +428,8 @@ fedge_status fedge_sweep_run(fedge_sweep *sweep, fedge_cancel_fn cancel, void *u
     atomic_init(&self.stopping, false);
     pthread_mutex_init(&self.mutex, NULL);
     pthread_cond_init(&self.changed, NULL);
-    self.num_workers = most_at_once(&self);
-    const fedge_status started = self.num_runs > 0 ? work_together(&self, err) : FEDGE_OK;
+    self.num_workers = max_runs_at_once(&self);
+    const fedge_status started = self.num_runs > 0 ? work_on_all(&self, err) : FEDGE_OK;
     fedge_sim_shared_fini(&self.shared);
     pthread_cond_destroy(&self.changed);
     pthread_mutex_destroy(&self.mutex);
@@ -438,7 +442,7 @@ fedge_status fedge_sweep_run(fedge_sweep *sweep, fedge_cancel_fn cancel, void *u
     }
     if (num_shared > 0)
         status = run_groups(sweep, self.num_threads, cancel, user, status, err);
-    return bring_together(sweep, status, err);
+    return gather_outcomes(sweep, status, err);
 }
 
 uint32_t fedge_sweep_num_done(const fedge_sweep *sweep)

@@ -95,14 +95,15 @@ static fedge_status check_folders(const fedge_sweep *sweep, fedge_error *err)
 
 /* ---- one run --------------------------------------------------------------------------------- */
 
-bool fedge_sweep_is_machines(fedge_status status)
+bool fedge_sweep_is_machine_failure(fedge_status status)
 {
     return status == FEDGE_IO || status == FEDGE_NO_SPACE || status == FEDGE_NO_MEMORY ||
            status == FEDGE_INTERNAL;
 }
 
 fedge_status fedge_sweep_run_one(const fedge_sweep *sweep, const sweep_run *run,
-                                 const sweep_watch *watch, sweep_outcome *to, fedge_error *err)
+                                 const sweep_callbacks *callbacks, sweep_outcome *to,
+                                 fedge_error *err)
 {
     char *text = NULL, out[FEDGE_MAX_PATH], number[64];
     fedge_simulate_options options;
@@ -125,8 +126,8 @@ fedge_status fedge_sweep_run_one(const fedge_sweep *sweep, const sweep_run *run,
                                       .progress = seen ? stderr : NULL,
                                       .run = number,
                                       .shared = run->shared,
-                                      .cancel = watch->cancel,
-                                      .cancel_user = watch->user};
+                                      .cancel = callbacks->cancel,
+                                      .cancel_user = callbacks->user};
     options.seed_offset = run->seed;
     options.num_threads = run->num_threads;
     options.backend = run->backend ? run->backend : options.backend;
@@ -136,12 +137,13 @@ fedge_status fedge_sweep_run_one(const fedge_sweep *sweep, const sweep_run *run,
     }
     FEDGE_TRY_OR(fedge_experiment_init(experiment, &config, err), done);
     to->begun = true;
-    watch->begun(watch->user, fedge_simulation_promised_bytes(experiment->simulation));
+    callbacks->begun(callbacks->user, fedge_simulation_promised_bytes(experiment->simulation));
     status = fedge_experiment_run(experiment, err);
     to->run_summary = experiment->results.run_summary;
 done:
-    if (fedge_sweep_is_machines(status) && experiment->kept[0]) /* it ends the sweep */ {
-        fprintf(stderr, "fedge-simulate: %s\n", experiment->kept);
+    if (fedge_sweep_is_machine_failure(status) &&
+        experiment->resume_note[0]) /* it ends the sweep */ {
+        fprintf(stderr, "fedge-simulate: %s\n", experiment->resume_note);
     }
     fedge_experiment_fini(experiment);
     free(experiment);

@@ -93,22 +93,22 @@ static const struct {
                 {"virtual seconds", "virtual_seconds", VIRTUAL_SECONDS, false, false, 1.0, 1}};
 
 #define NUM_MEASURES (sizeof(MEASURES) / sizeof(MEASURES[0]))
-#define NOTHING UINT32_MAX
+#define NONE UINT32_MAX
 #define MIN_WIDTH 12 /* of an axis's column */
 
 /* The columns that the table has. */
-typedef struct layout {
+typedef struct columns {
     bool shows[NUM_MEASURES];
     bool measured;                       /* more than times is known */
     uint32_t chosen;                     /* the combination with the best validation, or NOTHING */
     int widths[FEDGE_SIMULATE_MAX_AXES]; /* of the axes' columns */
-} layout;
+} columns;
 
 /* The combination with the best validation over the seeds that did not fail, or NOTHING. */
 static uint32_t choose(const fedge_sweep *sweep)
 {
     double best = -INFINITY;
-    uint32_t chosen = NOTHING;
+    uint32_t chosen = NONE;
     for (uint32_t c = 0; c < sweep->num_combinations; c++) {
         const fedge_spread of = spread_of(sweep, c, BEST_VALIDATION);
         if (of.count > 0 && of.mean > best) {
@@ -129,9 +129,9 @@ static bool any(const fedge_sweep *sweep, measure what)
     return false;
 }
 
-static layout lay_out(const fedge_sweep *sweep)
+static columns choose_columns(const fedge_sweep *sweep)
 {
-    layout of = {.chosen = choose(sweep)};
+    columns of = {.chosen = choose(sweep)};
     const bool has_accuracy =
         any(sweep, LAST_ACCURACY) || any(sweep, BEST_VALIDATION) || any(sweep, CLIENT_ACCURACY);
     for (size_t m = 0; m < NUM_MEASURES; m++) {
@@ -201,7 +201,7 @@ static void print_bytes(FILE *out, fedge_spread of)
     fprintf(out, " %9s", of.count > 0 ? fedge_bytes_text((uint64_t)llround(of.mean), text) : "-");
 }
 
-static void print_head(const fedge_sweep *sweep, const layout *of, FILE *out)
+static void print_head(const fedge_sweep *sweep, const columns *of, FILE *out)
 {
     for (uint32_t i = 0; i < sweep->num_axes; i++)
         fprintf(out, "%-*s ", of->widths[i], sweep->axes[i].key);
@@ -218,7 +218,7 @@ static void print_head(const fedge_sweep *sweep, const layout *of, FILE *out)
     fprintf(out, " %16s\n", "seconds");
 }
 
-static void print_row(const fedge_sweep *sweep, uint32_t combination, const layout *of, FILE *out)
+static void print_row(const fedge_sweep *sweep, uint32_t combination, const columns *of, FILE *out)
 {
     for (uint32_t i = 0; i < sweep->num_axes; i++)
         fprintf(out, "%-*s ", of->widths[i], fedge_sweep_value_of(sweep, combination, i));
@@ -304,7 +304,7 @@ static void add_failures(cJSON *json, const fedge_sweep *sweep, uint32_t combina
     }
 }
 
-static void print_json_row(const fedge_sweep *sweep, uint32_t combination, const layout *of,
+static void print_json_row(const fedge_sweep *sweep, uint32_t combination, const columns *of,
                            FILE *out)
 {
     cJSON *json = cJSON_CreateObject();
@@ -323,7 +323,7 @@ static void print_json_row(const fedge_sweep *sweep, uint32_t combination, const
             add_spread(json, MEASURES[m].key, &values);
         }
     }
-    if (of->chosen != NOTHING)
+    if (of->chosen != NONE)
         (void)cJSON_AddBoolToObject(json, "chosen", combination == of->chosen);
     add_number(json, "bytes_up", "", mean_of(sweep, combination, BYTES_UP));
     add_number(json, "seconds", "", mean_of(sweep, combination, SECONDS));
@@ -351,29 +351,29 @@ static uint32_t count_good(const fedge_sweep *sweep)
     return good;
 }
 
-static void print_table(const fedge_sweep *sweep, const layout *of, FILE *out)
+static void print_table(const fedge_sweep *sweep, const columns *of, FILE *out)
 {
-    uint32_t left_out = 0;
+    uint32_t not_run = 0;
     print_head(sweep, of, out);
     for (uint32_t c = 0; c < sweep->num_combinations; c++) {
         if (count_done(sweep, c) > 0)
             print_row(sweep, c, of, out);
         else
-            left_out++;
+            not_run++;
     }
     for (uint32_t c = 0; c < sweep->num_combinations; c++)
         print_failures(sweep, c, out);
     if (!of->measured && count_good(sweep) > 0)
         fprintf(out, "nothing was evaluated: " FEDGE_SWEEP_MEASURE "\n");
-    if (left_out > 0) {
-        fprintf(out, "not yet run: %" PRIu32 " of %" PRIu32 " combinations\n", left_out,
+    if (not_run > 0) {
+        fprintf(out, "not yet run: %" PRIu32 " of %" PRIu32 " combinations\n", not_run,
                 sweep->num_combinations);
     }
 }
 
 void fedge_sweep_print(const fedge_sweep *sweep, FILE *out)
 {
-    const layout of = lay_out(sweep);
+    const columns of = choose_columns(sweep);
     if (!sweep->options->json) {
         print_table(sweep, &of, out);
         return;
@@ -384,7 +384,7 @@ void fedge_sweep_print(const fedge_sweep *sweep, FILE *out)
 
 /* ---- as csv ---------------------------------------------------------------------------------- */
 
-static void add_heads(const fedge_sweep *sweep, const layout *of, fedge_table_csv *table)
+static void add_heads(const fedge_sweep *sweep, const columns *of, fedge_table_csv *table)
 {
     fedge_table_csv_text(table, FEDGE_SWEEP_COLUMN);
     for (uint32_t i = 0; i < sweep->num_axes; i++)
@@ -406,12 +406,12 @@ static void add_heads(const fedge_sweep *sweep, const layout *of, fedge_table_cs
     }
     fedge_table_csv_text(table, "bytes_up");
     fedge_table_csv_spread_head(table, "seconds");
-    if (of->chosen != NOTHING)
+    if (of->chosen != NONE)
         fedge_table_csv_text(table, "chosen");
     fedge_table_csv_end_row(table);
 }
 
-static void add_row(const fedge_sweep *sweep, uint32_t combination, const layout *of,
+static void add_row(const fedge_sweep *sweep, uint32_t combination, const columns *of,
                     fedge_table_csv *table)
 {
     char name[FEDGE_SWEEP_MAX_FOLDER];
@@ -436,18 +436,18 @@ static void add_row(const fedge_sweep *sweep, uint32_t combination, const layout
     const fedge_spread seconds = spread_of(sweep, combination, SECONDS);
     fedge_table_csv_number(table, mean_of(sweep, combination, BYTES_UP));
     fedge_table_csv_spread(table, &seconds);
-    if (of->chosen != NOTHING)
+    if (of->chosen != NONE)
         fedge_table_csv_text(table, combination == of->chosen ? "true" : "false");
     fedge_table_csv_end_row(table);
 }
 
-fedge_status fedge_sweep_leave(const fedge_sweep *sweep, fedge_error *err)
+fedge_status fedge_sweep_write(const fedge_sweep *sweep, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
     if (!sweep->options->out)
         return FEDGE_OK;
     FEDGE_TRY(fedge_path_join(sweep->options->out, FEDGE_SWEEP_TABLE, path, err));
-    const layout of = lay_out(sweep);
+    const columns of = choose_columns(sweep);
     fedge_table_csv table;
     fedge_table_csv_init(&table);
     add_heads(sweep, &of, &table);

@@ -50,14 +50,14 @@ static fedge_status parse_drawn(fedge_availability *self, const char *text, fedg
     const bool comma = end != text && *end == ',';
     const char *second = comma ? end + 1 : text;
     const double seconds = comma ? strtod(second, &end) : 0.0;
-    if (!comma || end == second || *end != '\0' || !(fraction >= FEDGE_AVAILABILITY_MIN_SHARE) ||
-        !(fraction <= FEDGE_AVAILABILITY_MAX_SHARE) || !(seconds >= 1.0) ||
+    if (!comma || end == second || *end != '\0' || !(fraction >= FEDGE_AVAILABILITY_MIN_FRACTION) ||
+        !(fraction <= FEDGE_AVAILABILITY_MAX_FRACTION) || !(seconds >= 1.0) ||
         !(seconds <= FEDGE_AVAILABILITY_MAX_SECONDS)) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "--availability must be file:CSV or the share of time online, %g to %g, "
                           "and the seconds of a period online, 1 to %.0f, such as 0.3,3600, not "
                           "'%.100s'",
-                          FEDGE_AVAILABILITY_MIN_SHARE, FEDGE_AVAILABILITY_MAX_SHARE,
+                          FEDGE_AVAILABILITY_MIN_FRACTION, FEDGE_AVAILABILITY_MAX_FRACTION,
                           FEDGE_AVAILABILITY_MAX_SECONDS, text);
     }
     self->fraction = fraction;
@@ -201,12 +201,12 @@ static fedge_status index_intervals(fedge_availability *self, const char *path, 
     for (uint32_t c = 0; c < self->num_clients; c++) {
         self->first[c] = at;
         while (at < self->num_intervals && self->intervals[at].client == c) {
-            const interval *here = &self->intervals[at];
-            if (at > self->first[c] && here->from < here[-1].to) {
+            const interval *row = &self->intervals[at];
+            if (at > self->first[c] && row->from < row[-1].to) {
                 return fedge_fail(err, FEDGE_CORRUPT,
                                   "%s:%" PRIu64 ": client %" PRIu32 " is online from %" PRIu64
                                   " on, as line %" PRIu64 " says already: merge the two rows",
-                                  path, here->line, c, here->from, here[-1].line);
+                                  path, row->line, c, row->from, row[-1].line);
             }
             at++;
         }
@@ -243,11 +243,11 @@ static bool read_at(const fedge_availability *self, uint32_t client, uint64_t ti
     const uint64_t within_us = time_us - base_us;
     uint32_t low = self->first[client], high = self->first[client + 1];
     while (low < high) { /* the first row that ends later */
-        const uint32_t middle = low + (high - low) / 2;
-        if (self->intervals[middle].to * 1000000 <= within_us)
-            low = middle + 1;
+        const uint32_t mid = low + (high - low) / 2;
+        if (self->intervals[mid].to * 1000000 <= within_us)
+            low = mid + 1;
         else
-            high = middle;
+            high = mid;
     }
     if (low == self->first[client + 1]) {
         *until_us = base_us + period_us;

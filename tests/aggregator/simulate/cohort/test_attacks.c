@@ -22,8 +22,8 @@ static fedge_status read_honest(void *user, uint32_t index, uint32_t tensor, siz
 
 static void check_lie(const char *text, const int32_t expected[COUNT])
 {
-    static const bool lies[NUM] = {true};
-    fedge_attacked attacked = {.honest = {.num = NUM, .read = read_honest}, .lies = lies};
+    static const bool malicious[NUM] = {true};
+    fedge_attacked attacked = {.honest = {.num = NUM, .read = read_honest}, .malicious = malicious};
     int32_t v[COUNT];
     assert_int_equal(fedge_attack_parse(text, &attacked.attack, NULL), FEDGE_OK);
     const fedge_updates updates = fedge_attack_updates(&attacked);
@@ -83,7 +83,7 @@ static void data_are_spoilt_as_asked(void **state)
         fedge_attack attack;
         uint32_t flipped = 0, stamped = 0, expected = 0, own = 0;
         assert_int_equal(fedge_attack_parse(text, &attack, NULL), FEDGE_OK);
-        assert_int_equal(fedge_attack_spoil(&attack, &job->plan, spoilt, NULL), FEDGE_OK);
+        assert_int_equal(fedge_attack_poison_data(&attack, &job->plan, spoilt, NULL), FEDGE_OK);
         const float *x = fedge_dataset_values(spoilt->dataset);
         const float *was = fedge_dataset_values(clean->dataset);
         const int32_t *y = fedge_dataset_labels(spoilt->dataset);
@@ -129,7 +129,8 @@ static double accuracy_of(const char *strategy, const char *attack, fedge_status
     if (attack) {
         assert_int_equal(fedge_attack_parse(attack, &config.attack, NULL), FEDGE_OK);
         assert_int_equal(
-            fedge_attack_spoil(&config.attack, &self.job->plan, self.client_data, NULL), FEDGE_OK);
+            fedge_attack_poison_data(&config.attack, &self.job->plan, self.client_data, NULL),
+            FEDGE_OK);
     }
     assert_int_equal(fedge_simulation_new(&config, &self.simulation, &self.err), expected);
     double accuracy = NAN;

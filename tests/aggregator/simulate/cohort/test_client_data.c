@@ -14,7 +14,7 @@ static void parts_are_those_of_devices(void **state)
     fedge_client_data *client_data = make_client_data(job, "dirichlet:0.7", 6, 0.25);
     fedge_partition_spec spec = {.seed = 2};
     assert_int_equal(fedge_partition_parse("dirichlet:0.7", &spec, &err), FEDGE_OK);
-    uint32_t seen = 0, most = 0;
+    uint32_t seen = 0, max_examples = 0;
     for (uint32_t c = 0; c < 6; c++) {
         fedge_dataset *own = NULL;
         assert_int_equal(
@@ -27,7 +27,7 @@ static void parts_are_those_of_devices(void **state)
                                     fedge_client_data_held_out(client_data, c)};
         for (int v = 0; v < 2; v++) {
             assert_int_equal(ours[v].count, views[v].count);
-            most = ours[v].count > most ? ours[v].count : most;
+            max_examples = ours[v].count > max_examples ? ours[v].count : max_examples;
             seen += ours[v].count;
             const fedge_examples a = fedge_view_examples(&ours[v]),
                                  b = fedge_view_examples(&views[v]);
@@ -45,7 +45,7 @@ static void parts_are_those_of_devices(void **state)
         fedge_dataset_free(own);
     }
     assert_int_equal(seen, POINTS);
-    assert_int_equal(client_data->most, most);
+    assert_int_equal(client_data->max_examples, max_examples);
     fedge_client_data_free(client_data);
     fedge_job_free(job);
 }

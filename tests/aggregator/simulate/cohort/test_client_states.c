@@ -38,9 +38,9 @@ static void expect(const fedge_client_states *states, uint32_t client, float fir
 static void check_rounds(fedge_client_states *states)
 {
     set(states, 1, 5.0f);
-    assert_true(fedge_client_states_has_moved(states, 1) && !fedge_client_states_has(states, 1));
+    assert_true(fedge_client_states_has_pending(states, 1) && !fedge_client_states_has(states, 1));
     fedge_client_states_commit(states, 1);
-    assert_true(!fedge_client_states_has_moved(states, 1) && fedge_client_states_has(states, 1));
+    assert_true(!fedge_client_states_has_pending(states, 1) && fedge_client_states_has(states, 1));
     set(states, 1, 9.0f);
     set(states, 1, 10.0f); /* twice: as it was when the round began, still */
     set(states, 2, 7.0f);

@@ -79,7 +79,7 @@ static void threads_take_what_was_counted(void **state)
         assert_int_equal(begin(&self, "\"num-server-rounds\":5", MORES[i], "iid", 9, 2), FEDGE_OK);
         const fedge_sim_backend_config backend = {.job = self.job,
                                                   .client_data = self.client_data,
-                                                  .max_evaluated = FEDGE_EVALUATION_PORTION};
+                                                  .max_evaluated = FEDGE_EVALUATION_CHUNK};
         assert_int_equal(fedge_sim_backend_cpu.size(&backend, &bytes, &self.err), FEDGE_OK);
         assert_int_equal(bytes, fedge_simulation_bytes_per_thread(self.simulation));
         end(&self);
@@ -106,7 +106,7 @@ static void a_run_has_all_its_parts(void **state)
     /* Values, two files and the server's variate, which is saved. */
     assert_true(memory.model > values * (4 + 2 * 4 + 3 * 4));
     const fedge_memory alone = memory;
-    demand.joins_ranks = true;
+    demand.is_distributed = true;
     assert_int_equal(fedge_memory_count(&memory, &demand, &self.err), FEDGE_OK);
     assert_int_equal(memory.model, alone.model + values * 2 * sizeof(int64_t)); /* and a variate */
     end(&self);

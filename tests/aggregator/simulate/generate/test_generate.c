@@ -143,7 +143,7 @@ static void what_is_written_is_read(void **state)
         assert_folder(&settings, &report);
         assert_int_equal(isnan(report.best_accuracy),
                          settings.data.kind != FEDGE_SYNTHETIC_LOGISTIC);
-        assert_true(report.least <= report.most);
+        assert_true(report.min_train <= report.max_train);
     }
 }
 

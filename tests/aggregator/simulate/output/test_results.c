@@ -41,7 +41,7 @@ typedef struct run {
     uint32_t fail_at; /* phase of this run, from 1 */
     uint32_t num_phases;
     bool told; /* a phase ended where the end of a run was told already */
-    char kept[FEDGE_RESULTS_KEPT];
+    char resume_note[FEDGE_RESULTS_MAX_NOTE];
 } run;
 
 static fedge_status on_round(void *user, const fedge_round_summary *summary, fedge_error *err)
@@ -124,7 +124,7 @@ static fedge_status play(const trial *of, bool resume, moment when, uint32_t fai
                                   &err),
              &err);
     } else {
-        fedge_results_fail(&self->results, self->simulation, &final_evaluation, self->kept);
+        fedge_results_fail(&self->results, self->simulation, &final_evaluation, self->resume_note);
     }
     fedge_results_close(&self->results);
     fedge_simulation_free(self->simulation);
@@ -201,24 +201,24 @@ static void assert_same(const lines *a, const lines *b)
 static void fail_and_go_on(const trial *of, moment when, uint32_t fail_at, const lines *whole)
 {
     run self;
-    lines kept, all;
+    lines stored, all;
     const fedge_round_summary *last = &whole->at[fail_at - 1];
     clear();
     assert_int_equal(play(of, false, when, fail_at, &self), FEDGE_NO_SPACE);
-    read_lines(&kept);
-    assert_int_equal(kept.count, when == BEFORE_THE_LINE ? fail_at - 1 : fail_at);
+    read_lines(&stored);
+    assert_int_equal(stored.count, when == BEFORE_THE_LINE ? fail_at - 1 : fail_at);
     assert_int_equal(self.results.run_summary.rounds,
-                     kept.count ? kept.at[kept.count - 1].round : 0);
+                     stored.count ? stored.at[stored.count - 1].round : 0);
     /* The model of a round without a line is gone with its round before. */
     const bool trains = last->kind == FEDGE_TASK_TRAIN;
     if (when == BEHIND_THE_LINE || !trains) {
         assert_int_equal(self.results.checkpoint, last->round);
-        assert_non_null(strstr(self.kept, "--resume continues there"));
+        assert_non_null(strstr(self.resume_note, "--resume continues there"));
         assert_model(trains ? last : last - 1);
     } else {
         assert_int_equal(self.results.checkpoint, of->save_often ? last->round - 1 : 0);
         assert_non_null(
-            strstr(self.kept, self.results.checkpoint ? "continues there" : "starts again"));
+            strstr(self.resume_note, self.results.checkpoint ? "continues there" : "starts again"));
     }
     assert_int_equal(play(of, true, NEVER, 0, &self), FEDGE_OK);
     read_lines(&all);
@@ -243,7 +243,7 @@ static void a_failed_run_goes_on_to_the_same_end(void **state)
         lines whole;
         clear();
         assert_int_equal(play(&trials[t], false, NEVER, 0, &self), FEDGE_OK);
-        assert_string_equal(self.kept, "");
+        assert_string_equal(self.resume_note, "");
         read_lines(&whole);
         assert_int_equal(whole.count, trials[t].rounds == tested ? 6 : 3);
         for (uint32_t at = 1; at <= whole.count; at++) {
@@ -260,12 +260,12 @@ static void a_model_is_left_without_a_checkpoint(void **state)
     (void)state;
     static const trial of = {.rounds = "\"num-server-rounds\":3", .more = "", .save_often = true};
     run self;
-    lines kept;
+    lines stored;
     clear();
     assert_int_not_equal(play(&of, false, NO_ROOM, 2, &self), FEDGE_OK);
-    read_lines(&kept);
-    assert_int_equal(kept.count, 2);
-    assert_model(&kept.at[1]);
+    read_lines(&stored);
+    assert_int_equal(stored.count, 2);
+    assert_model(&stored.at[1]);
     assert_true(fedge_os_exists(OUT "/summary.json"));
     clear();
 }
@@ -368,16 +368,16 @@ static void a_damaged_best_model_is_refused(void **state)
     must(fedge_os_make_dirs(OUT "/checkpoints", &err), &err);
     must(fedge_best_model_take(&best, &job->plan, 1, values, &err), &err);
     must(fedge_best_model_save(&best, &job->plan, OUT, &err), &err);
-    must(fedge_best_model_keep(&best, OUT, true, &err), &err);
+    must(fedge_best_model_prune(&best, OUT, true, &err), &err);
     assert_int_equal(best.saved, 1);
     assert_int_equal(fedge_best_model_load(&best, &job->plan, OUT, &selected, &err), FEDGE_CORRUPT);
     selected.round = 2;
     assert_int_equal(fedge_best_model_load(&best, &job->plan, OUT, &selected, &err),
                      FEDGE_NOT_FOUND);
-    assert_true(fedge_best_model_is_left("best-000002.safetensors", 1));
-    assert_true(fedge_best_model_is_left("best-000001.safetensors.abcdef.tmp", 1));
-    assert_false(fedge_best_model_is_left("best-000001.safetensors", 1));
-    assert_false(fedge_best_model_is_left("best-000001.safe", 2));
+    assert_true(fedge_best_model_is_leftover("best-000002.safetensors", 1));
+    assert_true(fedge_best_model_is_leftover("best-000001.safetensors.abcdef.tmp", 1));
+    assert_false(fedge_best_model_is_leftover("best-000001.safetensors", 1));
+    assert_false(fedge_best_model_is_leftover("best-000001.safe", 2));
     fedge_best_model_fini(&best);
     free(values);
     fedge_job_free(job);
@@ -444,7 +444,7 @@ static void a_run_fails_again(void **state)
     assert_int_equal(play(&of, false, BEHIND_THE_LINE, 2, &self), FEDGE_NO_SPACE);
     assert_int_equal(play(&of, true, BEFORE_THE_LINE, 2, &self), FEDGE_NO_SPACE);
     assert_int_equal(self.results.checkpoint, 2);
-    assert_non_null(strstr(self.kept, OUT ": 3 rounds, checkpoint of round 2: "));
+    assert_non_null(strstr(self.resume_note, OUT ": 3 rounds, checkpoint of round 2: "));
     assert_model(&whole.at[1]);
     assert_int_equal(play(&of, true, BEHIND_THE_LINE, 2, &self), FEDGE_NO_SPACE);
     assert_int_equal(self.results.checkpoint, 4);

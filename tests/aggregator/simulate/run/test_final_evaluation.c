@@ -84,8 +84,8 @@ static void assert_classes(const fedge_classification *of, uint32_t examples, do
         assert_int_equal(sum_of(of->confusion + 3 * (size_t)c, 1, 3), of->support[c]);
         assert_int_equal(sum_of(of->confusion + c, 3, 3), of->predicted[c]);
     }
-    assert_true(sum_of(of->confusion, 4, 3) == sum_of(of->right, 1, 3));
-    assert_true((double)sum_of(of->right, 1, 3) / examples == accuracy);
+    assert_true(sum_of(of->confusion, 4, 3) == sum_of(of->correct, 1, 3));
+    assert_true((double)sum_of(of->correct, 1, 3) / examples == accuracy);
 }
 
 /* What the classes say is what the last round said. */
@@ -103,9 +103,9 @@ static void classes_agree_with_accuracy(void **state)
     assert_int_equal(of.clients.num_examples, POINTS - POINTS / 4);
     assert_int_equal(of.clients.num_clients, CLIENTS);
     assert_false(of.clients.held_out);
-    const double right =
-        (double)sum_of(of.test.right, 1, 3) - (double)sum_of(of.validation.right, 1, 3);
-    assert_true(fabs(of.clients.weighted_mean - right / (double)of.clients.num_examples) < 1e-12);
+    const double correct =
+        (double)sum_of(of.test.correct, 1, 3) - (double)sum_of(of.validation.correct, 1, 3);
+    assert_true(fabs(of.clients.weighted_mean - correct / (double)of.clients.num_examples) < 1e-12);
     fedge_final_evaluation_fini(&of);
     end(&self);
 }

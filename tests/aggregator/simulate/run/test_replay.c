@@ -53,7 +53,7 @@ static void what_is_told_is_read(void **state)
     assert_int_equal(fedge_replay_read(PATH, &replay, &err), FEDGE_OK);
     assert_int_equal(replay.num_rounds, 4);
     assert_int_equal(replay.num_updates, 10);
-    assert_int_equal(replay.most, 4);
+    assert_int_equal(replay.max_updates, 4);
     for (uint32_t round = 1; round <= 4; round++) {
         assert_int_equal(fedge_replay_round(&replay, round, &updates, &num, &err), FEDGE_OK);
         assert_int_equal(num, round);
