@@ -50,18 +50,18 @@ static fedge_status check_layout(const fedge_layout *layout, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* Can another kind do what this one cannot here? */
+/* Whether another kind may work here when this one fails. */
 static bool is_passed_over(fedge_status status)
 {
     return status == FEDGE_NOT_FOUND || status == FEDGE_NO_MEMORY || status == FEDGE_UNSUPPORTED;
 }
 
-/* What is tried with one kind after another. */
+/* Arguments for trying one kind after another. */
 typedef fedge_status (*attempt_fn)(const fedge_accumulator_ops *ops,
                                    const fedge_accumulator_config *config, void *user,
                                    fedge_error *err);
 
-/* With the first kind that can. The last one's failure is that of all. */
+/* Tries the kinds in order. If all fail, the last one's error is returned. */
 static fedge_status try_all(const fedge_accumulator_config *config, attempt_fn attempt, void *user,
                             const fedge_accumulator_ops **ops, fedge_error *err)
 {
@@ -73,8 +73,7 @@ static fedge_status try_all(const fedge_accumulator_config *config, attempt_fn a
         status = able ? attempt(*ops, config, user, &why) : why.status;
         if (status == FEDGE_OK)
             return FEDGE_OK;
-        /* A kind that cannot sum this layout, or lacks what it needs, is passed over; one that
-         * failed at work is not. */
+        /* A kind that lacks hardware or a codec is skipped; one that failed at work is not. */
         if (!fedge_accumulator_kinds[i + 1] || (able && !is_passed_over(status)))
             break;
         if (config->log) {
@@ -86,8 +85,8 @@ static fedge_status try_all(const fedge_accumulator_config *config, attempt_fn a
     return fedge_fail(err, status, "%s", why.message);
 }
 
-/* What sums, a line of the log for each place. */
-static void log_places(const fedge_accumulator *accumulator, const fedge_log *log)
+/* Logs what sums, with a line for each device. */
+static void log_devices(const fedge_accumulator *accumulator, const fedge_log *log)
 {
     char text[FEDGE_ACCUMULATOR_MAX_DESCRIPTION];
     fedge_accumulator_describe(accumulator, text, sizeof(text));
@@ -101,7 +100,7 @@ static void log_places(const fedge_accumulator *accumulator, const fedge_log *lo
     }
 }
 
-/* With the kind named [name]; "auto": with the first that can. */
+/* Opens the kind named [name], or with "auto" the first that works. */
 static fedge_status try_by_name(const char *name, const fedge_accumulator_config *config,
                                 attempt_fn attempt, void *user, const fedge_accumulator_ops **ops,
                                 fedge_error *err)
@@ -121,8 +120,8 @@ static fedge_status try_by_name(const char *name, const fedge_accumulator_config
     if (status != FEDGE_OK)
         return fedge_error_prefix(err, status, "accumulator %s", name);
     status = attempt(*ops, config, user, err);
-    /* A kind requested by name has no fallback: the process ends with a code for GPUs. A GPU that
-     * lacks memory is still sound after a new start. */
+    /* A kind requested by name has no fallback: the process ends with an exit code for GPUs. A GPU
+     * that lacks memory is sound after a restart. */
     if (is_passed_over(status) && *ops != &fedge_accumulator_cpu) {
         status = status == FEDGE_NO_MEMORY ? FEDGE_GPU_MEMORY : FEDGE_GPU_LOST;
         status = fedge_error_prefix(err, status, "accumulator %s", name);
@@ -146,7 +145,7 @@ fedge_status fedge_accumulator_open(const char *name, const fedge_accumulator_co
     FEDGE_TRY(try_by_name(name, config, attempt_open, &state, &ops, err));
     *accumulator = (fedge_accumulator){.ops = ops, .state = state};
     if (config->log)
-        log_places(accumulator, config->log);
+        log_devices(accumulator, config->log);
     return FEDGE_OK;
 }
 
@@ -197,10 +196,10 @@ fedge_status fedge_accumulator_add(fedge_accumulator *accumulator, fedge_encoded
 {
     if (!accumulator->counts_only)
         return accumulator->ops->add(accumulator->state, updates, count, ticket, err);
-    fedge_status status = FEDGE_OK; /* [ticket] stays that of what was summed before */
+    fedge_status status = FEDGE_OK; /* [ticket] stays that of earlier sums */
     for (uint32_t i = 0; i < count && status == FEDGE_OK; i++) {
         status = accumulator->ops->begin(accumulator->state, updates[i]->weight, err);
-        /* It is counted, and its copy is not wanted. */
+        /* The update is counted; its copy is not needed. */
         accumulator->ops->drop(accumulator->state, updates[i]);
     }
     return status;

@@ -1,5 +1,5 @@
-/* The CPU as an accumulator: one or more lanes of sums, each in stripes with a lock of their own,
- * so that threads which add at the same time work on different stripes. An update is decoded and
+/* The CPU accumulator: one or more lanes of sums. A lane is divided into stripes, each with a lock,
+ * so that threads that add at the same time work on different stripes. An update is decoded and
  * added tile by tile: decoded values never leave the first-level cache, and no buffer grows with
  * the model. */
 #include <assert.h>
@@ -16,7 +16,7 @@
 #include "edge/core/os.h"
 
 /* 64 KiB of sums: they stay in a core's cache during the work, and adding 8,192 values takes much
- * longer than locking them or reading their bytes. A multiple of the codecs' blocks. */
+ * longer than locking them. A multiple of the codecs' blocks. */
 #define STRIPE_ELEMENTS ((size_t)8192)
 /* Decoded values of a tile: 4 KiB. */
 #define TILE_ELEMENTS ((size_t)1024)
@@ -28,23 +28,23 @@ static_assert(STRIPE_ELEMENTS % TILE_ELEMENTS == 0 && TILE_ELEMENTS % FEDGE_CODE
 
 typedef struct lane {
     int64_t *sums;          /* num_elements */
-    pthread_mutex_t *locks; /* one for each stripe, of which num_locks are made */
+    pthread_mutex_t *locks; /* (num_locks), one for each stripe */
     size_t num_locks;
 } lane;
 
 typedef struct cpu_accumulator {
     fedge_layout layout;
-    size_t num_stripes;                /* of a lane */
-    atomic_uint_fast64_t total_weight; /* claimed before values are added */
+    size_t num_stripes;                /* locks of a lane */
+    atomic_uint_fast64_t total_weight; /* weight, reserved before values are added */
     atomic_uint_fast32_t num_updates;
-    atomic_uint_fast32_t next_lane; /* for the next batch */
+    atomic_uint_fast32_t next_lane; /* lane of the next batch */
     pthread_mutex_t buffers_lock;
-    struct pull_buffer *buffers; /* the free ones */
+    struct pull_buffer *buffers; /* free buffers */
     uint32_t num_lanes;
     lane lanes[];
 } cpu_accumulator;
 
-/* Holds the bytes of one run, for all updates of a batch. */
+/* A buffer for the bytes of one run of all updates of a batch. */
 typedef struct pull_buffer {
     struct pull_buffer *next;
     uint8_t bytes[FEDGE_ACCUMULATOR_MAX_BATCH][STRIPE_ELEMENTS * MAX_BYTES_PER_ELEMENT];
@@ -79,8 +79,8 @@ static fedge_status make_lane(cpu_accumulator *self, lane *fresh, fedge_error *e
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the sums of %zu values (%zu MiB)",
                           self->layout.num_elements, size >> 20);
     }
-    /* A sum touches all of them for every update; with pages of 4 KiB the address translations
-     * would not fit their cache. */
+    /* Every update touches all sums; with 4 KiB pages their address translations would not fit the
+     * TLB. */
     fedge_os_large_pages(fresh->sums, size);
     for (; fresh->num_locks < self->num_stripes; fresh->num_locks++) {
         int error = pthread_mutex_init(&fresh->locks[fresh->num_locks], NULL);
@@ -116,12 +116,12 @@ static fedge_status cpu_open(const fedge_accumulator_config *config, void **stat
 
 /* ---- adding ---------------------------------------------------------------------------------- */
 
-/* The weight is claimed first: when the total is over the limit, nothing has been added. */
-static fedge_status claim_weight(cpu_accumulator *self, uint64_t weight, uint32_t num_updates,
-                                 fedge_error *err)
+/* Reserve the weight first: when the total exceeds the limit, nothing has been added. */
+static fedge_status reserve_weight(cpu_accumulator *self, uint64_t weight, uint32_t num_updates,
+                                   fedge_error *err)
 {
-    /* With |v| ≤ 2^30 and a total weight ≤ 2^32 no partial sum exceeds 2^62, whatever the order:
-     * this check is all that stands against overflow. */
+    /* With |v| ≤ 2^30 and a total weight ≤ 2^32 no partial sum exceeds 2^62 in any order: this
+     * check prevents overflow. */
     const uint64_t most = FEDGE_FIXED_MAX_TOTAL_WEIGHT;
     uint_fast64_t total = atomic_load(&self->total_weight);
     do {
@@ -141,7 +141,7 @@ static fedge_status fail_weight(fedge_error *err)
     return fedge_fail(err, FEDGE_OUT_OF_RANGE, "an update's weight must be at least 1");
 }
 
-/* Adds [count] values of a lane from [first] on, in one stripe after another. */
+/* Adds [count] values of a lane from [first] on, stripe by stripe. */
 static void add_to_lane(const cpu_accumulator *self, lane *to, size_t first, const int32_t *v,
                         size_t count, uint32_t weight)
 {
@@ -164,22 +164,22 @@ static void add_to_lane(const cpu_accumulator *self, lane *to, size_t first, con
 /* A run of one tensor's values in an encoded update. */
 typedef struct run {
     const fedge_codec *codec;
-    fedge_sum_fn sum; /* of encoded updates; NULL: they are decoded first */
+    fedge_sum_fn sum; /* kernel for encoded values; NULL: decode first */
     const fedge_tensor_spec *tensor;
     uint32_t index;      /* of the tensor, over all sections */
-    size_t first, count; /* of its values; [first] is a multiple of FEDGE_CODEC_BLOCK */
-    size_t offset;       /* of its bytes in the section */
-    uint64_t sections[FEDGE_ACCUMULATOR_MAX_BATCH]; /* of these in each update */
+    size_t first, count; /* values; [first] is a multiple of FEDGE_CODEC_BLOCK */
+    size_t offset;       /* bytes in the section */
+    uint64_t sections[FEDGE_ACCUMULATOR_MAX_BATCH]; /* of these bytes, in each update */
 } run;
 
-/* Returns a free buffer or a new one: one exists for each thread that pulled at the same time. */
+/* Returns a free buffer or a new one. There is one for each thread that reads at the same time. */
 static pull_buffer *take_buffer(cpu_accumulator *self)
 {
     pthread_mutex_lock(&self->buffers_lock);
     pull_buffer *taken = self->buffers;
     self->buffers = taken ? taken->next : NULL;
     pthread_mutex_unlock(&self->buffers_lock);
-    /* Outside the lock: malloc may ask the kernel for pages while other threads return buffers. */
+    /* Outside the lock: malloc may enter the kernel while other threads return buffers. */
     return taken ? taken : malloc(sizeof(*taken));
 }
 
@@ -193,7 +193,7 @@ static void give_buffer(cpu_accumulator *self, pull_buffer *taken)
     }
 }
 
-/* What is done with a run of [count] updates; bytes[i] are those of update i. */
+/* An action on a run of [count] updates; bytes[i] are those of update i. */
 typedef fedge_status (*run_fn)(cpu_accumulator *self, const run *part,
                                fedge_encoded *const *updates, const uint8_t *const *bytes,
                                uint32_t count, lane *to, fedge_error *err);
@@ -208,7 +208,7 @@ static fedge_status check_run(cpu_accumulator *self, const run *part, fedge_enco
                                   part->first, part->count, bytes[0], NULL, err);
 }
 
-/* Decodes a run of all updates, tile by tile, and adds it. */
+/* Decodes a run of all updates tile by tile and adds it. */
 static fedge_status add_decoded(const run *part, int bound_log2, const fedge_summand *summands,
                                 uint32_t count, int64_t *sums, fedge_error *err)
 {
@@ -226,14 +226,14 @@ static fedge_status add_decoded(const run *part, int bound_log2, const fedge_sum
     return status;
 }
 
-/* Adds a run of all updates. It lies in one stripe or in two that are neighbours. */
+/* Adds a run of all updates. It lies in one stripe or two adjacent ones. */
 static fedge_status add_run(cpu_accumulator *self, const run *part, fedge_encoded *const *updates,
                             const uint8_t *const *bytes, uint32_t count, lane *to, fedge_error *err)
 {
     (void)self;
     fedge_status status = FEDGE_OK;
     const size_t first = part->tensor->offset + part->first;
-    /* A tensor begins anywhere, so that its runs need not end where stripes do. */
+    /* A tensor may begin anywhere, so its runs need not end at a stripe's end. */
     const size_t low = first / STRIPE_ELEMENTS, high = (first + part->count - 1) / STRIPE_ELEMENTS;
     fedge_summand summands[FEDGE_ACCUMULATOR_MAX_BATCH];
     const int8_t bound_log2 = updates[0]->bounds_log2[part->index];
@@ -241,8 +241,8 @@ static fedge_status add_run(cpu_accumulator *self, const run *part, fedge_encode
         assert(updates[i]->bounds_log2[part->index] == bound_log2);
         summands[i] = (fedge_summand){.bytes = bytes[i], .weight = updates[i]->weight};
     }
-    /* Two at most, since a run is no longer than a stripe; ascending, so that two threads never
-     * wait for each other. */
+    /* A run is no longer than a stripe, so it needs at most two. Locking in ascending order avoids
+     * deadlock. */
     pthread_mutex_lock(&to->locks[low]);
     if (high != low) { /* always in ascending order */
         pthread_mutex_lock(&to->locks[high]);
@@ -257,7 +257,7 @@ static fedge_status add_run(cpu_accumulator *self, const run *part, fedge_encode
     return status;
 }
 
-/* A batch of updates and what is done with each of its runs. */
+/* A batch of updates and the action on each of its runs. */
 typedef struct batch {
     fedge_encoded *const *updates; /* (count) */
     uint32_t count;
@@ -282,8 +282,7 @@ static fedge_status take_run(cpu_accumulator *self, const run *part, const batch
     return of->act(self, part, of->updates, bytes, of->count, of->to, err);
 }
 
-/* Takes a section of the updates side by side, run by run, so that a run's sums are fetched once
- * for all. */
+/* Processes a section of all updates run by run, so that a run's sums are loaded once for all. */
 static fedge_status take_runs(cpu_accumulator *self, const fedge_schema *schema, run *part,
                               const batch *of, fedge_error *err)
 {
@@ -293,8 +292,8 @@ static fedge_status take_runs(cpu_accumulator *self, const fedge_schema *schema,
         part->tensor = &schema->tensors[t];
         for (part->first = 0; part->first < part->tensor->count; part->first += part->count) {
             const size_t left = part->tensor->count - part->first;
-            /* A stripe's sums are 64 KiB and stay in the second-level cache while all updates of
-             * the batch are added to them. */
+            /* A stripe's sums of 64 KiB stay in the second-level cache while all updates of the
+             * batch are added. */
             part->count = left < STRIPE_ELEMENTS ? left : STRIPE_ELEMENTS;
             FEDGE_TRY(take_run(self, part, of, err));
             part->offset += fedge_codec_run_size(part->codec, part->count);
@@ -303,11 +302,11 @@ static fedge_status take_runs(cpu_accumulator *self, const fedge_schema *schema,
     return FEDGE_OK;
 }
 
-/* Where the values of a tensor go that are given one after another. */
+/* Where a tensor's values are added as they arrive one by one. */
 typedef struct target {
     cpu_accumulator *self;
     lane *to;
-    size_t first; /* of the tensor's sums */
+    size_t first; /* of the tensor's first sum */
     uint32_t weight;
 } target;
 
@@ -320,7 +319,7 @@ static fedge_status add_given(void *user, size_t at, const uint32_t *positions, 
         add_to_lane(into->self, into->to, into->first + at, v, n, into->weight);
         return FEDGE_OK;
     }
-    /* Places ascend: every stripe is locked once. */
+    /* Positions ascend, so each stripe is locked once. */
     for (size_t i = 0; i < n;) {
         const size_t stripe = (into->first + positions[i]) / STRIPE_ELEMENTS;
         pthread_mutex_lock(&into->to->locks[stripe]);
@@ -331,12 +330,13 @@ static fedge_status add_given(void *user, size_t at, const uint32_t *positions, 
     return FEDGE_OK;
 }
 
-/* Takes a section of one update whose codec is not plain. Only checks it when [to] is NULL. */
+/* Processes a section of one update whose codec has no fixed size. Only checks it when [to] is
+ * NULL. */
 static fedge_status take_chosen(cpu_accumulator *self, const fedge_schema *schema, run *part,
                                 const fedge_encoded *update, uint64_t offset, uint64_t size,
                                 lane *to, fedge_error *err)
 {
-    /* A section whose size depends on its values cannot be pulled by offsets. */
+    /* A section whose size depends on its values cannot be read by offsets. */
     assert(update->bytes);
     const uint8_t *in = update->bytes + offset;
     size_t left = (size_t)size;
@@ -375,7 +375,7 @@ static fedge_status take_sections(cpu_accumulator *self, const batch *of, fedge_
             }
             part.sections[i] += size;
         }
-        /* take_runs has counted its own. */
+        /* take_runs has counted these bytes. */
         part.index += plain ? 0 : section->schema->num_tensors;
     }
     return FEDGE_OK;
@@ -412,14 +412,14 @@ static fedge_status cpu_add(void *state, fedge_encoded *const *updates, uint32_t
             return fail_weight(err);
         weight += updates[i]->weight;
     }
-    FEDGE_TRY(claim_weight(self, weight, count, err));
-    /* Batches take the lanes in turn, and threads seldom meet in one. */
+    FEDGE_TRY(reserve_weight(self, weight, count, err));
+    /* Batches use the lanes in rotation, so threads seldom meet in one. */
     const uint32_t batch_index = (uint32_t)atomic_fetch_add(&self->next_lane, 1);
     return take_all(self, updates, count, add_run, &self->lanes[batch_index % self->num_lanes],
                     err);
 }
 
-/* Adding is done when add returns. */
+/* add has already finished the work. */
 static fedge_status cpu_wait(void *state, uint64_t ticket, fedge_error *err)
 {
     (void)state;
@@ -428,7 +428,7 @@ static fedge_status cpu_wait(void *state, uint64_t ticket, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* The table's type: others give their copy back. */
+/* The type is the table's; other kinds release their copy. */
 /* NOLINTNEXTLINE(readability-non-const-parameter) */
 static void cpu_drop(void *state, fedge_encoded *update)
 {
@@ -438,7 +438,7 @@ static void cpu_drop(void *state, fedge_encoded *update)
 
 static fedge_status cpu_begin(void *state, uint32_t weight, fedge_error *err)
 {
-    return weight == 0 ? fail_weight(err) : claim_weight(state, weight, 1, err);
+    return weight == 0 ? fail_weight(err) : reserve_weight(state, weight, 1, err);
 }
 
 static fedge_status cpu_add_values(void *state, uint32_t index, const int32_t *v, size_t first,
@@ -460,13 +460,13 @@ static void cpu_totals(const void *state, fedge_accumulator_totals *totals)
                                          .num_updates = (uint32_t)atomic_load(&self->num_updates)};
 }
 
-/* Moves the sums [first, first + count) of all lanes to the first one. */
+/* Adds the sums [first, first + count) of all lanes to the first lane's. */
 static void join_lanes(cpu_accumulator *self, size_t first, size_t count)
 {
     for (uint32_t i = 1; i < self->num_lanes; i++) {
         int64_t *from = self->lanes[i].sums + first;
         fedge_fixed_merge(self->lanes[0].sums + first, from, count);
-        /* It is merged once, however often these sums are read. */
+        /* Merge once, however often these sums are read. */
         memset(from, 0, count * sizeof(*from));
     }
 }
@@ -490,7 +490,7 @@ static fedge_status cpu_step(void *state, const fedge_step_part *parts, uint32_t
     const uint64_t total_weight = atomic_load(&self->total_weight);
     for (uint32_t i = 0; i < num_parts; i++) {
         const fedge_step_part *part = &parts[i];
-        /* Join and step while the sums are in the cache. */
+        /* Merge and step while the sums are in the cache. */
         for (size_t at = 0; at < part->count; at += STRIPE_ELEMENTS) {
             const size_t left = part->count - at;
             const size_t n = left < STRIPE_ELEMENTS ? left : STRIPE_ELEMENTS;

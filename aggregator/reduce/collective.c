@@ -14,7 +14,7 @@
 #define MPI_KIND NULL
 #endif
 
-/* How a rank has fared, and what it has. The same bytes in every release. */
+/* A rank's status and facts. The same bytes in every release. */
 typedef struct agreement {
     int32_t status;
     char message[FEDGE_ERROR_MESSAGE_SIZE];
@@ -22,7 +22,7 @@ typedef struct agreement {
     char facts[FEDGE_COLLECTIVE_MAX_FACTS][FEDGE_COLLECTIVE_FACT_TEXT];
 } agreement;
 
-/* Ranks of mpirun's job: Open MPI says so to the processes that it starts. */
+/* Open MPI sets these variables for the processes that it starts. */
 #define NUM_RANKS "OMPI_COMM_WORLD_SIZE"
 
 bool fedge_collective_started(void)
@@ -169,7 +169,7 @@ void *fedge_collective_begin_receive(const fedge_collective *collective, void *b
 
 /* ---- the start ------------------------------------------------------------------------------- */
 
-/* [with] becomes a failure when a fact of its rank is another than ours. */
+/* [with] becomes a failure when one of its facts differs from rank 0's. */
 static void compare(agreement *with, const agreement *ours, const fedge_collective_fact *facts,
                     uint32_t num_facts)
 {
@@ -192,7 +192,7 @@ static void prefix_message(agreement *of, uint32_t rank)
     memcpy(of->message, err.message, sizeof(of->message));
 }
 
-/* Rank 0 hears all others, and [gathered] becomes the first failure. */
+/* Rank 0 reads the results of all others; [gathered] becomes the first failure. */
 static void judge(const fedge_collective *self, agreement *gathered,
                   const fedge_collective_fact *facts, uint32_t num_facts)
 {
@@ -253,7 +253,7 @@ fedge_status fedge_collective_gather(const fedge_collective *collective, const v
             : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %zu bytes that ranks say", whole);
     status = fedge_collective_agree(collective, status, NULL, 0, err);
     assert(status != FEDGE_OK ||
-           (gathered->starts && gathered->bytes)); /* or this rank had not agreed */
+           (gathered->starts && gathered->bytes)); /* otherwise this rank would not have agreed */
     for (uint32_t rank = 0; status == FEDGE_OK && rank < collective->num_ranks; rank++) {
         uint8_t *at = gathered->bytes + gathered->starts[rank];
         if (rank == collective->rank && size > 0)

@@ -10,9 +10,9 @@
 #define AUTO "auto"
 #define MPI "mpi"
 #define MAX_MOMENTS 2
-#define MAX_PARTS 64u /* of a step, in one word of rank 0 */
+#define MAX_PARTS 64u /* parts of a step in one message of rank 0 */
 
-/* What rank 0 wants of all. */
+/* The operation that rank 0 wants of all ranks. */
 typedef enum act { ACT_JOIN, ACT_STEP, ACT_GATHER, ACT_AGREE } act;
 
 typedef struct distributed {
@@ -20,25 +20,25 @@ typedef struct distributed {
     const fedge_collective *collective;
     const fedge_log *log; /* may be NULL */
     const char *join;
-    void *scatter; /* of own; NULL: sums go by the host and MPI */
-    bool agreed;   /* all ranks know whether there is one */
+    void *scatter; /* of the wrapped accumulator; NULL: the host and MPI add up sums */
+    bool agreed;   /* the ranks have agreed whether there is a scatter */
     size_t num_elements;
-    int64_t *sums; /* (num_elements): of all ranks, while they are joined; on shards: those of
-                      this rank's */
+    int64_t
+        *sums; /* (num_elements): of all ranks after a join; on shards only those of this rank */
     fedge_accumulator_totals totals;
     bool is_joined;
 
     /* On shards. */
     fedge_collective_shard shard;
-    bool on_shard; /* the sums are */
+    bool on_shard; /* the sums are joined */
     fedge_distributed_together_fn together;
     void *user;
     act wanted;                   /* rank 0 */
     const fedge_step_part *parts; /* (num_parts): of ACT_STEP */
     uint32_t num_parts;
-    float *values, *moments[MAX_MOMENTS]; /* other ranks: (shard.count) each, as the last step left
-                                       them; NULL: there was none */
-    bool all_have_values;                 /* rank 0: the others have theirs of the last step */
+    float *values, *moments[MAX_MOMENTS]; /* other ranks: (shard.count) each, after the last step;
+                                             NULL: there was none */
+    bool all_have_values; /* rank 0: the other ranks have the values of the last step */
 } distributed;
 
 static void close_scatter(distributed *self)
@@ -78,7 +78,7 @@ static fedge_status do_together(distributed *self, act wanted, fedge_error *err)
     accumulator.sums_state = self;
     self->wanted = wanted;
     const fedge_status status = self->together(self->user, &accumulator, err);
-    /* Joining is what the next word asks for, unless it says otherwise. */
+    /* The next operation is a join unless changed. */
     self->wanted = ACT_JOIN;
     return status;
 }
@@ -94,8 +94,7 @@ static fedge_status read_sums(void *state, size_t first, size_t count, int64_t *
     return FEDGE_OK;
 }
 
-/* The step of the part's values from [from] on, by as many sums; [values] and [moments] have them.
- */
+/* Steps the part's values from [from] on with [count] sums; [values] and [moments] begin there. */
 static void move(const fedge_step_part *part, const int64_t *sums, size_t count,
                  uint64_t total_weight, float *values, float *const moments[MAX_MOMENTS])
 {
@@ -112,7 +111,7 @@ static fedge_status step(void *state, const fedge_step_part *parts, uint32_t num
 {
     distributed *self = state;
     fedge_status status = FEDGE_OK;
-    /* Before the ranks are joined a step is this rank's alone, as in a run without others. */
+    /* Before a join a step is this rank's alone, as in a run with one rank. */
     if (!self->is_joined) {
         return parts[0].optimizer && !self->local.ops->optimizes
                    ? fedge_fail(err, FEDGE_UNSUPPORTED, "an optimizer's step is the host's")
@@ -189,7 +188,7 @@ fedge_status fedge_distributed_wrap(fedge_accumulator *accumulator,
 
 /* ---- joining --------------------------------------------------------------------------------- */
 
-/* Whether this rank can; what it has is said for all to compare. */
+/* Whether this rank can use the scatter; its facts are compared by all. */
 static fedge_status prepare_scatter(const distributed *self, fedge_collective_fact *has,
                                     fedge_error *err)
 {
@@ -206,7 +205,7 @@ static fedge_status prepare_scatter(const distributed *self, fedge_collective_fa
     return status;
 }
 
-/* All ranks together, and all or none. */
+/* All ranks call it together; all open the scatter or none. */
 static fedge_status open_scatter(distributed *self, fedge_error *err)
 {
     fedge_collective_fact has;
@@ -220,7 +219,7 @@ static fedge_status open_scatter(distributed *self, fedge_error *err)
     return status;
 }
 
-/* Which way sums go, found anew by all where one of them has been opened anew. */
+/* Agrees on how sums are added up, again after a rank has opened another accumulator. */
 static fedge_status agree_on_way(distributed *self, fedge_error *err)
 {
     fedge_error why = {0};
@@ -244,7 +243,7 @@ static fedge_status agree_on_way(distributed *self, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* All ranks together; what each of them has is ready. */
+/* All ranks call it together, with their sums complete. */
 static fedge_status add_up(distributed *self, bool on_shard, fedge_error *err)
 {
     if (!self->scatter && on_shard)
@@ -260,21 +259,21 @@ static fedge_status add_up(distributed *self, bool on_shard, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* [status] is this rank's; one rank's failure is every rank's. */
+/* [status] is this rank's result; when one rank fails, all fail. */
 static fedge_status agree_status_and_way(distributed *self, fedge_status status, fedge_error *err)
 {
     FEDGE_TRY(fedge_collective_agree(self->collective, status, NULL, 0, err));
     return agree_on_way(self, err);
 }
 
-/* All ranks together, before there are sums. */
+/* All ranks call it together, before there are sums. */
 static fedge_status agree_all(distributed *self, fedge_status status, fedge_error *err)
 {
     status = agree_status_and_way(self, status, err);
     return fedge_collective_agree(self->collective, status, NULL, 0, err);
 }
 
-/* Reads this rank's sums where the host adds them up. */
+/* Reads this rank's sums when the host adds them up. */
 static fedge_status copy_sums(distributed *self, fedge_status status, fedge_error *err)
 {
     FEDGE_TRY(agree_status_and_way(self, status, err));
@@ -293,11 +292,11 @@ static fedge_status join(distributed *self, bool on_shard, fedge_status status, 
     FEDGE_TRY(add_up(self, on_shard, err));
     self->totals = (fedge_accumulator_totals){.total_weight = (uint64_t)all[0],
                                               .num_updates = (uint32_t)all[1]};
-    /* Rank 0 keeps none of them itself. */
+    /* Rank 0 stores no sums of its own here. */
     self->all_have_values = all[2] + 1 == self->collective->num_ranks;
     self->is_joined = true;
     self->on_shard = on_shard;
-    /* Each rank has claimed its own weights only. */
+    /* Each rank has checked only its own weights. */
     return self->totals.total_weight <= FEDGE_FIXED_MAX_TOTAL_WEIGHT
                ? FEDGE_OK
                : fedge_fail(err, FEDGE_OUT_OF_RANGE,
@@ -326,7 +325,8 @@ fedge_status fedge_distributed_agree(fedge_accumulator *accumulator, fedge_error
 
 /* ---- on shards ------------------------------------------------------------------------------- */
 
-/* Rank 0's word to the others, and a part of its step. Structs are sent as they lie in memory. */
+/* Rank 0's message to the others, with a part of its step. Structs are sent as they are in memory.
+ */
 typedef struct word {
     act wanted;
     uint32_t num_parts;
@@ -334,12 +334,12 @@ typedef struct word {
 } word;
 
 typedef struct part_word {
-    fedge_step_part part; /* its pointers mean nothing to others */
+    fedge_step_part part; /* its pointers are meaningless on other ranks */
     bool optimizes;
     fedge_optimizer_step optimizer;
 } part_word;
 
-/* The vectors that move: the values, and what the optimizer keeps. */
+/* The vectors that a step changes: the values and the optimizer's moments. */
 static unsigned num_moved(const fedge_step_part *part)
 {
     return 1 + (part->optimizer ? part->optimizer->num_moments : 0);
@@ -350,7 +350,7 @@ static float *moved(const fedge_step_part *part, unsigned which)
     return which == 0 ? part->values : part->moments[which - 1];
 }
 
-/* What of a part is in a shard: from where of it, and how much. */
+/* The intersection of a part and a shard: its offset in the part, and its length. */
 static fedge_collective_shard overlap(const fedge_step_part *part,
                                       const fedge_collective_shard *shard)
 {
@@ -368,7 +368,7 @@ static void send_word(const distributed *self)
     memset(parts, 0, sizeof(parts));
     for (uint32_t i = 0; i < said.num_parts; i++) {
         parts[i].part = self->parts[i];
-        /* "Unchanged" helps only where all have something to leave unchanged. */
+        /* "Unchanged" helps only when all ranks have values of the last step. */
         parts[i].part.unchanged = self->parts[i].unchanged && self->all_have_values;
         parts[i].optimizes = self->parts[i].optimizer != NULL;
         if (parts[i].optimizes)
@@ -378,7 +378,7 @@ static void send_word(const distributed *self)
     fedge_collective_broadcast(self->collective, parts, said.num_parts * sizeof(parts[0]), 0);
 }
 
-/* What is another rank's of each part goes there, or comes from there. */
+/* Sends to the other ranks their values of each part, or receives them. */
 static void exchange(const distributed *self, uint32_t rank, bool back)
 {
     const fedge_collective_shard shard =
@@ -401,9 +401,9 @@ static void exchange(const distributed *self, uint32_t rank, bool back)
 static fedge_status lead_step(distributed *self, fedge_error *err)
 {
     const uint32_t num_ranks = self->collective->num_ranks;
-    /* A rank without room could neither take what it is sent nor send what is waited for. */
+    /* A rank without memory could neither receive its values nor send results. */
     FEDGE_TRY(fedge_collective_agree(self->collective, FEDGE_OK, NULL, 0, err));
-    /* First to the others, which step while this rank does. */
+    /* Send to the others first, so that they step while this rank does. */
     for (uint32_t rank = 1; rank < num_ranks; rank++)
         exchange(self, rank, false);
     for (uint32_t i = 0; i < self->num_parts; i++) {
@@ -456,7 +456,7 @@ static fedge_status allocate_vectors(distributed *self, unsigned num_vectors, fe
     return FEDGE_OK;
 }
 
-/* The part's vectors where this rank has them, from the shard's first value of it on. */
+/* Sets the part's vectors to this rank's, from its shard's first value on. */
 static fedge_status locate_vectors(distributed *self, part_word *of,
                                    const fedge_collective_shard *its, fedge_error *err)
 {
@@ -485,7 +485,7 @@ static fedge_status follow_step(distributed *self, const word *said, fedge_statu
     for (uint32_t i = 0; i < said->num_parts; i++) {
         const fedge_step_part *part = &parts[i].part;
         const fedge_collective_shard its = overlap(part, &self->shard);
-        /* All of it before the first is moved: rank 0 sends on, and does not wait. */
+        /* Receive everything before the first step: rank 0 continues to send and does not wait. */
         for (unsigned k = 0; its.count > 0 && !part->unchanged && k < num_moved(part); k++) {
             fedge_collective_receive(self->collective, moved(part, k), its.count * sizeof(float),
                                      0);
@@ -522,6 +522,6 @@ fedge_status fedge_distributed_follow(fedge_accumulator *accumulator, fedge_stat
     case ACT_AGREE:
         return agree_all(self, status, err);
     }
-    /* Rank 0 has what it waits for, so there is time for this. */
+    /* Rank 0 has its results, so this does not delay it. */
     return status == FEDGE_OK && self->is_joined ? reset(self, err) : status;
 }

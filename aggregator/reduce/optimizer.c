@@ -6,9 +6,9 @@
 #include "edge/core/fixed.h"
 #include "edge/core/os.h"
 
-/* One plain version, which the compiler makes vectors of for several CPUs: each operation of IEEE
- * 754 rounds as it does alone, so all have the same bits. Conversions of the sums come first, since
- * AVX2 has none of its own for them and would keep all that is around them out of vectors. */
+/* One plain version, which the compiler vectorizes for several CPUs. Each IEEE 754 operation rounds
+ * the same way, so all give the same bits. Sums are converted first: AVX2 has no such conversion,
+ * and it would keep the surrounding loop scalar. */
 #define BLOCK 256
 #if defined(__clang__)
 #define WIDE ""
@@ -31,7 +31,7 @@ INLINE double next_v(fedge_step_rule rule, double beta2, double v, double square
                                            : v - (1.0 - beta2) * square * sign;
 }
 
-/* [count] ≤ BLOCK values, by their means. */
+/* Steps [count] ≤ BLOCK values with their means. */
 INLINE void move(fedge_step_rule rule, const fedge_optimizer_step *step, double rate,
                  const double *restrict mean, size_t count, moved of)
 {

@@ -37,7 +37,7 @@ __attribute__((target("avx2"))) static size_t dots_avx2(const int32_t *a, const 
     size_t k = 0;
     for (; k + 8 <= count; k += 8) {
         const __m256i x = _mm256_loadu_si256((const __m256i *)(a + k));
-        /* mul_epi32 multiplies the low, signed half of each 64 bits; a shift brings the others
+        /* mul_epi32 multiplies the low, signed half of each 64 bits; a shift moves the other half
          * there. */
         const __m256i x_odd = _mm256_srli_epi64(x, 32);
         for (int j = 0; j < 4; j++) {
@@ -156,10 +156,10 @@ void fedge_squares(const int32_t *const b[4], size_t count, int64_t out[4])
 
 /* ---- sorting networks ------------------------------------------------------------------------ */
 
-#define CACHE 32768 /* bytes of a block of coordinates: stays in the first level */
+#define CACHE 32768 /* bytes of a block of coordinates, which fits the first-level cache */
 #define LEAST 32    /* coordinates of a block */
 
-/* The lesser ones to [a], the greater to [b]. */
+/* Puts the minima into [a] and the maxima into [b]. */
 typedef void (*exchange_fn)(int32_t *a, int32_t *b, size_t count);
 
 static void exchange_scalar(int32_t *a, int32_t *b, size_t count)
@@ -194,7 +194,7 @@ static exchange_fn best_exchange(void)
     return exchange_scalar;
 }
 
-/* One block: [count] coordinates of every row from [at] on. */
+/* Reduces one block: [count] coordinates of every row from [at] on. */
 static void sort_block(int32_t *const *rows, uint32_t num, size_t at, size_t count,
                        exchange_fn exchange)
 {

@@ -40,11 +40,10 @@ const fedge_sum_kernels *fedge_sum_kernels_choose(unsigned features)
     return *at;
 }
 
-/* A codec needs no entry here: without one the accumulator decodes each run with the codec's own
- * decode and adds the integers, with the same sums. The list is of codecs for which reading the
- * bytes of several updates at once was worth a kernel. It asks for the whole text, so that a codec
- * that chooses values ("topk:0.01+int8"), whose bytes are laid out otherwise, is not mistaken for
- * the one behind it. */
+/* A codec needs no entry here: without one the accumulator decodes each run with the codec's decode
+ * and adds the integers, with the same sums. The list has codecs for which a kernel that reads
+ * several updates at once is faster. It compares the whole text, since a codec with a sparsifier
+ * ("topk:0.01+int8") has other bytes than its last stage alone. */
 fedge_sum_fn fedge_sum_of(const fedge_codec *codec)
 {
     static const struct {
@@ -122,8 +121,8 @@ static void make_block(fedge_sum_block *block, const fedge_summand *updates, uin
 {
     block->count = (count + 3) / 4 * 4;
     block->bits = 0;
-    /* Kernels take four updates at a time. What is missing in the last four points at bytes that
-     * may be read, with a factor that adds nothing. */
+    /* Kernels process four updates at a time. Missing ones of the last four point at readable bytes
+     * and have a factor of 0. */
     for (uint32_t u = 0; u < block->count; u++) {
         const fedge_summand *from = &updates[u < count ? u : count - 1];
         const uint8_t *in = from->bytes + offset;
@@ -136,8 +135,8 @@ static void make_block(fedge_sum_block *block, const fedge_summand *updates, uin
 void fedge_sum_split(const fedge_sum_block *block, fedge_sum_limbs *limbs)
 {
     const uint64_t mask = (1u << FEDGE_SUM_LIMB_BITS) - 1;
-    /* Factors under 2^30, which weights up to 2^14 keep to at any scale, need two limbs; four cost
-     * twice as many products. */
+    /* Factors below 2^30, as of weights up to 2^14, need two limbs; four cost twice as many
+     * products. */
     limbs->num_limbs = block->bits >> 2 * FEDGE_SUM_LIMB_BITS ? 4 : 2;
     for (uint32_t limb = 0; limb < limbs->num_limbs; limb++) {
         for (uint32_t u = 0; u < block->count; u++) {

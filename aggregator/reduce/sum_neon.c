@@ -9,17 +9,18 @@
 #include "edge/core/fixed.h"
 #include "edge/core/os.h"
 
-#define AHEAD 512 /* bytes: updates lie in memory, each in a stream of its own */
+#define AHEAD 512 /* bytes; updates are separate streams in memory */
 
 /* ---- floats ---------------------------------------------------------------------------------- */
 
-/* x rounded to the nearest integer, to the even one of two, as lrintf does. */
+/* Rounds x to the nearest integer, ties to even, as lrintf does. */
 static inline int32x4_t nearest(float32x4_t x)
 {
 #if defined(__aarch64__)
     return vcvtnq_s32_f32(x);
 #else
-    /* From 2^23 on every float is an integer; below, adding 2^23 leaves no place for a fraction. */
+    /* From 2^23 on every float is an integer; adding 2^23 to smaller ones rounds their fraction
+     * away. */
     const float32x4_t whole = vdupq_n_f32(0x1p23f);
     const float32x4_t size = vabsq_f32(x);
     const int32x4_t rounded = vcvtq_s32_f32(vsubq_f32(vaddq_f32(size, whole), whole));

@@ -14,7 +14,7 @@
 #define AVX2 __attribute__((target("avx2")))
 #define AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
 #define VNNI __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")))
-#define AHEAD 512 /* bytes: updates lie in memory, each in a stream of its own */
+#define AHEAD 512 /* bytes; updates are separate streams in memory */
 
 static inline void fetch(const uint8_t *at)
 {
@@ -76,7 +76,7 @@ AVX512 static size_t floats_avx512(int64_t *sum, const fedge_summand *updates, u
 
 /* ---- int8: bytes of two updates side by side, multiplied by their limbs and added at once ---- */
 
-/* The limbs of updates [u] and [u] + 1, in one number. */
+/* The limbs of updates [u] and [u] + 1 as one 32-bit number. */
 static inline int limb_pair(const int16_t *limbs, uint32_t u)
 {
     int pair;
@@ -92,7 +92,7 @@ static inline void fetch_block(const fedge_sum_block *block, size_t n)
     }
 }
 
-/* Sixteen values of two updates, in pairs: those of the first eight values, of the other eight. */
+/* Interleaves sixteen values of two updates: the first eight pairs and the other eight. */
 AVX2 static inline void pair_16(const int8_t *a, const int8_t *b, __m256i *low, __m256i *high)
 {
     const __m128i x = _mm_loadu_si128((const __m128i *)a);
@@ -118,7 +118,7 @@ AVX2 static inline void add_8_avx2(int64_t *sum, __m256i low, __m256i high, int 
     add_4_avx2(sum + 4, _mm256_extracti128_si256(low, 1), _mm256_extracti128_si256(high, 1), shift);
 }
 
-/* Two limbs of sixteen values at once, for the bytes of a pair are wanted by both. */
+/* Two limbs of sixteen values at once, since both need the bytes of a pair. */
 AVX2 static inline void add_limbs_avx2(int64_t *sum, const fedge_sum_block *block, size_t i,
                                        const int16_t *first, const int16_t *second, int shift)
 {
@@ -186,8 +186,9 @@ AVX512 static inline void add_limbs_avx512(int64_t *sum, const fedge_sum_block *
                  shift);
 }
 
-/* Values [i, n) as far as there are sixteen of them; gives where it stopped. */
-AVX512 static size_t add_rest_avx512(int64_t *sum, const fedge_sum_block *block, size_t i, size_t n)
+/* Adds values [i, n) in groups of sixteen; returns where it stopped. */
+AVX512 static size_t add_remainder_avx512(int64_t *sum, const fedge_sum_block *block, size_t i,
+                                          size_t n)
 {
     if (i + 16 > n)
         return i;
@@ -205,7 +206,7 @@ AVX512 static size_t add_rest_avx512(int64_t *sum, const fedge_sum_block *block,
 static size_t block_avx512(int64_t *sum, const fedge_sum_block *block, size_t n)
 {
     fetch_block(block, n);
-    return add_rest_avx512(sum, block, 0, n);
+    return add_remainder_avx512(sum, block, 0, n);
 }
 
 const fedge_sum_kernels fedge_sum_avx512 = {
@@ -213,9 +214,9 @@ const fedge_sum_kernels fedge_sum_avx512 = {
 
 /* ---- int8 where there are sums of products of four bytes ------------------------------------- */
 
-#define BYTE_LIMBS 4 /* factors below 2^32; larger ones go the way above */
+#define BYTE_LIMBS 4 /* factors below 2^32; larger ones use the functions above */
 
-/* 127 · (2^16 − 1) · FEDGE_SUM_MAX_UPDATES < 2^31: two limbs of 8 bits are joined in 32 bits. */
+/* 127 · (2^16 − 1) · FEDGE_SUM_MAX_UPDATES < 2^31: two limbs of 8 bits are combined in 32 bits. */
 static_assert((int64_t)127 * UINT16_MAX * FEDGE_SUM_MAX_UPDATES < INT32_MAX, "two limbs fit");
 
 /* limbs[l][u]: bits 8 l to 8 l + 7 of the factor of update u. */
@@ -231,8 +232,8 @@ VNNI static inline void split_bytes(const fedge_sum_block *block,
     }
 }
 
-/* Sixty-four values of four updates: each number of 32 bits of x[k] has one value of each, and of a
- * quarter l of the vector they are the values 16 l + 4 k to 16 l + 4 k + 3. */
+/* Interleaves sixty-four values of four updates: each 32-bit number of x[k] has one value of each
+ * update. Quarter l of the vector x[k] holds the values 16 l + 4 k to 16 l + 4 k + 3. */
 VNNI static inline void interleave_64(const int8_t *const q[4], size_t i, __m512i x[4])
 {
     const __m512i a = _mm512_loadu_si512(q[0] + i), b = _mm512_loadu_si512(q[1] + i);
@@ -245,7 +246,7 @@ VNNI static inline void interleave_64(const int8_t *const q[4], size_t i, __m512
     x[3] = _mm512_unpackhi_epi16(ab_high, cd_high);
 }
 
-/* x[l] becomes the values 16 l to 16 l + 15: quarter l of each of the four. */
+/* Transposes, so that x[l] holds the values 16 l to 16 l + 15. */
 VNNI static inline void order_64(__m512i x[4])
 {
     const __m512i a = _mm512_shuffle_i64x2(x[0], x[1], 0x44);
@@ -316,7 +317,7 @@ VNNI static size_t block_vnni(int64_t *sum, const fedge_sum_block *block, size_t
                 add_64(sum, block, limbs, i, 4);
         }
     }
-    return add_rest_avx512(sum, block, i, n);
+    return add_remainder_avx512(sum, block, i, n);
 }
 
 const fedge_sum_kernels fedge_sum_avx512vnni = {.name = "avx512vnni",

@@ -7,24 +7,24 @@
 #include "edge/core/fixed.h"
 
 #define ALIGNMENT 64
-#define MIX 512 /* coordinates whose sums are held at a time */
-/* Between rows, or all would want the same places of a cache. */
+#define MIX 512 /* coordinates whose sums are computed at a time */
+/* Padding between rows, which would otherwise compete for the same cache sets. */
 #define APART FEDGE_TILE_APART
 
-/* What a thread works with. */
+/* The memory of a thread. */
 typedef struct tile_lane {
-    int32_t **rows;       /* (num): as they are read */
+    int32_t **rows;       /* (num): rows as they are read */
     int32_t **mixed;      /* (num) */
-    int32_t **chosen;     /* (num): room for a list of some */
-    int32_t *const *seen; /* rows or mixed: what load has left */
+    int32_t **chosen;     /* (num): scratch for selected rows */
+    int32_t *const *seen; /* rows or mixed: the rows that load has left */
     int64_t *sums;        /* (size) */
-    fedge_tile_sum *dots; /* of pairs of num rows; NULL until there are any */
+    fedge_tile_sum *dots; /* of pairs of num rows; NULL until the first dots */
 } tile_lane;
 
 typedef struct cpu_tiles {
     fedge_tile_config config;
     int32_t *values; /* of each thread: its rows, then with mixing the mixed ones */
-    int32_t **lists; /* of each thread: what its room's lists are */
+    int32_t **lists; /* of each thread: what the pointers of its memory point to */
     int64_t *sums;
     tile_lane *lanes;    /* (num_threads) */
     const uint32_t *far; /* NULL: rows are not mixed */
@@ -112,7 +112,7 @@ static fedge_status cpu_mix(void *state, const uint32_t *far, uint32_t num_far, 
     return FEDGE_OK;
 }
 
-/* Each row of [to] is the mean of all but those far from it: the sum of all less theirs. */
+/* Each row of [to] becomes the mean of all rows but the far ones: the sum of all minus theirs. */
 static void mix(const cpu_tiles *self, uint32_t num, int32_t *const *from, int32_t *const *to,
                 size_t count)
 {
@@ -167,11 +167,11 @@ static void add(fedge_tile_sum *to, int64_t value)
     to->low += value & 0xffffffff;
 }
 
-/* Row i with those up to it, in coordinates that fedge_dots takes at a time. */
+/* Multiplies row i by the rows up to i, for as many coordinates as fedge_dots takes at a time. */
 static void add_dots(const tile_lane *lane, uint32_t i, size_t at, size_t count)
 {
-    /* Four rows against one: row i is loaded once for four products. Where fewer are left it
-     * stands in for the missing ones, and their sums are not used. */
+    /* Four rows at a time, so row i is loaded once for four products. When fewer are left, row i
+     * stands in for them and its extra products are not used. */
     for (uint32_t j = 0; j <= i; j += 4) {
         const int32_t *four[4];
         int64_t dots[4];
@@ -183,8 +183,8 @@ static void add_dots(const tile_lane *lane, uint32_t i, size_t at, size_t count)
     }
 }
 
-/* Each of the first [num] rows with itself; the first stands in for those that four are short of.
- */
+/* Multiplies each of the first [num] rows by itself. The first row stands in for missing ones of
+ * the last four. */
 static void add_norms(const tile_lane *lane, uint32_t num, size_t at, size_t count)
 {
     for (uint32_t i = 0; i < num; i += 4) {
@@ -257,7 +257,7 @@ static fedge_status cpu_take_dots(void *state, uint32_t num, fedge_tile_sum *sum
 
 /* ---- one value of a coordinate's ------------------------------------------------------------- */
 
-/* The rows from..to of sorted ones. */
+/* Sums rows from..to of the sorted ones. */
 static void add_between(int32_t *const *rows, uint32_t from, uint32_t to, size_t count,
                         int64_t *sums)
 {
@@ -267,8 +267,8 @@ static void add_between(int32_t *const *rows, uint32_t from, uint32_t to, size_t
     }
 }
 
-/* The sum of all but the [cut] farthest from the median, which lie at the ends. Twice the median is
- * an integer. */
+/* Sums all but the [cut] farthest from the median, which are at the ends. Twice the median is an
+ * integer. */
 static void add_nearest(int32_t *const *rows, uint32_t num, uint32_t cut, size_t count,
                         int64_t *sums)
 {

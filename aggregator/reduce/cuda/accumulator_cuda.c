@@ -11,15 +11,15 @@
 
 static_assert(FEDGE_ACCUMULATOR_MAX_BATCH == FEDGE_CUDA_MAX_BATCH, "a batch is one launch");
 
-/* GPUs that together hold the sums of all coordinates once: one, or all by coordinates. Updates
- * come to a group by a lane of each of its GPUs and lie in the same slot of each. */
+/* A group of GPUs has the sums of all coordinates once: one GPU, or all GPUs by coordinates. An
+ * update arrives by one lane of each of its GPUs and is stored in the same slot of each. */
 typedef struct group {
-    uint32_t first, count;                       /* of the team's GPUs */
+    uint32_t first, count;                       /* index of the group's first GPU in the team */
     uint32_t lanes[FEDGE_CUDA_LANES], num_lanes; /* free ones */
-    uint32_t *slots, num_slots;                  /* free ones; the spare slot is not among them */
+    uint32_t *slots, num_slots;                  /* free slots, without the reserved one */
 } group;
 
-/* What an update holds: its copy on a group's GPUs. */
+/* The staged copy of an update on a group's GPUs. */
 typedef struct copy {
     uint32_t group, slot;
 } copy;
@@ -28,18 +28,19 @@ typedef struct cuda_accumulator {
     fedge_cuda_geometry geometry;
     fedge_cuda_team team;
     fedge_cuda_tiles tiles;
-    uint32_t num_groups, slots_each; /* without the spare slot, which is number slots_each */
+    uint32_t num_groups,
+        slots_each; /* without the reserved slot, which has the number slots_each */
     group groups[FEDGE_ACCUMULATOR_MAX_GPUS];
-    copy *copies; /* (num_groups, slots_each): the constants that [staged] points to */
+    copy *copies; /* (num_groups, slots_each): constants that [staged] points to */
     copy only_checked;
-    pthread_mutex_t lock; /* of all below, of the groups' lists and of work on sums */
-    pthread_cond_t freed; /* a lane, or the spare slots */
+    pthread_mutex_t lock; /* of everything below, the groups' lists and work on sums */
+    pthread_cond_t freed; /* a lane or the reserved slot was freed */
     bool has_lock, has_cond;
-    bool spare_in_use;
+    bool reserved_in_use;
     uint32_t next_group;
     uint64_t ticket;
     fedge_accumulator_totals totals;
-    fedge_error lost; /* status FEDGE_GPU_LOST: what every call returns from then on */
+    fedge_error lost; /* with status FEDGE_GPU_LOST every further call returns it */
     const fedge_log *log;
     bool logged_no_memory;
 } cuda_accumulator;
@@ -53,13 +54,13 @@ static fedge_status check_lost(const cuda_accumulator *self, fedge_error *err)
     return fedge_fail(err, self->lost.status, "%s", self->lost.message);
 }
 
-/* Remembers that a GPU is lost: [why] is of a call that returned [status]. */
+/* Records that a GPU is lost, from the error [why] of a call that returned [status]. */
 static fedge_status note(cuda_accumulator *self, fedge_status status, const fedge_error *why,
                          fedge_error *err)
 {
     if (status == FEDGE_GPU_LOST && self->lost.status == FEDGE_OK) {
         self->lost = *why;
-        /* Threads that wait for a lane or the spare slot would wait for ever. */
+        /* Threads that wait for a lane or the reserved slot would wait forever. */
         (void)pthread_cond_broadcast(&self->freed);
     }
     return status == FEDGE_OK ? status : fedge_fail(err, status, "%s", why->message);
@@ -93,7 +94,7 @@ static fedge_status make_groups(cuda_accumulator *self, fedge_error *err)
         group *made = &self->groups[g];
         made->count = self->team.num_gpus / self->num_groups;
         made->first = g * made->count;
-        /* One more than there are, as calloc may give NULL for nothing. */
+        /* One extra, as calloc(0) may return NULL. */
         made->slots = calloc((size_t)each + 1, sizeof(*made->slots));
         if (!made->slots)
             break;
@@ -104,7 +105,7 @@ static fedge_status make_groups(cuda_accumulator *self, fedge_error *err)
         for (uint32_t i = 0; i < FEDGE_CUDA_LANES; i++)
             made->lanes[made->num_lanes++] = i;
     }
-    /* The loop ends at the first group that gets none, so the last one tells of all. */
+    /* The loop ends at the first group without memory; the last one checked decides. */
     if (!self->copies || !self->groups[self->num_groups - 1].slots)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an accumulator");
     return FEDGE_OK;
@@ -123,7 +124,7 @@ static fedge_status open_all(cuda_accumulator *self, const fedge_accumulator_con
     FEDGE_TRY(fedge_cuda_geometry_init(&self->geometry, config->layout, err));
     FEDGE_TRY(fedge_cuda_open_team(&self->team, &self->geometry, config, &choice, err));
     self->num_groups = choice.shard == FEDGE_SHARD_CLIENTS ? self->team.num_gpus : 1;
-    /* Without the spare one. */
+    /* Without the reserved slot. */
     self->slots_each = choice.num_slots - 1;
     return make_groups(self, err);
 }
@@ -146,7 +147,7 @@ static fedge_status cuda_open(const fedge_accumulator_config *config, void **sta
 
 /* ---- updates come in ------------------------------------------------------------------------- */
 
-/* The group with the most free slots; those that have as many take turns. */
+/* Takes the group with the most free slots; equal ones take turns. */
 static uint32_t choose_group(cuda_accumulator *self)
 {
     uint32_t best = self->next_group++ % self->num_groups;
@@ -174,29 +175,29 @@ static void give_lane(cuda_accumulator *self, group *chosen, uint32_t lane)
     (void)pthread_cond_broadcast(&self->freed);
 }
 
-/* Copies an update to the GPUs of a group and checks it. [slot] NULL: only checks. Without the
- * lock, for copying takes long. */
+/* Copies an update to the GPUs of a group and checks it; with [slot] NULL only checks. Runs without
+ * the lock, since copying takes long. */
 static fedge_status stage(cuda_accumulator *self, const group *chosen, uint32_t lane,
                           const uint32_t *slot, const fedge_encoded *update, fedge_error *err)
 {
     fedge_status status = FEDGE_OK;
     uint64_t bad = FEDGE_CUDA_NOT_BAD;
     uint32_t begun = 0;
-    /* All are begun before any is waited for: they check side by side. */
+    /* All GPUs begin before any is waited for, so they check in parallel. */
     for (; begun < chosen->count && status == FEDGE_OK; begun++) {
         status =
             fedge_cuda_gpu_stage(&self->team.gpus[chosen->first + begun], lane, slot, update, err);
     }
-    /* Also after a failure: nothing may be under way when the lane and the slot are free again. */
+    /* Also after a failure: nothing may be pending when the lane and the slot are free again. */
     for (uint32_t i = 0; i < begun; i++) {
-        uint64_t found = FEDGE_CUDA_NOT_BAD;
+        uint64_t result = FEDGE_CUDA_NOT_BAD;
         const fedge_status waited =
-            fedge_cuda_gpu_result(&self->team.gpus[chosen->first + i], lane, slot, &found,
+            fedge_cuda_gpu_result(&self->team.gpus[chosen->first + i], lane, slot, &result,
                                   status == FEDGE_OK ? err : NULL);
         status = status == FEDGE_OK ? waited : status;
-        /* The first bad value of all GPUs, so that the message does not depend on how they share
-         * the work. */
-        bad = found < bad ? found : bad;
+        /* The first bad value of all GPUs, so the message does not depend on how they divide the
+         * work. */
+        bad = result < bad ? result : bad;
     }
     if (status == FEDGE_OK && bad != FEDGE_CUDA_NOT_BAD)
         status = fedge_cuda_fail_update(&self->geometry, bad, update, err);
@@ -216,8 +217,8 @@ static fedge_status cuda_validate(void *state, fedge_encoded *update, fedge_erro
         pthread_mutex_unlock(&self->lock);
         return status;
     }
-    /* Without a free slot the update is checked all the same and read again when it is added: a
-     * worker that waited here might hold the slots itself, in a group that it adds only later. */
+    /* Without a free slot the update is only checked, and read again when it is added. Waiting here
+     * could deadlock: this worker may hold the slots itself, in a batch that it adds later. */
     const bool keeps = chosen->num_slots > 0;
     const uint32_t slot = keeps ? chosen->slots[--chosen->num_slots] : 0;
     pthread_mutex_unlock(&self->lock);
@@ -238,15 +239,15 @@ static fedge_status cuda_validate(void *state, fedge_encoded *update, fedge_erro
     return status;
 }
 
-/* Takes the update's copy from it, and frees its slot for what comes next. The lock is held. */
+/* Takes the staged copy from the update and frees its slot. The lock is held. */
 static const copy *release(cuda_accumulator *self, fedge_encoded *update)
 {
     const copy *staged = update->staged;
     assert(staged); /* it has been validated */
     update->staged = NULL;
     if (staged != &self->only_checked) {
-        /* Though the GPU may not have summed it yet: whoever stages there next waits for that on
-         * the GPU. */
+        /* The GPU may still be adding it: staging another update in this slot waits for that on the
+         * GPU. */
         group *of = &self->groups[staged->group];
         of->slots[of->num_slots++] = staged->slot;
     }
@@ -263,9 +264,10 @@ static void cuda_drop(void *state, fedge_encoded *update)
 
 /* ---- sums ------------------------------------------------------------------------------------ */
 
-/* As in accumulator_cpu.c: with this limit no partial sum can overflow, on any GPU or when they are
- * joined. The lock is held. */
-static fedge_status claim(cuda_accumulator *self, uint64_t weight, uint32_t count, fedge_error *err)
+/* As in accumulator_cpu.c, this limit prevents overflow of partial sums, on any GPU and when they
+ * are reduced. The lock is held. */
+static fedge_status reserve(cuda_accumulator *self, uint64_t weight, uint32_t count,
+                            fedge_error *err)
 {
     const uint64_t total = self->totals.total_weight;
     if (weight > FEDGE_FIXED_MAX_TOTAL_WEIGHT || total > FEDGE_FIXED_MAX_TOTAL_WEIGHT - weight) {
@@ -279,8 +281,8 @@ static fedge_status claim(cuda_accumulator *self, uint64_t weight, uint32_t coun
     return FEDGE_OK;
 }
 
-static fedge_status claim_all(cuda_accumulator *self, fedge_encoded *const *updates, uint32_t count,
-                              fedge_error *err)
+static fedge_status reserve_all(cuda_accumulator *self, fedge_encoded *const *updates,
+                                uint32_t count, fedge_error *err)
 {
     uint64_t weight = 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -288,10 +290,10 @@ static fedge_status claim_all(cuda_accumulator *self, fedge_encoded *const *upda
             return fedge_fail(err, FEDGE_OUT_OF_RANGE, "an update's weight must be at least 1");
         weight += updates[i]->weight;
     }
-    return claim(self, weight, count, err);
+    return reserve(self, weight, count, err);
 }
 
-/* Sums slots of a group. The lock is held. */
+/* Adds slots of a group. The lock is held. */
 static fedge_status launch(cuda_accumulator *self, const group *of, const uint32_t *slots,
                            const uint32_t *weights, uint32_t count, fedge_error *err)
 {
@@ -300,60 +302,60 @@ static fedge_status launch(cuda_accumulator *self, const group *of, const uint32
     return FEDGE_OK;
 }
 
-/* Updates that are only checked are read again, one after the other, by way of the spare slot. The
- * lock is held, but not while that lasts. */
+/* Reads updates that were only checked again, one after another, into the reserved slot. The lock
+ * is released meanwhile. */
 static fedge_status add_again(cuda_accumulator *self, fedge_encoded *update, fedge_error *err)
 {
     assert(self->num_groups > 0);
     group *chosen = &self->groups[self->next_group++ % self->num_groups];
-    /* One slot is kept out of the free ones, so that updates without a copy can always be added,
-     * however full the GPU is. */
-    const uint32_t spare = self->slots_each;
+    /* One slot is reserved, so that updates without a copy can always be added, however full the
+     * GPU is. */
+    const uint32_t reserved = self->slots_each;
     uint32_t lane = 0;
-    while (self->spare_in_use && self->lost.status == FEDGE_OK)
+    while (self->reserved_in_use && self->lost.status == FEDGE_OK)
         (void)pthread_cond_wait(&self->freed, &self->lock);
     fedge_status status = FEDGE_OK;
     FEDGE_TRY(check_lost(self, err));
-    self->spare_in_use = true;
+    self->reserved_in_use = true;
     FEDGE_TRY_OR(take_lane(self, chosen, &lane, err), give_back);
     pthread_mutex_unlock(&self->lock);
-    status = stage(self, chosen, lane, &spare, update, err);
+    status = stage(self, chosen, lane, &reserved, update, err);
     pthread_mutex_lock(&self->lock);
     give_lane(self, chosen, lane);
     FEDGE_TRY_OR(status, give_back);
-    status = launch(self, chosen, &spare, &update->weight, 1, err);
+    status = launch(self, chosen, &reserved, &update->weight, 1, err);
 give_back:
-    self->spare_in_use = false;
+    self->reserved_in_use = false;
     (void)pthread_cond_broadcast(&self->freed);
     return status;
 }
 
-/* Sums, of the updates, those that group [g] has copies of. The lock is held. */
+/* Adds those of the updates that group [g] has staged. The lock is held. */
 static fedge_status add_copies(cuda_accumulator *self, fedge_encoded *const *updates,
                                uint32_t count, uint32_t g, fedge_error *err)
 {
     uint32_t slots[FEDGE_CUDA_MAX_BATCH];
     uint32_t weights[FEDGE_CUDA_MAX_BATCH];
-    uint32_t found = 0;
+    uint32_t num_staged = 0;
     for (uint32_t i = 0; i < count; i++) {
         const copy *staged = updates[i]->staged;
         if (staged && staged != &self->only_checked && staged->group == g) {
-            slots[found] = staged->slot;
-            weights[found++] = updates[i]->weight;
+            slots[num_staged] = staged->slot;
+            weights[num_staged++] = updates[i]->weight;
         }
     }
-    return launch(self, &self->groups[g], slots, weights, found, err);
+    return launch(self, &self->groups[g], slots, weights, num_staged, err);
 }
 
 static fedge_status add_all(cuda_accumulator *self, fedge_encoded *const *updates, uint32_t count,
                             fedge_error *err)
 {
     fedge_status status = FEDGE_OK;
-    /* A launch for each group: the sums of a coordinate are fetched once for the whole batch. */
+    /* One launch for each group: the sums of a coordinate are loaded once for the whole batch. */
     for (uint32_t g = 0; g < self->num_groups && status == FEDGE_OK; g++)
         status = add_copies(self, updates, count, g, err);
     for (uint32_t i = 0; i < count; i++) {
-        /* Every slot is given back, also when the sums are lost. */
+        /* Every slot is released, even when the sums are lost. */
         if (release(self, updates[i]) == &self->only_checked && status == FEDGE_OK)
             status = add_again(self, updates[i], err);
     }
@@ -369,12 +371,13 @@ static fedge_status mark(cuda_accumulator *self, uint64_t *ticket, fedge_error *
     return FEDGE_OK;
 }
 
-/* Claims the weights of the updates, queues their sums and records the ticket. The lock is held. */
+/* Reserves the weights of the updates, queues their sums and records the ticket. The lock is held.
+ */
 static fedge_status add_batch(cuda_accumulator *self, fedge_encoded *const *updates, uint32_t count,
                               uint64_t *ticket, fedge_error *err)
 {
     FEDGE_TRY(check_lost(self, err));
-    FEDGE_TRY(claim_all(self, updates, count, err));
+    FEDGE_TRY(reserve_all(self, updates, count, err));
     FEDGE_TRY(add_all(self, updates, count, err));
     return mark(self, ticket, err);
 }
@@ -399,7 +402,7 @@ static fedge_status cuda_wait(void *state, uint64_t ticket, fedge_error *err)
     pthread_mutex_lock(&self->lock);
     fedge_status status = check_lost(self, &why);
     pthread_mutex_unlock(&self->lock);
-    /* Without the lock: others may add meanwhile. */
+    /* Without the lock: other threads may add meanwhile. */
     for (uint32_t i = 0; i < self->team.num_gpus && status == FEDGE_OK; i++)
         status = fedge_cuda_gpu_wait(&self->team.gpus[i], ticket, &why);
     pthread_mutex_lock(&self->lock);
@@ -416,13 +419,13 @@ static fedge_status cuda_begin(void *state, uint32_t weight, fedge_error *err)
     FEDGE_TRY_OR(check_lost(self, err), unlock);
     status = weight == 0
                  ? fedge_fail(err, FEDGE_OUT_OF_RANGE, "an update's weight must be at least 1")
-                 : claim(self, weight, 1, err);
+                 : reserve(self, weight, 1, err);
 unlock:
     pthread_mutex_unlock(&self->lock);
     return status;
 }
 
-/* Values behind each other on the GPUs of a group that have them. */
+/* Adds consecutive values on the GPUs of a group that have them. */
 static fedge_status add_run(cuda_accumulator *self, const group *of, const int32_t *v,
                             fedge_cuda_run run, uint32_t weight, fedge_error *err)
 {
@@ -448,9 +451,9 @@ static fedge_status cuda_add_values(void *state, uint32_t lane, const int32_t *v
     cuda_accumulator *self = state;
     fedge_error why = {0};
     (void)lane;
-    /* The buffers are those of all who add values. */
+    /* All threads that add values use the same buffers. */
     pthread_mutex_lock(&self->lock);
-    /* Any group will do: the step joins them. */
+    /* Any group will do: the step reduces them. */
     const group *of = &self->groups[self->next_group++ % self->num_groups];
     fedge_status status = check_lost(self, &why);
     while (count > 0 && status == FEDGE_OK) {
@@ -465,7 +468,7 @@ static fedge_status cuda_add_values(void *state, uint32_t lane, const int32_t *v
     return status;
 }
 
-/* By clients each GPU has sums of all coordinates, which the step joins. */
+/* By clients each GPU has sums of all coordinates, which the step reduces. */
 static fedge_status cuda_device_pointer(void *state, uint32_t gpu, size_t first, int64_t **sums,
                                         fedge_error *err)
 {
@@ -500,7 +503,7 @@ static fedge_status cuda_read(void *state, size_t first, size_t count, int64_t *
 {
     cuda_accumulator *self = state;
     fedge_error why = {0};
-    /* No lock: at a round's end nobody else is at work here. */
+    /* No lock: at the end of a round no other call runs. */
     fedge_status status = check_lost(self, &why);
     for (size_t i = 0; i < count; i++)
         sums[i] = 0;
@@ -515,7 +518,7 @@ static fedge_status cuda_read(void *state, size_t first, size_t count, int64_t *
     return note(self, status, &why, err);
 }
 
-/* Once: it is so for every step. */
+/* Log it once: it holds for every step. */
 static void log_no_memory(cuda_accumulator *self, const fedge_error *why)
 {
     if (self->log && !self->logged_no_memory) {
@@ -534,14 +537,14 @@ static fedge_status cuda_step(void *state, const fedge_step_part *parts, uint32_
     assert(self->totals.total_weight > 0);
     fedge_status status = check_lost(self, &why);
     bool fits = true;
-    /* Where the open has not taken its memory, the first step that wants it does. */
+    /* If open could not allocate the moments, the first step tries again. */
     for (uint32_t i = 0; num_parts > 0 && parts[0].optimizer && i < self->team.num_gpus; i++) {
         if (status == FEDGE_OK && fits) {
             status = fedge_cuda_gpu_take_moments(&self->team.gpus[i],
                                                  parts[0].optimizer->num_moments, &fits, &why);
         }
     }
-    /* Nothing is lost by that: the host takes the step instead. */
+    /* Nothing is lost: the host takes the step instead. */
     if (status == FEDGE_OK && !fits) {
         log_no_memory(self, &why);
         return fedge_fail(err, FEDGE_UNSUPPORTED, "%s", why.message);
@@ -571,17 +574,16 @@ static const fedge_tile_ops *cuda_tiles(void *state, void **hardware, uint32_t *
     return &fedge_tile_cuda;
 }
 
-static fedge_cuda_gpu_plan place_of(const cuda_accumulator *self, const fedge_cuda_gpu *gpu)
+static fedge_cuda_gpu_plan plan_of(const cuda_accumulator *self, const fedge_cuda_gpu *gpu)
 {
-    fedge_cuda_gpu_plan hardware = {
+    fedge_cuda_gpu_plan plan = {
         .ordinal = gpu->ordinal,
         .by_clients = self->num_groups == self->team.num_gpus,
         .num_slots = gpu->num_slots,
         .bytes = fedge_cuda_gpu_bytes(&self->geometry, gpu->first_block, gpu->num_blocks,
                                       self->team.joins ? self->team.num_gpus : 1, 0)};
-    hardware.bytes.moments =
-        atomic_load(&gpu->moment_bytes); /* what it has, whatever was planned */
-    return hardware;
+    plan.bytes.moments = atomic_load(&gpu->moment_bytes); /* the real size, not the planned one */
+    return plan;
 }
 
 static void cuda_describe(const void *state, char *text, size_t size)
@@ -589,10 +591,10 @@ static void cuda_describe(const void *state, char *text, size_t size)
     const cuda_accumulator *self = state;
     size_t used = 0;
     for (uint32_t i = 0; i < self->team.num_gpus && used + 2 < size; i++) {
-        const fedge_cuda_gpu_plan hardware = place_of(self, &self->team.gpus[i]);
+        const fedge_cuda_gpu_plan plan = plan_of(self, &self->team.gpus[i]);
         if (i > 0)
             text[used++] = '\n';
-        used += fedge_cuda_gpu_plan_describe(&hardware, text + used, size - used);
+        used += fedge_cuda_gpu_plan_describe(&plan, text + used, size - used);
     }
 }
 
@@ -620,10 +622,10 @@ static uint32_t cuda_stats(const void *state, fedge_gpu_stats *stats, uint32_t c
 {
     const cuda_accumulator *self = state;
     for (uint32_t i = 0; i < self->team.num_gpus && i < capacity; i++) {
-        const fedge_cuda_gpu_plan hardware = place_of(self, &self->team.gpus[i]);
-        stats[i] = (fedge_gpu_stats){.gpu = (uint32_t)hardware.ordinal};
+        const fedge_cuda_gpu_plan plan = plan_of(self, &self->team.gpus[i]);
+        stats[i] = (fedge_gpu_stats){.gpu = (uint32_t)plan.ordinal};
         stats[i].memory_bytes =
-            fedge_cuda_gpu_plan_bytes(&hardware) + atomic_load(&self->team.gpus[i].tile_bytes);
+            fedge_cuda_gpu_plan_bytes(&plan) + atomic_load(&self->team.gpus[i].tile_bytes);
         stats[i].decoded_bytes = self->team.gpus[i].decoded_bytes;
         fill_times(&stats[i], &self->team.gpus[i].times);
     }

@@ -24,7 +24,7 @@ static __device__ __forceinline__ const uint8_t *bytes_of(const fedge_cuda_chose
     return (const uint8_t *)group_entry(section, update, section.num_groups);
 }
 
-/* The block in which value [i] of those that travel is. */
+/* The block of sent value [i]. */
 static __device__ __forceinline__ const uint8_t *block_of(const fedge_cuda_chosen &section,
                                                           const fedge_cuda_chosen_tensor &tensor,
                                                           const uint8_t *bytes, uint32_t i)
@@ -32,14 +32,14 @@ static __device__ __forceinline__ const uint8_t *block_of(const fedge_cuda_chose
     return bytes + tensor.head + (uint64_t)(i / FEDGE_CUDA_BLOCK) * bytes_of_block(section.codec);
 }
 
-/* The bits of a group's gaps, from the lowest of each byte up. */
+/* Reads a group's gaps bit by bit, the lowest of each byte first. */
 struct bits {
     const uint8_t *at, *end;
     uint64_t buffer;
     uint32_t count;
 };
 
-/* count ≤ 32. False: they end before. */
+/* Takes [count] ≤ 32 bits. False: there are fewer. */
 static __device__ __forceinline__ bool take_bits(bits *from, uint32_t count, uint32_t *taken)
 {
     while (from->count < count && from->at < from->end) {
@@ -54,7 +54,7 @@ static __device__ __forceinline__ bool take_bits(bits *from, uint32_t count, uin
     return true;
 }
 
-/* A gap of at most [most]. False: the bits end before, or it is larger. */
+/* Takes a gap of at most [most]. False: the bits end, or the gap is larger. */
 static __device__ __forceinline__ bool take_gap(bits *from, uint32_t rice, uint32_t most,
                                                 uint32_t *gap)
 {
@@ -71,7 +71,7 @@ static __device__ __forceinline__ bool take_gap(bits *from, uint32_t rice, uint3
 
 /* ---- check_chosen ---------------------------------------------------------------------------- */
 
-/* A block of values for each block of threads. */
+/* Each block of threads checks a block of values. */
 static __global__ void __launch_bounds__(THREADS)
     check_values(fedge_cuda_chosen section, const uint8_t *update, unsigned long long code,
                  unsigned long long *bad)
@@ -105,10 +105,10 @@ static __device__ bool is_good_group(const fedge_cuda_chosen_tensor &tensor, uin
             return false;
         next += gap + 1;
     }
-    return gaps.at == gaps.end && gaps.buffer == 0; /* and less than a byte of bits */
+    return gaps.at == gaps.end && gaps.buffer == 0; /* less than a byte of bits is left, all 0 */
 }
 
-/* A group for each thread. */
+/* Each thread checks a group. */
 static __global__ void __launch_bounds__(THREADS)
     check_groups(fedge_cuda_chosen section, const uint8_t *update, unsigned long long code,
                  unsigned long long *bad)
@@ -142,7 +142,7 @@ cudaError_t fedge_cuda_check_chosen(const fedge_cuda_chosen *section, const uint
 
 /* ---- add_chosen ------------------------------------------------------------------------------ */
 
-/* Coordinates of other GPUs are left to them. */
+/* Other GPUs add their coordinates. */
 static __device__ __forceinline__ void add_at(int64_t *sums, uint64_t num_sums, int64_t at,
                                               uint32_t weight, int v)
 {
@@ -150,7 +150,7 @@ static __device__ __forceinline__ void add_at(int64_t *sums, uint64_t num_sums, 
         atomicAdd((unsigned long long *)&sums[at], (unsigned long long)((long long)weight * v));
 }
 
-/* A group of an update for each thread. */
+/* Each thread adds a group of an update. */
 static __global__ void __launch_bounds__(THREADS)
     add_groups(fedge_cuda_chosen section, fedge_cuda_chosen_batch batch, int64_t *sums)
 {
@@ -187,7 +187,7 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* Word [i] of the stream of a key: Philox4x32-10, as edge/core/rng.h. */
+/* Word [i] of a key's stream: Philox4x32-10, as edge/core/rng.h. */
 static __device__ uint32_t draw(uint32_t key0, uint32_t key1, uint32_t i)
 {
     uint32_t x[4] = {i / 4, DRAW_PURPOSE, 0, 0};
@@ -205,7 +205,7 @@ static __device__ uint32_t draw(uint32_t key0, uint32_t key1, uint32_t i)
     return x[i % 4];
 }
 
-/* The coordinate of value [i] of those that travel; key: of drawn ones. */
+/* The coordinate of sent value [i]; key: of drawn ones. */
 static __device__ __forceinline__ uint32_t coordinate_of(const fedge_cuda_chosen_tensor &tensor,
                                                          const uint8_t *key, uint32_t i)
 {
@@ -217,7 +217,7 @@ static __device__ __forceinline__ uint32_t coordinate_of(const fedge_cuda_chosen
     return (uint32_t)(begin + (word * (end - begin) >> 32));
 }
 
-/* A block of values of an update for each block of threads, but of those whose places are gaps. */
+/* Each block of threads adds a block of values of an update, except those with gaps. */
 static __global__ void __launch_bounds__(THREADS)
     add_values(fedge_cuda_chosen section, fedge_cuda_chosen_batch batch, int64_t *sums)
 {

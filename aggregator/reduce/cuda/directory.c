@@ -30,14 +30,14 @@ static uint32_t groups_of(size_t count)
     return (uint32_t)((count + FEDGE_CUDA_GROUP - 1) / FEDGE_CUDA_GROUP);
 }
 
-/* Those of its values that travel. */
+/* The number of its values that are sent. */
 static size_t chosen_of(const fedge_cuda_segment *cut, const fedge_tensor_spec *spec)
 {
     return coding_of(cut, spec) == FEDGE_CUDA_ALL ? spec->count
                                                   : fedge_codec_chosen(&cut->pipeline, spec->count);
 }
 
-/* How many tensors, blocks of values and groups a cut has. */
+/* The numbers of tensors, blocks of values and groups of a cut. */
 typedef struct counts {
     uint32_t tensors, blocks, groups;
 } counts;
@@ -61,7 +61,7 @@ size_t fedge_cuda_directory_size(const fedge_cuda_geometry *geometry, const fedg
     return ((size_t)all.tensors + all.groups) * ENTRY_BYTES;
 }
 
-/* Most bytes of a tensor, if nothing is wrong with it. */
+/* The most bytes of a valid tensor. */
 static size_t largest_of(const fedge_cuda_segment *cut, const fedge_tensor_spec *spec)
 {
     return coding_of(cut, spec) == FEDGE_CUDA_ALL
@@ -138,13 +138,14 @@ void fedge_cuda_tables_fill(const fedge_cuda_geometry *geometry, const fedge_cud
 
 /* ---- of an update ---------------------------------------------------------------------------- */
 
-/* A tensor in[0, left), and where it goes on in the section. */
+/* Bytes in[at, at + left) of a section, from a tensor's beginning. */
 typedef struct source {
     const uint8_t *in;
     size_t left, at;
 } source;
 
-/* Its index, into the groups' places where these are wanted; *used: all bytes of the tensor. */
+/* Reads the tensor's index and fills the groups' entries unless they are NULL. *used: all bytes of
+ * the tensor. */
 static bool read_index(const fedge_cuda_segment *cut, const fedge_tensor_spec *spec, bool signs,
                        source from, fedge_cuda_group_entry *groups, size_t *used)
 {
@@ -170,7 +171,7 @@ static bool read_index(const fedge_cuda_segment *cut, const fedge_tensor_spec *s
            (!signs || fedge_get_u32(from.in + head) <= (uint32_t)1 << FEDGE_FIXED_VALUE_BITS);
 }
 
-/* The size of a tensor; and its place, where that is wanted. */
+/* Reads the size of a tensor, and fills its entry unless that is NULL. */
 static bool read_tensor(const fedge_cuda_segment *cut, const fedge_tensor_spec *spec, source from,
                         fedge_cuda_tensor_entry *entry, fedge_cuda_group_entry *groups,
                         size_t *used)
@@ -209,7 +210,8 @@ bool fedge_cuda_directory_fill(const fedge_cuda_geometry *geometry, const fedge_
             *entries = (fedge_cuda_tensor_entry){.bound_log2 = bounds_log2[index]};
         if (!read_tensor(cut, spec, (source){in + done, size - done, wanted ? done - *begin : 0},
                          wanted ? entries++ : NULL, wanted ? groups : NULL, &used) ||
-            used > largest_of(cut, spec)) { /* there is no room for it, and no need of it */
+            used >
+                largest_of(cut, spec)) { /* this GPU does not need it, and has no memory for it */
             return false;
         }
         groups += wanted && has_gaps(coding_of(cut, spec)) ? groups_of(spec->count) : 0;

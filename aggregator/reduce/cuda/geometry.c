@@ -31,7 +31,7 @@ static fedge_status fail_int8(const fedge_tensor_spec *spec, int bound_log2, siz
                       spec->name);
 }
 
-/* As the codec has it, before it was scaled by its bound. */
+/* The codec's value, before it was scaled by the bound. */
 static fedge_status fail_f16(const fedge_tensor_spec *spec, int bound_log2, size_t index,
                              uint32_t bits, fedge_error *err)
 {
@@ -57,9 +57,9 @@ static fedge_status fail_int4(const fedge_tensor_spec *spec, int bound_log2, siz
                             spec->name);
 }
 
-/* What has kernels. A codec needs no entry: with one that is missing here fedge_cuda_can_sum says
- * no, `--accumulator auto` takes the CPU, which sums every codec, and `cuda` is refused with the
- * names of these lists. An entry takes a case in kernels.cu or chosen.cu. */
+/* The codecs with kernels. A codec needs no entry: without one fedge_cuda_can_sum fails,
+ * `--accumulator auto` takes the CPU, which sums every codec, and `cuda` is refused with the names
+ * of these lists. An entry needs a case in kernels.cu or chosen.cu. */
 static const fedge_cuda_codec codecs[] = {
     {"none", FEDGE_CUDA_NONE, FEDGE_CUDA_BLOCK * sizeof(float), fail_float},
     {"int8", FEDGE_CUDA_INT8, FEDGE_CUDA_BLOCK, fail_int8},
@@ -151,7 +151,7 @@ static fedge_status take_memory(fedge_cuda_geometry *geometry, const fedge_layou
     return FEDGE_OK;
 }
 
-/* Lays the blocks of tensor [index] behind [*block] and [*offset], which is in its section. */
+/* Places the blocks of tensor [index] after [*block] and [*offset], which is in its section. */
 static void lay(fedge_cuda_geometry *geometry, uint32_t index, const fedge_codec *codec,
                 uint32_t *block, uint64_t *offset)
 {
@@ -159,8 +159,8 @@ static void lay(fedge_cuda_geometry *geometry, uint32_t index, const fedge_codec
     tensor->first_block = *block;
     tensor->num_blocks = blocks_of(tensor->spec);
     size_t left = tensor->spec->count;
-    /* A tensor's last block may be short, but has a whole block's coordinates on the GPU: kernels
-     * find the block of a coordinate by a division alone. */
+    /* A tensor's last block may be short, but has a whole block of coordinates on the GPU, so
+     * kernels find a coordinate's block by one division. */
     for (; left > 0; (*block)++) {
         const uint32_t count = left < FEDGE_CUDA_BLOCK ? (uint32_t)left : FEDGE_CUDA_BLOCK;
         geometry->blocks[*block] = (fedge_cuda_block){*offset, index, count};
@@ -193,8 +193,8 @@ fedge_status fedge_cuda_geometry_init(fedge_cuda_geometry *geometry, const fedge
             lay(geometry, index, &section->codec, &block, &offset);
         }
         segment->num_blocks = block - segment->first_block;
-        /* What is not chosen has one size, which the codec and this walk must agree on: the GPU
-         * reads at these offsets without asking how long the section is. */
+        /* Without a sparsifier a section has a fixed size, on which the codec and this loop must
+         * agree: the GPU reads at these offsets without checking the section's length. */
         assert(segment->sparsifier || offset == segment->size);
     }
     return FEDGE_OK;
@@ -207,7 +207,7 @@ void fedge_cuda_geometry_fini(fedge_cuda_geometry *geometry)
     *geometry = (fedge_cuda_geometry){0};
 }
 
-/* The tensors of a cut, which has some of their blocks. */
+/* Sets the tensors of a cut that have some of its blocks. */
 static void cut_tensors(const fedge_cuda_geometry *geometry, fedge_cuda_segment *cut)
 {
     const fedge_cuda_block *blocks = geometry->blocks;
@@ -280,9 +280,9 @@ uint64_t fedge_cuda_code_of(const fedge_cuda_geometry *geometry, const fedge_cud
     return first * FEDGE_CUDA_BLOCK << 32;
 }
 
-/* A GPU only says that a section of chosen values is wrong. Reading it again on the CPU gives the
- * words that a server without a GPU would use. If the CPU finds nothing, the GPU or its memory is
- * what is wrong, and nothing it says can be trusted any more. */
+/* A GPU only reports that a sparse section is bad. Reading it again on the CPU gives the same
+ * message as a server without a GPU. If the CPU finds no error, the GPU or its memory is faulty and
+ * its results cannot be trusted. */
 static fedge_status fail_chosen(const fedge_cuda_geometry *geometry,
                                 const fedge_cuda_segment *segment, const fedge_encoded *update,
                                 fedge_error *err)
@@ -308,8 +308,8 @@ static fedge_status fail_chosen(const fedge_cuda_geometry *geometry,
 fedge_status fedge_cuda_fail_update(const fedge_cuda_geometry *geometry, uint64_t bad,
                                     const fedge_encoded *update, fedge_error *err)
 {
-    /* [bad] is coordinate · 2^32 + the value's bits (kernels.h), so that the least of them all,
-     * found by an atomic minimum, is the first bad value whatever the order of threads. */
+    /* [bad] is coordinate · 2^32 + the value's bits (kernels.h). An atomic minimum of these finds
+     * the first bad value whatever the order of threads. */
     const uint64_t coordinate = bad >> 32;
     const uint32_t block = (uint32_t)(coordinate / FEDGE_CUDA_BLOCK);
     const uint32_t index = geometry->blocks[block].tensor;

@@ -8,12 +8,12 @@
 
 static_assert(FEDGE_CUDA_CHUNK_BYTES % 2048 == 0, "a chunk holds whole blocks of sums");
 
-#define MAX_THREAD_BLOCKS 8 /* that a multiprocessor runs of 256 threads */
+#define MAX_THREAD_BLOCKS 8 /* blocks of 256 threads that a multiprocessor runs */
 #define READ_VALUES (FEDGE_CUDA_CHUNK_BYTES / sizeof(int64_t))
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-/* The part of the geometry's segments that is in [first_block, first_block + num_blocks). */
+/* Sets the GPU's parts of the geometry's segments in [first_block, first_block + num_blocks). */
 static size_t cut_segments(const fedge_cuda_geometry *geometry, uint32_t first_block,
                            uint32_t num_blocks, fedge_cuda_segment *segments, uint32_t *count)
 {
@@ -29,14 +29,14 @@ static size_t cut_segments(const fedge_cuda_geometry *geometry, uint32_t first_b
     return plane;
 }
 
-/* Where GPUs join their sums there is room for a share of each that is as large as the others'. */
+/* With several sharers each has the same size of memory for its part, whatever its length. */
 static size_t sums_bytes(uint32_t num_blocks, bool joins)
 {
     return ((size_t)num_blocks + (joins ? FEDGE_ACCUMULATOR_MAX_GPUS : 0)) * FEDGE_CUDA_BLOCK *
            sizeof(int64_t);
 }
 
-/* Chunk by chunk each sharer gets FEDGE_CUDA_STEP_BLOCKS, and of the last an equal part. */
+/* Each sharer steps FEDGE_CUDA_STEP_BLOCKS of each chunk, and an equal part of the last one. */
 static size_t values_bytes(uint32_t num_blocks, uint32_t sharers)
 {
     const uint32_t chunk = FEDGE_CUDA_STEP_BLOCKS * sharers;
@@ -65,7 +65,8 @@ fedge_cuda_bytes fedge_cuda_gpu_bytes(const fedge_cuda_geometry *geometry, uint3
 
 static fedge_status make_event(const fedge_cuda_gpu *gpu, cudaEvent_t *event, fedge_error *err)
 {
-    /* Without timing an event costs nothing when it is recorded; spans have events that measure. */
+    /* Recording an event without timing costs nothing; only timed operations have events with
+     * timing. */
     const unsigned flags = cudaEventDisableTiming | cudaEventBlockingSync;
     return fedge_cuda_check(gpu, cudaEventCreateWithFlags(event, flags), "making an event", err);
 }
@@ -78,7 +79,7 @@ static fedge_status make_timing(const fedge_cuda_gpu *gpu, fedge_cuda_timing *ti
 
 static fedge_status make_stream(const fedge_cuda_gpu *gpu, cudaStream_t *stream, fedge_error *err)
 {
-    /* Not ordered with the default stream, which would order lanes with each other. */
+    /* Non-blocking: the default stream would order the lanes with each other. */
     return fedge_cuda_check(gpu, cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking),
                             "making a stream", err);
 }
@@ -153,7 +154,7 @@ static fedge_status make_all(fedge_cuda_gpu *gpu, const fedge_cuda_gpu_config *c
     FEDGE_TRY(fedge_cuda_check(
         gpu, cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, gpu->ordinal),
         "asking for its size", err));
-    /* More blocks than run at once would only wait for each other. */
+    /* More thread blocks than run at once would only wait for each other. */
     gpu->max_grid = (uint32_t)(processors > 0 ? processors : 1) * MAX_THREAD_BLOCKS;
     FEDGE_TRY(make_sums(gpu, config->sharers, err));
     for (int i = 0; i < FEDGE_CUDA_LANES; i++)
@@ -191,13 +192,13 @@ static void free_buffers(fedge_cuda_buffer *buffers)
     }
 }
 
-/* A lost GPU cannot be freed; its errors tell nothing new. */
+/* Freeing on a lost GPU fails, and the errors say nothing new. */
 void fedge_cuda_gpu_close(fedge_cuda_gpu *gpu)
 {
     if (!gpu->geometry)
         return;
     fedge_gpu_call call = fedge_cuda_call(gpu, "closing it");
-    /* Freeing waits for what is under way, which may never end. */
+    /* Freeing waits for pending work, which may never end. */
     fedge_gpu_watch_begin(gpu->watch, &call);
     (void)cudaSetDevice(gpu->ordinal);
     for (int i = 0; i < FEDGE_CUDA_LANES; i++) {
@@ -236,7 +237,7 @@ void fedge_cuda_gpu_close(fedge_cuda_gpu *gpu)
 
 /* ---- updates come in ------------------------------------------------------------------------- */
 
-/* The most blocks from [block] on, up to [end], whose bytes fit into a buffer. */
+/* The most blocks from [block] up to [end] whose bytes fit into a buffer. */
 static uint32_t blocks_of_chunk(const fedge_cuda_gpu *gpu, const fedge_cuda_segment *segment,
                                 uint32_t block)
 {
@@ -263,8 +264,8 @@ static fedge_status fill(const fedge_encoded *update, uint64_t offset, size_t si
     return FEDGE_OK;
 }
 
-/* Blocks [chunk->first_block, + num_blocks) of a segment through one buffer. [section]: where it
- * begins in the update. */
+/* Copies blocks [chunk->first_block, + num_blocks) of a segment through one buffer. [section]: its
+ * offset in the update. */
 static fedge_status stage_chunk(fedge_cuda_gpu *gpu, fedge_cuda_lane *lane,
                                 fedge_cuda_buffer *buffer, fedge_cuda_chunk *chunk, size_t size,
                                 uint64_t section, const fedge_encoded *update, fedge_error *err)
@@ -273,12 +274,12 @@ static fedge_status stage_chunk(fedge_cuda_gpu *gpu, fedge_cuda_lane *lane,
     chunk->offset = gpu->geometry->blocks[first].offset;
     chunk->blocks = gpu->blocks + (first - gpu->first_block);
     chunk->bytes = buffer->device;
-    /* It may be on its way still, from two chunks ago. */
+    /* The copy of two chunks ago may still be running. */
     cudaError_t error = fedge_cuda_wait_event(gpu, buffer->timing.done);
     if (error == cudaSuccess)
         error = fedge_cuda_timing_count(&buffer->timing, &gpu->times);
     FEDGE_TRY(fedge_cuda_check(gpu, error, "copying an update", err));
-    /* Perhaps from the disk: meanwhile the GPU works on the other buffer. */
+    /* This may read from disk; meanwhile the GPU works on the other buffer. */
     FEDGE_TRY(fill(update, section + chunk->offset, size, buffer->pinned, err));
     error = fedge_cuda_timing_begin(&buffer->timing, FEDGE_CUDA_COPY, lane->stream);
     if (error == cudaSuccess) {
@@ -297,29 +298,30 @@ static fedge_status stage_chunk(fedge_cuda_gpu *gpu, fedge_cuda_lane *lane,
     return fedge_cuda_check(gpu, error, "checking an update", err);
 }
 
-/* Bounds and verdict, and the slot when what lay there is summed. */
+/* Copies the bounds and the initial result, and waits until the slot's previous update is summed.
+ */
 static fedge_status begin_stage(fedge_cuda_gpu *gpu, fedge_cuda_lane *lane, const uint32_t *slot,
                                 const fedge_encoded *update, fedge_error *err)
 {
     const uint32_t tensors = gpu->geometry->num_tensors;
     FEDGE_TRY(fedge_cuda_gpu_use(gpu, err));
-    /* What the host finds itself, where the codec chooses. */
+    /* The error that the host finds, with a sparsifier. */
     lane->host_bad = FEDGE_CUDA_NOT_BAD;
     if (slot)
         gpu->slots[*slot].num_encoded = 0;
     memcpy(lane->pinned_bounds, update->bounds_log2, tensors);
     cudaError_t error = fedge_cuda_copy(gpu, lane->bounds, lane->pinned_bounds, tensors,
                                         cudaMemcpyHostToDevice, lane->stream);
-    /* FEDGE_CUDA_NOT_BAD is all ones, and kernels only ever lower it. */
+    /* FEDGE_CUDA_NOT_BAD is all ones, and kernels only reduce it. */
     if (error == cudaSuccess)
         error = cudaMemsetAsync(lane->bad, 0xFF, sizeof(*lane->bad), lane->stream);
-    /* For the host the slot is free; the GPU may still sum what lay there. */
+    /* For the host the slot is free; the GPU may still add its previous update. */
     if (error == cudaSuccess && slot)
         error = cudaStreamWaitEvent(lane->stream, gpu->slots[*slot].timing.done, 0);
     return fedge_cuda_check(gpu, error, "copying an update", err);
 }
 
-/* Segment [s], whose codec does not choose, chunk by chunk. */
+/* Stages segment [s], which has no sparsifier, chunk by chunk. */
 static fedge_status stage_values(fedge_cuda_gpu *gpu, fedge_cuda_lane *lane, fedge_cuda_slot *slot,
                                  uint32_t s, const fedge_encoded *update, uint32_t *next_buffer,
                                  fedge_error *err)
@@ -368,7 +370,7 @@ fedge_status fedge_cuda_gpu_stage(fedge_cuda_gpu *gpu, uint32_t lane_index, cons
     return status;
 }
 
-/* What is over by now: the lane's work, and before it what was summed of the slot. */
+/* Adds the times of finished work: the lane's, and earlier sums of the slot. */
 static cudaError_t count_staged(fedge_cuda_gpu *gpu, fedge_cuda_lane *lane, const uint32_t *slot)
 {
     cudaError_t error = fedge_cuda_timing_count(&lane->buffers[0].timing, &gpu->times);
@@ -387,7 +389,7 @@ fedge_status fedge_cuda_gpu_result(fedge_cuda_gpu *gpu, uint32_t lane_index, con
     FEDGE_TRY(fedge_cuda_gpu_use(gpu, err));
     cudaError_t error = fedge_cuda_copy(gpu, lane->pinned_bad, lane->bad, sizeof(*lane->bad),
                                         cudaMemcpyDeviceToHost, lane->stream);
-    /* All lane work is over then, so that its pinned memory is the host's again. */
+    /* All work of the lane is over then, so its pinned memory may be reused. */
     if (error == cudaSuccess)
         error = fedge_cuda_wait_stream(gpu, lane->stream);
     if (error == cudaSuccess)
@@ -399,7 +401,7 @@ fedge_status fedge_cuda_gpu_result(fedge_cuda_gpu *gpu, uint32_t lane_index, con
 
 /* ---- sums ------------------------------------------------------------------------------------ */
 
-/* Segment [s], whose codec does not choose. */
+/* Adds segment [s], which has no sparsifier. */
 static cudaError_t add_values(fedge_cuda_gpu *gpu, uint32_t s, const uint32_t *slots,
                               const uint32_t *weights, uint32_t count)
 {
@@ -420,7 +422,7 @@ static cudaError_t add_values(fedge_cuda_gpu *gpu, uint32_t s, const uint32_t *s
 fedge_status fedge_cuda_gpu_add(fedge_cuda_gpu *gpu, const uint32_t *slots, const uint32_t *weights,
                                 uint32_t count, fedge_error *err)
 {
-    /* One measures the whole batch; the others' events only say when their slots are read. */
+    /* One event times the whole batch; those of the other slots only say when they are free. */
     fedge_cuda_timing *timing = &gpu->slots[slots[0]].timing;
     cudaError_t error = cudaSetDevice(gpu->ordinal);
     if (error == cudaSuccess)
@@ -472,7 +474,7 @@ fedge_status fedge_cuda_gpu_add_values(fedge_cuda_gpu *gpu, const int32_t *v, ui
     cudaError_t error = cudaSetDevice(gpu->ordinal);
     for (size_t done = 0; done < count && error == cudaSuccess;) {
         const size_t part = count - done < most ? count - done : most;
-        /* Used in turn, whoever calls. */
+        /* All callers use the two buffers in turn. */
         const fedge_cuda_buffer buffer = gpu->work[0];
         gpu->work[0] = gpu->work[1];
         gpu->work[1] = buffer;
@@ -486,7 +488,7 @@ fedge_status fedge_cuda_gpu_sums_pointer(fedge_cuda_gpu *gpu, uint64_t padded, i
                                          fedge_error *err)
 {
     cudaError_t error = cudaSetDevice(gpu->ordinal);
-    /* Who adds there himself does so on a stream of his own. */
+    /* A caller that adds to the sums directly uses another stream. */
     if (error == cudaSuccess)
         error = fedge_cuda_wait_stream(gpu, gpu->stream);
     *sums = gpu->sums + (padded - (uint64_t)gpu->first_block * FEDGE_CUDA_BLOCK);
@@ -508,7 +510,7 @@ fedge_status fedge_cuda_gpu_read(fedge_cuda_gpu *gpu, uint64_t padded, size_t co
                                 part * sizeof(*sums), cudaMemcpyDeviceToHost, gpu->stream);
         if (error == cudaSuccess)
             error = fedge_cuda_wait_stream(gpu, gpu->stream);
-        /* Added, as by clients every GPU has a part of each sum. */
+        /* Adds to [sums], since by clients every GPU has a part of each sum. */
         for (size_t i = 0; i < part && error == cudaSuccess; i++)
             sums[first - padded + i] += pinned[i];
         first += part;
@@ -545,8 +547,7 @@ fedge_status fedge_cuda_gpu_mark(fedge_cuda_gpu *gpu, uint64_t ticket, fedge_err
 fedge_status fedge_cuda_gpu_wait(fedge_cuda_gpu *gpu, uint64_t ticket, fedge_error *err)
 {
     cudaError_t error = cudaSetDevice(gpu->ordinal);
-    /* The event may stand for a newer ticket by now: that one is waited for then, which is late and
-     * never early. */
+    /* The event may belong to a newer ticket by now; waiting for that one is late, never early. */
     if (error == cudaSuccess)
         error = fedge_cuda_wait_event(gpu, gpu->tickets[ticket % FEDGE_CUDA_TICKETS]);
     return fedge_cuda_check(gpu, error, "summing updates", err);

@@ -1,4 +1,4 @@
-/* The part of a GPU's work that is for codecs that choose which values travel. */
+/* The part of a GPU's work for codecs with a sparsifier. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-/* Room for the largest of the segments. */
+/* The size of the largest segment. */
 static size_t largest_check_bytes(const fedge_cuda_segment *segments, uint32_t num_segments)
 {
     size_t largest = 0;
@@ -77,7 +77,7 @@ fedge_status fedge_cuda_gpu_open_chosen(fedge_cuda_gpu *gpu, fedge_error *err)
 
 void fedge_cuda_gpu_close_chosen(fedge_cuda_gpu *gpu)
 {
-    /* The tables are one block and begin with these. */
+    /* The tables are one block that begins with the tensors. */
     for (uint32_t s = 0; s < gpu->num_segments; s++)
         (void)cudaFree((void *)(uintptr_t)gpu->chosen[s].tensors);
     for (int i = 0; i < FEDGE_CUDA_LANES; i++) {
@@ -88,16 +88,16 @@ void fedge_cuda_gpu_close_chosen(fedge_cuda_gpu *gpu)
 
 /* ---- updates come in ------------------------------------------------------------------------- */
 
-/* Bytes on their way to one place of the GPU, buffer by buffer. */
+/* Bytes on their way to one range of the GPU, buffer by buffer. */
 typedef struct transfer {
     fedge_cuda_gpu *gpu;
     fedge_cuda_lane *lane;
-    uint8_t *to; /* where the next buffer goes */
+    uint8_t *to; /* destination of the next buffer */
     size_t filled;
     uint32_t *next_buffer;
 } transfer;
 
-/* Sends what the buffer has. Its span is left open when more follows on the stream. */
+/* Sends the buffer. Its timing is left open when more follows on the stream. */
 static cudaError_t flush(transfer *self, bool ends)
 {
     fedge_cuda_buffer *buffer = &self->lane->buffers[(*self->next_buffer)++ % 2];
@@ -135,12 +135,12 @@ static cudaError_t push(transfer *self, const uint8_t *from, size_t size)
     return error;
 }
 
-/* Sends the last buffer and checks all behind it. */
+/* Sends the last buffer and queues the check of everything before it. */
 static cudaError_t check(transfer *self, uint32_t s, const uint8_t *update)
 {
     fedge_cuda_gpu *gpu = self->gpu;
     fedge_cuda_lane *lane = self->lane;
-    /* Before flush, which passes on to the other buffer. */
+    /* Before flush, which switches to the other buffer. */
     fedge_cuda_timing *timing = &lane->buffers[*self->next_buffer % 2].timing;
     cudaError_t error = flush(self, false);
     if (error == cudaSuccess)
@@ -161,10 +161,11 @@ fedge_status fedge_cuda_gpu_stage_chosen(fedge_cuda_gpu *gpu, fedge_cuda_lane *l
     const fedge_cuda_segment *segment = &gpu->segments[s];
     uint8_t *to = slot ? slot->planes + segment->plane : lane->check_buffer;
     size_t size = 0, begin = 0, end = 0;
-    assert(update->bytes); /* nobody pulls updates whose sizes depend on their values */
+    assert(
+        update->bytes); /* updates whose sizes depend on their values are never read by offsets */
     const uint8_t *in =
         update->bytes + fedge_cuda_section_at(gpu->geometry, update, segment->section, &size);
-    /* On the host: where each tensor begins follows from the bytes before it. */
+    /* On the host: the offset of each tensor depends on the bytes before it. */
     if (!fedge_cuda_directory_fill(gpu->geometry, segment, update->bounds_log2, in, size,
                                    lane->directory, &begin, &end)) {
         const uint64_t code = fedge_cuda_code_of(gpu->geometry, segment);

@@ -1,12 +1,12 @@
-/* What the parts of a GPU's work stand on: its errors, and its memory. */
+/* Errors and memory of a GPU. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "aggregator/reduce/cuda/gpu.h"
 
-/* Others have it, or the driver itself: the GPU is sound. A new start looks at what is free then.
- */
+/* Another process or the driver has the memory: the GPU is sound. A restart checks what is free
+ * then. */
 static fedge_status fail_memory(const fedge_cuda_gpu *gpu, const char *doing, fedge_error *err)
 {
     size_t left = 0, total = 0;
@@ -27,7 +27,7 @@ fedge_status fedge_cuda_check(const fedge_cuda_gpu *gpu, cudaError_t error, cons
 {
     if (error == cudaSuccess)
         return FEDGE_OK;
-    /* The one error that CUDA forgets; after any other nothing on this GPU can be relied on. */
+    /* CUDA recovers only from this error; after any other one nothing on this GPU is reliable. */
     if (error == cudaErrorMemoryAllocation)
         return fail_memory(gpu, doing, err);
     if (gpu->watch && gpu->watch->lost)
@@ -82,7 +82,7 @@ fedge_status fedge_cuda_gpu_take(const fedge_cuda_gpu *gpu, void *pointer, size_
     call.library = FEDGE_GPU_CUDA_OPEN;
     fedge_gpu_watch_begin(gpu->watch, &call);
     const cudaError_t error =
-        /* Portable: a buffer is pinned for every GPU and thread, whichever takes it first. */
+        /* Portable: the buffer is pinned for every GPU and thread. */
         pinned ? cudaHostAlloc(&memory, size, cudaHostAllocPortable) : cudaMalloc(&memory, size);
     fedge_gpu_watch_end(gpu->watch, &call);
     if (pinned && error == cudaErrorMemoryAllocation) {
@@ -108,7 +108,7 @@ fedge_status fedge_cuda_gpu_copy(fedge_cuda_gpu *gpu, void *to, const void *from
         const size_t part =
             size - done < FEDGE_CUDA_CHUNK_BYTES ? size - done : FEDGE_CUDA_CHUNK_BYTES;
         cudaError_t error = fedge_cuda_wait_event(gpu, buffer->timing.done);
-        /* Before its end is recorded anew, here. */
+        /* Before the end is recorded again, here. */
         if (error == cudaSuccess)
             error = fedge_cuda_timing_count(&buffer->timing, &gpu->times);
         if (error == cudaSuccess) {

@@ -2,17 +2,17 @@
 
 #include "aggregator/reduce/cuda/values.cuh"
 
-#define IN_FLIGHT 8 /* loads that a thread starts before it uses one */
+#define IN_FLIGHT 8 /* loads that a thread issues before it uses the first */
 
 /* ---- stage ----------------------------------------------------------------------------------- */
 
-/* Do its values lie on a plane of int8? */
+/* Whether the codec's values are stored as int8. */
 static __host__ __device__ __forceinline__ bool is_of_bytes(int codec)
 {
     return codec == FEDGE_CUDA_INT8 || codec == FEDGE_CUDA_INT4;
 }
 
-/* Lays the value whose bits are [bits] on its plane. */
+/* Stores the value with the bits [bits] in its plane. */
 static __device__ __forceinline__ void put_value(const fedge_cuda_chunk &chunk, uint64_t index,
                                                  uint32_t bits)
 {
@@ -34,7 +34,7 @@ static __device__ __forceinline__ void put_value(const fedge_cuda_chunk &chunk, 
     }
 }
 
-/* A block of coordinates for each block of threads. */
+/* Each block of threads stages a block of coordinates. */
 static __global__ void __launch_bounds__(THREADS) stage(fedge_cuda_chunk chunk)
 {
     const uint32_t i = threadIdx.x;
@@ -67,8 +67,8 @@ cudaError_t fedge_cuda_stage(const fedge_cuda_chunk *chunk, cudaStream_t stream)
 
 /* ---- accumulate ------------------------------------------------------------------------------ */
 
-/* A thread owns four coordinates: one load of 4 or 16 bytes for each update, all neighbours of a
- * warp's. Their sums stay in registers while the batch goes by. */
+/* A thread adds four coordinates with one load of 4 or 16 bytes for each update; loads of a warp
+ * are contiguous. The sums stay in registers during the batch. */
 struct four {
     long long sum[4];
 };
@@ -84,8 +84,8 @@ static __device__ __forceinline__ void add_floats(four *sums, float4 x, uint32_t
     sums->sum[3] += w * __float2int_rn(x.w * scale);
 }
 
-/* q · m · w: in all but extreme cases m · w has less than 32 bits, and one instruction multiplies
- * and adds. The 2^7 of the format comes at the end. */
+/* q · m · w: except in extreme cases m · w fits 32 bits, and one instruction multiplies and adds.
+ * The format's 2^7 is applied at the end. */
 static __device__ __forceinline__ void add_bytes(four *sums, uint32_t q, uint32_t scale,
                                                  uint32_t weight)
 {
@@ -187,7 +187,7 @@ cudaError_t fedge_cuda_add_fixed(const int32_t *v, uint32_t weight, int64_t *sum
     return cudaLaunchKernelEx(&config, add_fixed, v, weight, sums, count);
 }
 
-/* Any kernel tells: all are built for the same GPUs. */
+/* Any kernel will do: all are built for the same GPUs. */
 cudaError_t fedge_cuda_has_code(void)
 {
     cudaFuncAttributes attributes;
@@ -196,7 +196,7 @@ cudaError_t fedge_cuda_has_code(void)
 
 /* ---- step ------------------------------------------------------------------------------------ */
 
-/* Each operation rounds once, in this order, as on the CPU; compiled without fused products. */
+/* Each operation rounds once, in the CPU's order; compiled without fused multiply-add. */
 static __global__ void __launch_bounds__(THREADS)
     step(float *values, const int64_t *sums, uint32_t count, double weight, double unit,
          double rate)
@@ -214,7 +214,7 @@ cudaError_t fedge_cuda_step(float *values, const int64_t *sums, uint32_t count,
     return cudaLaunchKernelEx(&config, step, values, sums, count, (double)total_weight, unit, rate);
 }
 
-/* Σ w·v / W · 2^−F, as everywhere. */
+/* Σ w·v / W · 2^−F, as on the CPU. */
 static __device__ __forceinline__ double mean_of(int64_t sum, double weight, double unit)
 {
     return (double)sum / weight * unit;

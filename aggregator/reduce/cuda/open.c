@@ -7,18 +7,18 @@
 #include "aggregator/reduce/cuda/kernels.h"
 #include "edge/train/cuda/gpu.h"
 
-/* The GPUs to take, before any of them is opened. */
+/* The GPUs to use, before any of them is opened. */
 typedef struct selection {
     const fedge_cuda_geometry *geometry;
     int ordinals[FEDGE_ACCUMULATOR_MAX_GPUS];
     size_t free_bytes[FEDGE_ACCUMULATOR_MAX_GPUS];
     uint32_t num_gpus;
     uint32_t most_slots;
-    unsigned num_moments;               /* vectors of an optimizer */
-    char why[FEDGE_ERROR_MESSAGE_SIZE]; /* they share the work so, for the log */
+    unsigned num_moments;               /* moments of an optimizer */
+    char why[FEDGE_ERROR_MESSAGE_SIZE]; /* the GPUs divide the work by clients; for the log */
 } selection;
 
-/* After a loss, or where all were asked for, the others will do. */
+/* After a loss, or when all were requested, the other GPUs suffice. */
 static void leave_out(int ordinal, const fedge_accumulator_config *config, const char *why)
 {
     if (config->log) {
@@ -95,7 +95,7 @@ static fedge_status ask_one(int ordinal, fedge_gpu_watch *watch, size_t *free_by
     return fedge_cuda_check(&gpu, error, "asking what it has", err);
 }
 
-/* Who names GPUs gets those or none; who takes all there are, all that work. */
+/* GPUs requested by number must all work; of "all" those that work are used. */
 static fedge_status ask_memory(selection *self, fedge_gpu_watch *watch,
                                const fedge_accumulator_config *config, fedge_error *err)
 {
@@ -104,7 +104,7 @@ static fedge_status ask_memory(selection *self, fedge_gpu_watch *watch,
     for (uint32_t i = 0; i < self->num_gpus; i++) {
         const int ordinal = self->ordinals[i];
         fedge_error why;
-        /* It also makes the GPU's context: one that cannot be used fails here. */
+        /* This also makes the GPU's context, so an unusable GPU fails here. */
         fedge_status status = ask_one(ordinal, watch, &self->free_bytes[usable], &why);
         if (status == FEDGE_OK) {
             self->ordinals[usable++] = ordinal;
@@ -126,7 +126,7 @@ static fedge_status ask_memory(selection *self, fedge_gpu_watch *watch,
                             first.message);
 }
 
-/* Blocks of GPU [index]: all by clients, else an equal part. */
+/* The blocks of GPU [index]: all by clients, else an equal part. */
 static uint32_t blocks_of(const selection *self, fedge_shard shard, uint32_t index, uint32_t *first)
 {
     const uint64_t all = self->geometry->num_blocks;
@@ -138,7 +138,7 @@ static uint32_t blocks_of(const selection *self, fedge_shard shard, uint32_t ind
     return (uint32_t)(all * (index + 1) / self->num_gpus) - *first;
 }
 
-/* How many slots fit on every GPU. FEDGE_NO_MEMORY: fewer than are needed. */
+/* The number of slots that fit on every GPU. FEDGE_NO_MEMORY: fewer than needed. */
 static fedge_status count_slots(const selection *self, fedge_shard shard, uint32_t *num_slots,
                                 fedge_error *err)
 {
@@ -151,9 +151,9 @@ static fedge_status count_slots(const selection *self, fedge_shard shard, uint32
             self->geometry, first, blocks, joins ? self->num_gpus : 1, self->num_moments);
         const size_t needed = fedge_cuda_gpu_plan_bytes(
             &(fedge_cuda_gpu_plan){.num_slots = FEDGE_CUDA_MIN_SLOTS, .bytes = bytes});
-        /* A tenth is left for what the driver and NCCL take. */
+        /* A tenth is left for the driver and NCCL. */
         const size_t room = self->free_bytes[i] / 10 * 9;
-        /* Where GPUs do not join, nothing but slots is taken beyond this. */
+        /* By coordinates only slots take more memory than this. */
         if (needed > (joins ? room : self->free_bytes[i])) {
             return fedge_fail(
                 err, FEDGE_NO_MEMORY,
@@ -167,7 +167,7 @@ static fedge_status count_slots(const selection *self, fedge_shard shard, uint32
         const uint32_t here = fit > FEDGE_CUDA_MIN_SLOTS
                                   ? (uint32_t)(fit < self->most_slots ? fit : self->most_slots)
                                   : FEDGE_CUDA_MIN_SLOTS;
-        /* An update lies in the same slot of every GPU of its group. */
+        /* An update is in the same slot of every GPU of its group. */
         *num_slots = here < *num_slots ? here : *num_slots;
     }
     return FEDGE_OK;
@@ -187,7 +187,7 @@ static fedge_status choose_coordinates(selection *self, fedge_cuda_choice *choic
     return count_slots(self, choice->shard, &choice->num_slots, err);
 }
 
-/* Sets shard and slots, and loads NCCL where it is needed. */
+/* Sets shard and slots, and loads NCCL when it is needed. */
 static fedge_status choose_shard(selection *self, fedge_cuda_team *team, fedge_shard wanted,
                                  fedge_cuda_choice *choice, fedge_error *err)
 {
@@ -201,7 +201,7 @@ static fedge_status choose_shard(selection *self, fedge_cuda_team *team, fedge_s
         fedge_error cause;
         fedge_status status = count_slots(self, choice->shard, &choice->num_slots, &cause);
         const bool fits = status == FEDGE_OK;
-        /* Loaded only where it would be used. */
+        /* Loaded only when it would be used. */
         if (fits)
             status = fedge_nccl_load(&team->nccl, &cause);
         if (status == FEDGE_OK && wanted == FEDGE_SHARD_AUTO)
@@ -243,7 +243,7 @@ static fedge_status start_watch(fedge_gpu_watch *watch, const fedge_accumulator_
                                 err);
 }
 
-/* All that is chosen before anything is taken. A GPU may hang from the first call on. */
+/* Decides everything before memory is allocated. A GPU may hang from the first call on. */
 static fedge_status choose(selection *self, fedge_cuda_team *team,
                            const fedge_accumulator_config *config, fedge_cuda_choice *choice,
                            fedge_error *err)
@@ -255,8 +255,8 @@ static fedge_status choose(selection *self, fedge_cuda_team *team,
     self->most_slots = config->in_place ? FEDGE_CUDA_MIN_SLOTS : FEDGE_CUDA_MAX_SLOTS;
     FEDGE_TRY(ask_memory(self, watch, config, err));
     fedge_status status = choose_shard(self, team, config->shard, choice, err);
-    /* Without memory for the optimizer's state the GPU still sums. The first step tries to take
-     * that memory again, and the host steps if this fails, too. */
+    /* Without memory for the moments the GPU still sums. The first step tries again to allocate
+     * them, and the host steps if that fails, too. */
     if (status == FEDGE_NO_MEMORY && self->num_moments > 0) {
         self->num_moments = 0;
         status = choose_shard(self, team, config->shard, choice, err);
@@ -314,7 +314,7 @@ fedge_status fedge_cuda_forecast_team(const fedge_cuda_geometry *geometry,
     return status;
 }
 
-/* Takes what was chosen. *starts: NCCL does, or is not needed. */
+/* Allocates according to the choice. *starts: NCCL starts or is not needed. */
 static fedge_status open_gpus(const selection *self, fedge_cuda_team *team,
                               const fedge_cuda_choice *choice, bool *starts, fedge_error *err)
 {
@@ -332,7 +332,7 @@ static fedge_status open_gpus(const selection *self, fedge_cuda_team *team,
     for (uint32_t i = 0; i < self->num_gpus; i++) {
         uint32_t first = 0;
         const uint32_t blocks = blocks_of(self, choice->shard, i, &first);
-        /* Counted before it is open: one that fails halfway is closed like the others. */
+        /* Counted before it is open, so that one that fails halfway is closed like the others. */
         fedge_cuda_gpu *gpu = &team->gpus[team->num_gpus++];
         const fedge_cuda_gpu_config config = {.geometry = self->geometry,
                                               .ordinal = self->ordinals[i],
@@ -342,7 +342,8 @@ static fedge_status open_gpus(const selection *self, fedge_cuda_team *team,
                                               .sharers = team->joins ? self->num_gpus : 1,
                                               .watch = &team->watch};
         FEDGE_TRY(fedge_cuda_gpu_open(gpu, &config, err));
-        /* Others may have taken the memory by now: then the host steps, and says so. */
+        /* Another process may have taken the memory by now; the host then steps, and the log says
+         * so. */
         if (fits)
             FEDGE_TRY(fedge_cuda_gpu_take_moments(gpu, self->num_moments, &fits, err));
     }
@@ -353,8 +354,8 @@ static fedge_status open_gpus(const selection *self, fedge_cuda_team *team,
     return status;
 }
 
-/* NCCL starts where it finds memory of the GPUs and of the host and a way from GPU to GPU, which
- * nobody can tell before. */
+/* NCCL needs memory of the GPUs and the host and a path between GPUs; only starting it shows
+ * whether it works. */
 static fedge_status open_without_nccl(selection *self, fedge_cuda_team *team,
                                       const fedge_accumulator_config *config,
                                       fedge_cuda_choice *choice, const fedge_error *cause,

@@ -6,9 +6,9 @@
 #include <string.h>
 
 #define DOING "joining sums of ranks"
-#define ALIGNED ((size_t)16) /* sums of a piece, where it has as many: 128 bytes */
+#define ALIGNED ((size_t)16) /* alignment of a chunk in sums: 128 bytes */
 
-/* A GPU of any rank: the coordinates whose sums it gets. */
+/* A GPU of any rank, and the coordinates whose totals it gets. */
 typedef struct member {
     size_t first, count;
 } member;
@@ -18,7 +18,7 @@ typedef struct scatter {
     fedge_cuda_comms comms; /* with all ranks */
     member *members;        /* (num_members), in the order of ranks */
     uint32_t num_members;
-    uint32_t first_member; /* this rank's first; the others follow */
+    uint32_t first_member; /* this rank's first; its others follow */
     size_t chunk_size;     /* sums that each gets at a time */
     size_t num_chunks;
 } scatter;
@@ -43,7 +43,7 @@ static void scatter_close(void *state)
 {
     scatter *self = state;
     if (self) {
-        /* To destroy communicators would wait for other ranks, which may have new ones by now. */
+        /* Destroying communicators would wait for other ranks, which may have new ones already. */
         fedge_cuda_comms_abort(&self->comms);
         free(self->members);
         free(self);
@@ -78,7 +78,7 @@ static fedge_status divide(scatter *self, const fedge_collective *ranks, const i
     return FEDGE_OK;
 }
 
-/* Exchanges the number of GPUs of each rank, so that all ranks know the members alike. */
+/* Exchanges the number of GPUs of each rank, so that all ranks compute the same members. */
 static fedge_status gather_members(scatter *self, const fedge_collective *ranks,
                                    size_t num_elements, fedge_error *err)
 {
@@ -87,7 +87,7 @@ static fedge_status gather_members(scatter *self, const fedge_collective *ranks,
         counts ? FEDGE_OK : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the GPUs of all ranks");
     status = fedge_collective_agree(ranks, status, NULL, 0, err);
     if (status == FEDGE_OK) {
-        assert(counts); /* or this rank had not agreed */
+        assert(counts); /* otherwise this rank would not have agreed */
         counts[ranks->rank] = self->team->num_gpus;
         fedge_collective_sum(ranks, counts, ranks->num_ranks);
         fedge_collective_broadcast(ranks, counts, ranks->num_ranks * sizeof(*counts), 0);
@@ -106,15 +106,14 @@ static fedge_status make_id(const scatter *self, fedge_nccl_id *id, fedge_error 
     return fedge_cuda_comms_check(&self->comms, result, "starting NCCL", err);
 }
 
-/* All ranks at the same time: each waits for the others. */
+/* All ranks call it at the same time: each waits for the others. */
 static fedge_status start(scatter *self, fedge_nccl_id id, fedge_error *err)
 {
     fedge_cuda_comms *comms = &self->comms;
     const fedge_nccl *nccl = comms->nccl;
     assert(nccl);
     fedge_gpu_call call = fedge_cuda_comms_call(comms, "starting NCCL");
-    comms->num =
-        self->team->num_gpus; /* after a failure scatter_close aborts those that are made */
+    comms->num = self->team->num_gpus; /* after a failure scatter_close aborts those that exist */
     fedge_gpu_watch_begin(comms->watch, &call);
     fedge_status status = fedge_cuda_comms_check(comms, nccl->group_start(), "starting NCCL", err);
     for (uint32_t i = 0; i < self->team->num_gpus && status == FEDGE_OK; i++) {
@@ -170,7 +169,7 @@ static fedge_status scatter_open(void *accumulator, const fedge_collective *rank
 /* ---- sums -------------------------------------------------------------------------------------
  */
 
-/* Of piece [at]: what of it a member gets. */
+/* The part of chunk [at] that a member gets. */
 static member part_of(const scatter *self, uint32_t index, size_t at)
 {
     const member *of = &self->members[index];
@@ -179,8 +178,8 @@ static member part_of(const scatter *self, uint32_t index, size_t at)
     return (member){of->first + done, left < self->chunk_size ? left : self->chunk_size};
 }
 
-/* Lays the GPU's sums of a piece side by side for all members. Behind the last of a part that ends
- * lies anything, and it is added to what nobody reads. */
+/* Packs the GPU's sums of a chunk for all members. What follows the last sum of a part is
+ * undefined; it is added to a sum that is never read. */
 static cudaError_t pack(const scatter *self, const fedge_cuda_gpu *gpu, size_t at, int64_t *to)
 {
     cudaError_t error = cudaSuccess;
@@ -221,7 +220,7 @@ static fedge_status pack_all(scatter *self, size_t at, fedge_error *err)
     return status;
 }
 
-/* In place: each member's result takes the place of its own share. */
+/* In place: each member's result replaces its part. */
 static fedge_status reduce(scatter *self, size_t at, fedge_error *err)
 {
     const fedge_cuda_comms *comms = &self->comms;
@@ -280,7 +279,7 @@ static fedge_status collect_all(scatter *self, size_t at, int64_t *sums, fedge_e
     return FEDGE_OK;
 }
 
-/* Sums chunk by chunk; the host copies a chunk out while the GPUs work on the two behind it. */
+/* Reduces chunk by chunk; the host copies a chunk out while the GPUs work on the next two. */
 static fedge_status sum_all(scatter *self, int64_t *sums, fedge_error *err)
 {
     FEDGE_TRY(fedge_cuda_team_wait(self->team, err));

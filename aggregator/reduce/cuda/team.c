@@ -63,7 +63,7 @@ static fedge_status look(const fedge_cuda_comms *comms, fedge_error *err)
         fedge_nccl_result async_error = FEDGE_NCCL_SUCCESS;
         const fedge_nccl_result result =
             comms->nccl->comm_get_async_error(comms->of[i], &async_error);
-        /* A communicator that is at work is none that has failed. */
+        /* A communicator that is still working has not failed. */
         async_error = async_error == FEDGE_NCCL_IN_PROGRESS ? FEDGE_NCCL_SUCCESS : async_error;
         status = fedge_cuda_comms_check(comms, result != FEDGE_NCCL_SUCCESS ? result : async_error,
                                         "joining sums", err);
@@ -71,17 +71,17 @@ static fedge_status look(const fedge_cuda_comms *comms, fedge_error *err)
     return status;
 }
 
-/* Whoever closed this GPU would wait for what it does, for ever. */
+/* Closing this GPU would wait forever for its work. */
 static fedge_status give_up(const fedge_cuda_comms *comms, const fedge_cuda_gpu *gpu,
                             const fedge_cuda_wait *wait, fedge_error *err)
 {
     fedge_error why;
-    /* Of a collective nobody knows whose fault it is. */
+    /* A collective operation does not tell which GPU is at fault. */
     if (comms->num == 0 && comms->watch->lost)
         (void)atomic_fetch_or(comms->watch->lost, 1ULL << gpu->ordinal);
     (void)fedge_fail(&why, FEDGE_GPU_LOST, "%s is lost while %s: no progress in %g s", wait->who,
                      wait->doing, wait->limit_ms / 1000.0);
-    /* It ends the process, if it is there. */
+    /* The callback ends the process, if there is one. */
     if (comms->watch->stuck)
         comms->watch->stuck(&why);
     return fedge_fail(err, why.status, "%s", why.message);
@@ -93,8 +93,8 @@ fedge_status fedge_cuda_comms_watch(const fedge_cuda_comms *comms, fedge_cuda_gp
 {
     const uint64_t start = fedge_os_monotonic_ms();
     for (;;) {
-        /* Asked, not waited for: when a peer is lost NCCL's kernels never end, and only NCCL itself
-         * tells. */
+        /* Polled, not waited for: when a peer is lost NCCL's kernels never end, and only NCCL
+         * reports it. */
         cudaError_t error = cudaEventQuery(timing->done);
         if (error == cudaSuccess)
             error = fedge_cuda_timing_count(timing, &gpu->times);
@@ -109,25 +109,25 @@ fedge_status fedge_cuda_comms_watch(const fedge_cuda_comms *comms, fedge_cuda_gp
 
 /* ---- the step ---- */
 
-/* One step under way. */
+/* The state of a step. */
 typedef struct step {
     fedge_cuda_team *team;
     const fedge_step_part *parts;
-    const fedge_cuda_run *runs; /* where each part lies */
+    const fedge_cuda_run *runs; /* the position of each part */
     uint32_t num_parts;
     uint64_t total_weight;
     uint32_t num_chunks;
-    int vector; /* what goes to the GPUs and back in this pass: an optimizer's, or VALUES */
-    bool brings, moves, takes; /* to the GPUs what they lack; the step; back to the host */
+    int vector;                /* the vector copied in this pass: a moment, or VALUES */
+    bool brings, moves, takes; /* copy missing values to the GPUs; step; copy back to the host */
 } step;
 
 #define VALUES 2
 
-/* Blocks of one GPU in one chunk, and where their sums and values are. */
+/* The blocks of one GPU in one chunk, and its sums and values. */
 typedef struct gpu_part {
-    uint32_t first_block, num_blocks; /* 0: nothing to do */
+    uint32_t first_block, num_blocks; /* 0: there is nothing to do */
     const int64_t *sums;
-    float *vectors[VALUES + 1]; /* what an optimizer keeps, or NULL; then the values */
+    float *vectors[VALUES + 1]; /* moments of the optimizer or NULL, then the values */
 } gpu_part;
 
 /* ---- NCCL ------------------------------------------------------------------------------------ */
@@ -146,7 +146,7 @@ fedge_status fedge_cuda_team_join(fedge_cuda_team *team, fedge_error *err)
     comms->num = team->num_gpus;
     const fedge_status status = fedge_cuda_comms_check(comms, result, "starting NCCL", err);
     if (status != FEDGE_OK)
-        fedge_cuda_comms_abort(comms); /* some may be made, with threads and memory of their own */
+        fedge_cuda_comms_abort(comms); /* some communicators may exist, with threads and memory */
     return status;
 }
 
@@ -176,7 +176,7 @@ static uint32_t least(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* Blocks that each GPU gets of chunk [chunk], by clients. */
+/* The blocks that each GPU gets of chunk [chunk], by clients. */
 static uint32_t scattered(const fedge_cuda_team *team, uint32_t chunk, uint32_t *first)
 {
     assert(team->num_gpus > 0);
@@ -203,7 +203,7 @@ static gpu_part part_of_gpu(const fedge_cuda_team *team, uint32_t index, uint32_
     const fedge_cuda_gpu *gpu = &team->gpus[index];
     const uint32_t end = gpu->first_block + gpu->num_blocks;
     const size_t from = (size_t)chunk * FEDGE_CUDA_STEP_BLOCKS * FEDGE_CUDA_BLOCK;
-    /* Two chunks are under way, each with joined sums of its own. */
+    /* Two chunks are in progress, each with its buffer of reduced sums. */
     gpu_part mine = {.sums = gpu->reduced[chunk % 2],
                      .vectors = {gpu->moments[0] ? gpu->moments[0] + from : NULL,
                                  gpu->moments[1] ? gpu->moments[1] + from : NULL,
@@ -220,7 +220,7 @@ static gpu_part part_of_gpu(const fedge_cuda_team *team, uint32_t index, uint32_
     return mine;
 }
 
-/* Begins or turns the span of a chunk's work on every GPU. */
+/* Begins or splits the timing of a chunk on every GPU. */
 static fedge_status measure(fedge_cuda_team *team, uint32_t chunk, bool reduced, fedge_error *err)
 {
     fedge_status status = FEDGE_OK;
@@ -237,7 +237,7 @@ static fedge_status measure(fedge_cuda_team *team, uint32_t chunk, bool reduced,
     return status;
 }
 
-/* The sums of a chunk, joined: each GPU gets those of its share. */
+/* Reduces the sums of a chunk: each GPU gets the total of its part. */
 static fedge_status join(fedge_cuda_team *team, uint32_t chunk, fedge_error *err)
 {
     uint32_t first = 0;
@@ -245,7 +245,7 @@ static fedge_status join(fedge_cuda_team *team, uint32_t chunk, fedge_error *err
     FEDGE_TRY(measure(team, chunk, false, err));
     fedge_gpu_call call = fedge_cuda_comms_call(&team->comms, "joining sums");
     fedge_gpu_watch_begin(&team->watch, &call);
-    /* One thread speaks for all GPUs: outside a group its first call would wait for the others. */
+    /* One thread calls for all GPUs: outside a group the first call would wait for the others. */
     fedge_status status =
         fedge_cuda_comms_check(&team->comms, team->nccl.group_start(), "joining sums", err);
     for (uint32_t i = 0; i < team->num_gpus && status == FEDGE_OK; i++) {
@@ -259,7 +259,7 @@ static fedge_status join(fedge_cuda_team *team, uint32_t chunk, fedge_error *err
             "joining sums", err);
     }
 end_group:;
-    /* Also when a member could not be called: the group has to end. */
+    /* Also when a call failed: the group must be ended. */
     const fedge_nccl_result ended = team->nccl.group_end();
     fedge_gpu_watch_end(&team->watch, &call);
     FEDGE_TRY(status);
@@ -269,8 +269,8 @@ end_group:;
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-/* What of part [p] lies in a share: values from [from] on, at [at] of its coordinates; false:
- * nothing. */
+/* The intersection of part [p] and a GPU's range: values from [from] on, at coordinate [at]. False:
+ * it is empty. */
 static bool overlap(const step *self, uint32_t p, const gpu_part *mine, size_t *from, size_t *at,
                     size_t *count)
 {
@@ -288,7 +288,8 @@ static bool overlap(const step *self, uint32_t p, const gpu_part *mine, size_t *
     return true;
 }
 
-/* The coordinates of a share in which all its parts lie; none: it is left as it is. */
+/* The range of coordinates from the first part to the last in a GPU's range. Empty: the range stays
+ * unchanged. */
 static size_t range_of_parts(const step *self, const gpu_part *mine, size_t *first)
 {
     size_t end = 0;
@@ -305,13 +306,14 @@ static size_t range_of_parts(const step *self, const gpu_part *mine, size_t *fir
     return end > 0 ? end - *first : 0;
 }
 
-/* The part's floats on the host that this pass is about. */
+/* The part's vector on the host for this pass. */
 static float *host_vector(const step *self, const fedge_step_part *part)
 {
     return self->vector == VALUES ? part->values : part->moments[self->vector];
 }
 
-/* Has a GPU work on a chunk? By clients all have or none has, for joining takes all of them. */
+/* Whether a GPU works on a chunk. By clients all or none do, since the reduction needs all of them.
+ */
 static bool has_work(const step *self, uint32_t index, uint32_t chunk)
 {
     gpu_part mine = part_of_gpu(self->team, index, chunk);
@@ -321,14 +323,14 @@ static bool has_work(const step *self, uint32_t index, uint32_t chunk)
     return range_of_parts(self, &mine, &first) > 0;
 }
 
-/* Brings the values that a GPU lacks of its share, by way of the pinned buffer. */
+/* Copies the values that a GPU lacks through the pinned buffer. */
 static cudaError_t bring(const step *self, const fedge_cuda_gpu *gpu, const gpu_part *mine,
                          float *pinned)
 {
     cudaError_t error = cudaSuccess;
     for (uint32_t p = 0; p < self->num_parts && error == cudaSuccess; p++) {
         const fedge_step_part *part = &self->parts[p];
-        /* It has them from the step before, and nobody has changed them since. */
+        /* The GPU has them from its last step, and they have not changed since. */
         const bool held = part->unchanged && self->team->cached[self->runs[p].tensor];
         size_t from;
         size_t at;
@@ -372,7 +374,7 @@ static cudaError_t launch(const step *self, const fedge_cuda_gpu *gpu, const gpu
     return error;
 }
 
-/* Gives a GPU its share of a chunk to step. */
+/* Queues the step of a GPU's part of a chunk. */
 static fedge_status submit(const step *self, uint32_t index, uint32_t chunk, fedge_error *err)
 {
     fedge_cuda_gpu *gpu = &self->team->gpus[index];
@@ -384,7 +386,7 @@ static fedge_status submit(const step *self, uint32_t index, uint32_t chunk, fed
     fedge_status status = fedge_cuda_gpu_use(gpu, err);
     if (status != FEDGE_OK || !has_work(self, index, chunk))
         return status;
-    /* By clients the span has begun with the joining. */
+    /* By clients the timing began with the reduction. */
     cudaError_t error =
         self->team->joins && self->moves
             ? cudaSuccess
@@ -397,8 +399,8 @@ static fedge_status submit(const step *self, uint32_t index, uint32_t chunk, fed
         error = launch(self, gpu, &mine);
         fedge_gpu_watch_end(gpu->watch, &call);
     }
-    /* All parts of the share in one copy: what lies between them belongs to no part, and is not
-     * taken. */
+    /* Copies all parts of the range at once; bytes between them belong to no part and are not used.
+     */
     if (error == cudaSuccess && self->takes && count > 0) {
         error = fedge_cuda_copy(gpu, pinned + first, mine.vectors[self->vector] + first,
                                 count * sizeof(*pinned), cudaMemcpyDeviceToHost, gpu->stream);
@@ -408,7 +410,7 @@ static fedge_status submit(const step *self, uint32_t index, uint32_t chunk, fed
     return fedge_cuda_check(gpu, error, "taking the step", err);
 }
 
-/* Takes the values of a share that was submitted. */
+/* Collects the values of a chunk that was submitted. */
 static fedge_status collect(const step *self, uint32_t index, uint32_t chunk, fedge_error *err)
 {
     fedge_cuda_gpu *gpu = &self->team->gpus[index];
@@ -429,18 +431,16 @@ static fedge_status collect(const step *self, uint32_t index, uint32_t chunk, fe
     return status;
 }
 
-/* Two chunks are under way at a time. */
+/* Two chunks are in progress at a time. */
 static fedge_status run(const step *self, fedge_error *err)
 {
     fedge_cuda_team *team = self->team;
     fedge_status status = FEDGE_OK;
-    /* Chunk c is given out while c − 1 is at work; c − 2, whose buffer it takes, is collected
-     * first. */
+    /* Chunk c is submitted while c − 1 runs; c − 2, whose buffer it uses, is collected first. */
     for (uint32_t c = 0; c < self->num_chunks + 2 && status == FEDGE_OK; c++) {
         for (uint32_t i = 0; i < team->num_gpus && c >= 2 && status == FEDGE_OK; i++)
             status = collect(self, i, c - 2, err);
-        /* It takes all GPUs, and those without a part of this chunk would not come: has_work says
-         * the same to all. */
+        /* The reduction needs all GPUs; has_work is the same for all of them. */
         if (c < self->num_chunks && team->joins && self->moves && status == FEDGE_OK &&
             has_work(self, 0, c))
             status = join(team, c, err);
@@ -462,7 +462,7 @@ fedge_status fedge_cuda_team_wait(fedge_cuda_team *team, fedge_error *err)
     return status;
 }
 
-/* A part of a tensor alone does not tell of the rest of it. */
+/* A part of a tensor says nothing about the others. */
 static void note_cached(fedge_cuda_team *team, const step *self)
 {
     const fedge_cuda_tensor *tensors = team->gpus[0].geometry->tensors;
@@ -472,8 +472,8 @@ static void note_cached(fedge_cuda_team *team, const step *self)
     }
 }
 
-/* Moves an optimizer's vectors in, takes the step on the values and moves the vectors out, each
- * through the buffers of the values. */
+/* Copies moments in, takes the step on the values, and copies moments out, each through the buffers
+ * of the values. */
 static fedge_status run_all(step *self, int num_moments, fedge_error *err)
 {
     FEDGE_TRY(fedge_cuda_team_wait(self->team, err));

@@ -6,16 +6,16 @@
 
 #include "aggregator/reduce/cuda/tile_kernels.h"
 
-#define STRIDE 32 /* values; each row begins at a multiple of it, at a line of the GPU's memory */
+#define STRIDE 32 /* values; each row begins at a multiple, which is a cache line of the GPU */
 
 struct fedge_cuda_tile_lane {
     fedge_cuda_gpu *gpu;
     cudaStream_t stream;
     int32_t *pinned, *values; /* (num, size): rows on the host, and on the GPU */
-    int32_t *mixed;           /* likewise; NULL: no mixing */
+    int32_t *mixed;           /* the same, mixed; NULL: no mixing */
     int64_t *pinned_sums, *sums;
-    uint32_t *pinned_lists, *lists; /* (2, num): the rows that are chosen, then their weights */
-    int32_t **rows;                 /* (num): to pinned */
+    uint32_t *pinned_lists, *lists; /* (2, num): the selected rows, then their weights */
+    int32_t **rows;                 /* (num): pointers into pinned */
     uint64_t stride;                /* of the present tile */
 };
 
@@ -30,7 +30,7 @@ static fedge_cuda_tile_lane *lane_of(void *state, uint32_t thread)
 
 static void free_lane(fedge_cuda_tile_lane *lane)
 {
-    /* A lost GPU cannot be freed; its errors tell nothing new. */
+    /* Freeing on a lost GPU fails, and the errors say nothing new. */
     if (!lane->gpu || fedge_cuda_gpu_use(lane->gpu, NULL) != FEDGE_OK)
         return;
     if (lane->stream)
@@ -101,7 +101,7 @@ static fedge_status make_gpu(const fedge_cuda_gpu *gpu, fedge_cuda_tile_gpu *til
                          : FEDGE_OK;
 }
 
-/* What the above has taken on the GPUs. */
+/* The bytes allocated on the GPUs. */
 static void count_bytes(const fedge_cuda_tiles *self, const fedge_tile_config *config)
 {
     const uint64_t num = config->num, rows = num * config->size * sizeof(int32_t);
@@ -127,7 +127,7 @@ static fedge_status make_all(fedge_cuda_tiles *self, const fedge_tile_config *co
     for (uint32_t g = 0; g < team->num_gpus; g++)
         FEDGE_TRY(make_gpu(&team->gpus[g], &self->gpus[g], config, err));
     for (uint32_t t = 0; t < config->num_threads; t++) {
-        /* Every GPU has a thread at least (tiles.c). */
+        /* Every GPU has at least one thread (tiles.c). */
         self->lanes[t].gpu = &team->gpus[t % team->num_gpus];
         FEDGE_TRY(make_lane(&self->lanes[t], config, err));
     }
@@ -160,7 +160,7 @@ static fedge_status empty_dots(fedge_cuda_tiles *self, fedge_error *err)
 static fedge_status make_ready(fedge_cuda_tiles *self, const fedge_tile_config *config,
                                fedge_error *err)
 {
-    /* The memory of an earlier step is used again: allocation stops all work on a GPU. */
+    /* Memory of an earlier step is reused: allocation would stop all work on a GPU. */
     if (!has_capacity(self, config)) {
         fedge_cuda_tiles_fini(self);
         FEDGE_TRY(make_all(self, config, err));
@@ -200,7 +200,7 @@ static fedge_status cuda_open(void *tiles, const fedge_tile_config *config, void
 
 static void cuda_close(void *state)
 {
-    (void)state; /* what was taken stays until fedge_cuda_tiles_fini */
+    (void)state; /* the memory stays until fedge_cuda_tiles_fini */
 }
 
 /* ---- a tile ---------------------------------------------------------------------------------- */
@@ -229,7 +229,7 @@ static int32_t **cuda_rows(void *state, uint32_t thread, uint32_t num, size_t co
     return lane->rows;
 }
 
-/* What load has left on the GPU. */
+/* The tile on the GPU after load. */
 static fedge_cuda_tile tile_of(const fedge_cuda_tiles *self, const fedge_cuda_tile_lane *lane,
                                uint32_t num, size_t count)
 {
@@ -244,7 +244,7 @@ static fedge_status cuda_load(void *state, uint32_t thread, uint32_t num, size_t
 {
     const fedge_cuda_tiles *self = state;
     const fedge_cuda_tile_lane *lane = &self->lanes[thread];
-    /* Up to the end of the last row, whose padding nobody reads. */
+    /* Up to the end of the last row, whose padding is never read. */
     const size_t size = (num - 1) * lane->stride + count;
     FEDGE_TRY(fedge_cuda_gpu_use(lane->gpu, err));
     cudaError_t error =
@@ -266,11 +266,11 @@ static fedge_status cuda_dots(void *state, uint32_t thread, uint32_t num, size_t
     const fedge_cuda_tile_lane *lane = &self->lanes[thread];
     const fedge_cuda_tile tile = tile_of(self, lane, num, count);
     unsigned long long *dots = self->gpus[thread % self->team->num_gpus].dots;
-    /* cuda_load has chosen the GPU, on this thread. All threads of a GPU add to the same dots, in
-     * whatever order: they are integers. */
+    /* cuda_load has selected the GPU on this thread. All threads of a GPU add to the same integer
+     * sums, in any order. */
     cudaError_t error = fedge_cuda_dots(&tile, shift, products, dots,
                                         dots + fedge_tile_pairs(self->capacity.num), lane->stream);
-    /* Before the pinned rows are filled again. */
+    /* The copy must end before the pinned rows are filled again. */
     if (error == cudaSuccess)
         error = fedge_cuda_wait_stream(lane->gpu, lane->stream);
     return fedge_cuda_check(lane->gpu, error, DOING, err);
@@ -303,11 +303,11 @@ static fedge_status cuda_take_dots(void *state, uint32_t num, fedge_tile_sum *su
     memset(sums, 0, fedge_tile_pairs(num) * sizeof(*sums));
     for (uint32_t g = 0; g < self->team->num_gpus && status == FEDGE_OK; g++)
         status = take_dots_of(self, g, num, sums, err);
-    /* The next pass adds to zeros. */
+    /* The next pass starts from zero. */
     return status == FEDGE_OK ? empty_dots(self, err) : status;
 }
 
-/* The choice's lists, to the GPU. */
+/* Copies the lists of a choice to the GPU. */
 static cudaError_t send_choice(const fedge_cuda_tiles *self, const fedge_cuda_tile_lane *lane,
                                const fedge_tile_choice *choice, fedge_cuda_rows *chosen)
 {
@@ -356,7 +356,7 @@ static fedge_status cuda_reduce(void *state, uint32_t thread, size_t count,
     const fedge_cuda_tile_lane *lane = &self->lanes[thread];
     const fedge_cuda_tile tile = tile_of(self, lane, choice->num, count);
     fedge_cuda_rows chosen;
-    /* cuda_load has chosen the GPU, on this thread. */
+    /* cuda_load has selected the GPU on this thread. */
     cudaError_t error = send_choice(self, lane, choice, &chosen);
     if (error == cudaSuccess)
         error = launch(&tile, &chosen, choice, lane);

@@ -2,7 +2,7 @@
 
 #include "aggregator/reduce/cuda/values.cuh"
 
-#define PAST_ALL 0x7fffffff /* behind every value when they are sorted */
+#define PAST_ALL 0x7fffffff /* greater than every value when sorted */
 
 static __device__ __forceinline__ int32_t value_at(const fedge_cuda_tile &tile,
                                                    const fedge_cuda_rows &chosen, uint32_t i,
@@ -12,7 +12,7 @@ static __device__ __forceinline__ int32_t value_at(const fedge_cuda_tile &tile,
     return tile.values[row * tile.stride + k];
 }
 
-/* A thread for each coordinate. */
+/* One thread per coordinate. */
 static cudaLaunchConfig_t for_each(uint32_t count, cudaStream_t stream)
 {
     return shape(((uint64_t)count + THREADS - 1) / THREADS, MAX_GRID, stream);
@@ -54,14 +54,14 @@ cudaError_t fedge_cuda_mix(const fedge_cuda_tile *tile, const uint32_t *far, uin
 
 /* ---- dots ------------------------------------------------------------------------------------ */
 
-#define EDGE 16    /* rows of a square of pairs, of which each thread has one */
-#define DEPTH 64   /* coordinates of them in shared memory */
+#define EDGE 16    /* rows of a square of pairs; each thread computes one pair */
+#define DEPTH 64   /* coordinates in shared memory */
 #define CHUNK 4096 /* coordinates of a block: the sum of their squares, 2^48 each, fits */
 #define APART (DEPTH + 1)
 
 static_assert(EDGE * EDGE == THREADS, "a thread for each pair");
 
-/* Rows first..first + EDGE of DEPTH coordinates, shortened; 0 behind the last. */
+/* Loads DEPTH coordinates of rows first..first + EDGE, shortened; rows after the last are 0. */
 static __device__ __forceinline__ void load_rows(const fedge_cuda_tile &tile, uint32_t first,
                                                  uint64_t at, int shift, int32_t *to)
 {
@@ -75,9 +75,8 @@ static __device__ __forceinline__ void load_rows(const fedge_cuda_tile &tile, ui
     }
 }
 
-/* Where a square of pairs is: how far down the triangle of them, and *square how far across. Of
- * norms there are those on the diagonal; with the last row's products those of its row behind them.
- */
+/* The row and column (*square) of a square of pairs in the triangle. Of norms only the diagonal,
+ * and with the last row's products also the squares of its row, are computed. */
 static __device__ __forceinline__ uint32_t locate_block(fedge_tile_products products,
                                                         uint32_t edges, uint32_t *block_col)
 {
@@ -103,7 +102,7 @@ static __device__ __forceinline__ bool is_wanted(fedge_tile_products products, u
     return i < num && (any ? j <= i : j == i);
 }
 
-/* A block of threads for each square of pairs and each CHUNK coordinates. */
+/* One block of threads for each square of pairs and CHUNK coordinates. */
 static __global__ void __launch_bounds__(THREADS)
     dots(fedge_cuda_tile tile, int shift, fedge_tile_products products, uint32_t chunks,
          unsigned long long *high, unsigned long long *low)
@@ -169,8 +168,8 @@ cudaError_t fedge_cuda_mean(const fedge_cuda_tile *tile, const fedge_cuda_rows *
 /* ---- between, by a network ------------------------------------------------------------------- */
 
 /* A stage of Batcher's odd-even merge sort (Knuth, The art of computer programming, 5.3.4) and all
- * that come behind it: K apart, in sequences of 2 P. All indices are known to the compiler, so that
- * the values stay in registers. */
+ * later ones: K apart, in sequences of 2 P. The compiler knows all indices, so the values stay in
+ * registers. */
 template <int N, int P, int K> static __device__ __forceinline__ void sort_from(int32_t *v)
 {
     constexpr int FIRST = K % P;
@@ -209,10 +208,10 @@ static __global__ void __launch_bounds__(THREADS)
 
 /* ---- by radix selection ---------------------------------------------------------------------- */
 
-#define DIGIT 4 /* bits that are decided in a pass over the rows */
+#define DIGIT 4 /* bits decided in one pass over the rows */
 #define DIGITS (1 << DIGIT)
 
-/* Of the keys of a coordinate: the one of a rank, and how many are less and the same. */
+/* The key of a given rank of a coordinate, and how many keys are less and equal. */
 struct selection {
     unsigned long long key;
     uint32_t less, same;
@@ -241,7 +240,7 @@ static __device__ __forceinline__ selection select_rank(uint32_t num, uint32_t r
     return at;
 }
 
-/* In the order of the values. */
+/* The key in the order of the values. */
 static __device__ __forceinline__ unsigned long long key_of(int32_t v)
 {
     return (uint32_t)v ^ 0x80000000u;
@@ -296,8 +295,8 @@ cudaError_t fedge_cuda_between(const fedge_cuda_tile *tile, const fedge_cuda_row
 
 /* ---- nearest --------------------------------------------------------------------------------- */
 
-/* By distance from the median m of 2 v − 2 m, of 33 bits; of two that are as far the greater one is
- * behind the other. */
+/* The key by distance from the median m: 2 v − 2 m, of 33 bits; at equal distance the greater value
+ * comes later. */
 static __global__ void __launch_bounds__(THREADS)
     nearest(fedge_cuda_tile tile, fedge_cuda_rows chosen, uint32_t cut, int64_t *sums)
 {

@@ -32,7 +32,7 @@ typedef struct fedge_cuda_tile {
     uint64_t stride;
 } fedge_cuda_tile;
 
-/* Which of a tile's rows. */
+/* The selected rows of a tile. */
 typedef struct fedge_cuda_rows {
     const uint32_t *rows;    /* (num); NULL: the first ones */
     const uint32_t *weights; /* (num), for mean */
@@ -49,10 +49,10 @@ cudaError_t fedge_cuda_dots(const fedge_cuda_tile *tile, int shift, fedge_tile_p
 /* sums (count). */
 cudaError_t fedge_cuda_mean(const fedge_cuda_tile *tile, const fedge_cuda_rows *chosen,
                             int64_t *sums, cudaStream_t stream);
-/* Of the ranks from..to, from < to ≤ chosen->num. */
+/* Sums the ranks from..to, from < to ≤ chosen->num. */
 cudaError_t fedge_cuda_between(const fedge_cuda_tile *tile, const fedge_cuda_rows *chosen,
                                uint32_t from, uint32_t to, int64_t *sums, cudaStream_t stream);
-/* Without the [cut] < chosen->num farthest. */
+/* Sums without the [cut] < chosen->num farthest. */
 cudaError_t fedge_cuda_nearest(const fedge_cuda_tile *tile, const fedge_cuda_rows *chosen,
                                uint32_t cut, int64_t *sums, cudaStream_t stream);
 

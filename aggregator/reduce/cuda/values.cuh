@@ -48,7 +48,7 @@ static __device__ __forceinline__ float float_of_f16(uint32_t bits)
     return sign ? -x : x;
 }
 
-/* The bits of value [i] of a block of [count], 0 behind the last; false: it is bad. */
+/* The bits of value [i] of a block of [count], 0 after the last; false: it is bad. */
 static __device__ __forceinline__ bool take_value(int codec, const uint8_t *from, int bound,
                                                   uint32_t i, uint32_t count, uint32_t *bits)
 {
@@ -64,7 +64,7 @@ static __device__ __forceinline__ bool take_value(int codec, const uint8_t *from
     }
     case FEDGE_CUDA_F16:
         *bits = there ? load_u16(from + 2 * i) : 0;
-        return (*bits & 0x7fffu) <= 0x7800u; /* 2^15, what the bound is scaled to */
+        return (*bits & 0x7fffu) <= 0x7800u; /* 2^15, to which the bound is scaled */
     case FEDGE_CUDA_BF16:
         *bits = there ? load_u16(from + 2 * i) : 0;
         return fabsf(__int_as_float((int)(*bits << 16))) <= power_of_two(bound);
@@ -74,7 +74,7 @@ static __device__ __forceinline__ bool take_value(int codec, const uint8_t *from
     }
 }
 
-/* Bytes of a whole block. */
+/* Bytes of a full block. */
 static __device__ __forceinline__ uint32_t bytes_of_block(int codec)
 {
     switch (codec) {
@@ -90,7 +90,7 @@ static __device__ __forceinline__ uint32_t bytes_of_block(int codec)
     }
 }
 
-/* Value [i], of a block that is good, in fixed point. */
+/* Value [i] of a valid block, in fixed point. */
 static __device__ __forceinline__ int fixed_value(int codec, const uint8_t *from, int bound,
                                                   uint32_t i)
 {

@@ -5,10 +5,9 @@
 #include "aggregator/reduce/mpi/mpi_api.h"
 
 #define MAIL_TAG 1
-#define MAX_COUNT ((size_t)1 << 27) /* of one call, which counts in ints */
+#define MAX_COUNT ((size_t)1 << 27) /* bytes of one call, which counts in ints */
 
-/* A failed call has ended the job before it returns: MPI's errors are fatal unless a program says
- * otherwise. */
+/* A failed call ends the job before it returns: MPI's errors are fatal by default. */
 
 static fedge_status mpi_open(void **state, uint32_t *rank, uint32_t *num_ranks, fedge_error *err)
 {
@@ -17,8 +16,9 @@ static fedge_status mpi_open(void **state, uint32_t *rank, uint32_t *num_ranks, 
     if (!mpi)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for MPI");
     fedge_status status = fedge_mpi_load(mpi, err);
-    int provided = 0, place = 0, size = 0;
-    /* Multiple: of one collective no two threads make calls at once, but of its parts they do. */
+    int provided = 0, my_rank = 0, size = 0;
+    /* MPI_THREAD_MULTIPLE: different threads may use a collective and its parts at the same time.
+     */
     if (status == FEDGE_OK && mpi->init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &provided) != 0)
         status = fedge_fail(err, FEDGE_UNSUPPORTED, "Open MPI does not start");
     if (status == FEDGE_OK && provided < MPI_THREAD_MULTIPLE) {
@@ -29,9 +29,9 @@ static fedge_status mpi_open(void **state, uint32_t *rank, uint32_t *num_ranks, 
         free(mpi);
         return status;
     }
-    (void)mpi->comm_rank(mpi->world, &place);
+    (void)mpi->comm_rank(mpi->world, &my_rank);
     (void)mpi->comm_size(mpi->world, &size);
-    *rank = (uint32_t)place;
+    *rank = (uint32_t)my_rank;
     *num_ranks = (uint32_t)size;
     *state = mpi;
     return FEDGE_OK;
@@ -42,9 +42,9 @@ static fedge_status mpi_split(void *state, uint32_t group, void **part, uint32_t
 {
     const fedge_mpi *whole = state;
     MPI_Comm comm;
-    int place = 0, size = 0;
-    (void)whole->comm_rank(whole->world, &place);
-    (void)whole->comm_split(whole->world, (int)group, place, &comm);
+    int my_rank = 0, size = 0;
+    (void)whole->comm_rank(whole->world, &my_rank);
+    (void)whole->comm_split(whole->world, (int)group, my_rank, &comm);
     fedge_mpi *mpi = malloc(sizeof(*mpi));
     *part = mpi;
     if (!mpi) {
@@ -54,9 +54,9 @@ static fedge_status mpi_split(void *state, uint32_t group, void **part, uint32_t
     *mpi = *whole;
     mpi->world = comm;
     mpi->is_part = true;
-    (void)mpi->comm_rank(comm, &place);
+    (void)mpi->comm_rank(comm, &my_rank);
     (void)mpi->comm_size(comm, &size);
-    *rank = (uint32_t)place;
+    *rank = (uint32_t)my_rank;
     *num_ranks = (uint32_t)size;
     return FEDGE_OK;
 }
@@ -68,7 +68,7 @@ static void mpi_close(void *state)
         (void)mpi->comm_free(&mpi->world);
     else
         (void)mpi->finalize();
-    free(mpi); /* its library stays: it has left handlers behind */
+    free(mpi); /* the library stays loaded, since it has registered handlers */
 }
 
 static void mpi_abort(void *state, int code)
@@ -90,7 +90,7 @@ static void mpi_sum(void *state, int64_t *values, size_t count, uint32_t on)
     const bool has = rank == (int)on;
     for (size_t at = 0; at < count; at += MAX_COUNT) {
         const int n = next_count(count - at);
-        /* The root's own values are summed where they lie. */
+        /* The root's values are summed in place. */
         (void)mpi->reduce(has ? MPI_IN_PLACE : values + at, has ? values + at : NULL, n, mpi->int64,
                           mpi->add, (int)on, mpi->world);
     }
@@ -109,8 +109,8 @@ static void mpi_send(void *state, const void *bytes, size_t size, uint32_t to)
 {
     const fedge_mpi *mpi = state;
     for (size_t at = 0; at < size; at += MAX_COUNT) {
-        /* Tag 0: exchanges whose order both sides know. Letters have a tag of their own and may
-         * come between. */
+        /* Tag 0 is for exchanges whose order both sides know. Messages have another tag and may
+         * arrive in between. */
         (void)mpi->send((const char *)bytes + at, next_count(size - at), mpi->byte, (int)to, 0,
                         mpi->world);
     }
@@ -160,7 +160,7 @@ static bool mpi_probe(void *state, uint32_t *from, size_t *size)
     return found != 0;
 }
 
-/* Not by a receive that waits: it would spin while the sender does something else. */
+/* A blocking receive would spin while the sender does something else. */
 static void *mpi_begin_receive(void *state, void *bytes, size_t size, uint32_t from)
 {
     const fedge_mpi *mpi = state;

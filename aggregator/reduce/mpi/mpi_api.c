@@ -7,8 +7,8 @@
 
 #define LIBRARY "libmpi.so.40"
 
-/* Has the header's function the type of the table's? The comparison is the compiler's: nothing is
- * called, so nothing has to be linked. */
+/* Compares the type of the header's function with the table's at compile time. Nothing is called,
+ * so nothing has to be linked. */
 #define IS_SAME(field, function)                                                                   \
     static_assert(sizeof(((fedge_mpi *)0)->field == (function)) > 0, #function)
 
@@ -30,26 +30,26 @@ IS_SAME(iprobe, MPI_Iprobe);
 IS_SAME(get_count, MPI_Get_count);
 
 /* The address of a function or an object; POSIX has dlsym return both alike. */
-static bool find(const fedge_mpi *mpi, const char *name, void *place, fedge_error *err)
+static bool find(const fedge_mpi *mpi, const char *name, void *address, fedge_error *err)
 {
-    void *found = dlsym(mpi->library, name);
-    memcpy(place, &found, sizeof(found));
-    if (!found)
+    void *symbol = dlsym(mpi->library, name);
+    memcpy(address, &symbol, sizeof(symbol));
+    if (!symbol)
         (void)fedge_fail(err, FEDGE_UNSUPPORTED, LIBRARY " has no %s: install Open MPI 4", name);
-    return found != NULL;
+    return symbol != NULL;
 }
 
 fedge_status fedge_mpi_load(fedge_mpi *mpi, fedge_error *err)
 {
     *mpi = (fedge_mpi){0};
-    /* Global: Open MPI loads parts of itself that look for its symbols there. */
+    /* RTLD_GLOBAL: Open MPI loads plugins that look for its symbols there. */
     mpi->library = dlopen(LIBRARY, RTLD_NOW | RTLD_GLOBAL);
     if (!mpi->library) {
         return fedge_fail(err, FEDGE_NOT_FOUND,
                           "Open MPI is not found on this machine (%.120s): install openmpi-bin",
                           dlerror());
     }
-    const bool found =
+    const bool complete =
         find(mpi, "ompi_mpi_comm_world", &mpi->world, err) &&
         find(mpi, "ompi_mpi_byte", &mpi->byte, err) &&
         find(mpi, "ompi_mpi_int64_t", &mpi->int64, err) &&
@@ -66,5 +66,5 @@ fedge_status fedge_mpi_load(fedge_mpi *mpi, fedge_error *err)
         find(mpi, "MPI_Isend", &mpi->isend, err) && find(mpi, "MPI_Irecv", &mpi->irecv, err) &&
         find(mpi, "MPI_Test", &mpi->test, err) && find(mpi, "MPI_Iprobe", &mpi->iprobe, err) &&
         find(mpi, "MPI_Get_count", &mpi->get_count, err);
-    return found ? FEDGE_OK : FEDGE_UNSUPPORTED;
+    return complete ? FEDGE_OK : FEDGE_UNSUPPORTED;
 }

@@ -13,10 +13,10 @@
 
 #include "edge/core/status.h"
 
-/* Functions named as there without "MPI_". */
+/* Functions have MPI's names without "MPI_". */
 typedef struct fedge_mpi {
     void *library;
-    MPI_Comm world; /* or a group of it, and then [is_part] */
+    MPI_Comm world; /* or a group of it, with [is_part] */
     bool is_part;
     MPI_Datatype byte, int64;
     MPI_Op add;
@@ -42,8 +42,8 @@ typedef struct fedge_mpi {
     int (*get_count)(const MPI_Status *status, MPI_Datatype type, int *count);
 } fedge_mpi;
 
-/* Loads libmpi.so.40, which stays loaded. FEDGE_NOT_FOUND: it is not there; FEDGE_UNSUPPORTED: it
- * lacks something. */
+/* Loads libmpi.so.40, which stays loaded. FEDGE_NOT_FOUND: it is missing. FEDGE_UNSUPPORTED: it
+ * lacks a function. */
 FEDGE_MUST_USE fedge_status fedge_mpi_load(fedge_mpi *mpi, fedge_error *err);
 
 #endif
