@@ -61,10 +61,7 @@ static fedge_status tidy_one(void *user, const char *name, fedge_error *err)
     const journal_filter *filter = user;
     uint32_t round = 0, attempt = 0;
     char path[FEDGE_MAX_PATH];
-    const size_t length = strlen(name), end = strlen(FEDGE_OS_TEMPORARY_SUFFIX);
-    const bool temporary =
-        length > end && strcmp(name + length - end, FEDGE_OS_TEMPORARY_SUFFIX) == 0;
-    if (!temporary &&
+    if (!fedge_path_ends_with(name, FEDGE_OS_TEMPORARY_SUFFIX) &&
         (!fedge_journal_parse_name(name, &round, &attempt) || round >= filter->oldest))
         return FEDGE_OK;
     FEDGE_TRY(fedge_path_join(filter->dir, name, path, err));
@@ -86,4 +83,10 @@ fedge_status fedge_path_join(const char *dir, const char *name, char path[FEDGE_
                : fedge_fail(err, FEDGE_TOO_BIG,
                             "the path %.60s.../%.60s is over %d bytes: use a shorter folder", dir,
                             name, FEDGE_MAX_PATH - 1);
+}
+
+bool fedge_path_ends_with(const char *path, const char *end)
+{
+    const size_t length = strlen(path), end_length = strlen(end);
+    return length >= end_length && strcmp(path + length - end_length, end) == 0;
 }

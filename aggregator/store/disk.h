@@ -18,6 +18,8 @@
 FEDGE_MUST_USE fedge_status fedge_path_join(const char *dir, const char *name,
                                             char path[FEDGE_MAX_PATH], fedge_error *err);
 
+bool fedge_path_ends_with(const char *path, const char *end);
+
 /* Reads the number of an existing state directory into *disk; 0: it has none. With [make] a missing
  * one is created; two processes must not do so at the same time. FEDGE_CORRUPT: the file holds no
  * number. */

@@ -6,23 +6,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/store/disk.h"
 #include "edge/core/os.h"
 
 /* --- the run's directories -------------------------------------------------------------------- */
 
-static bool ends_with(const char *name, const char *end)
-{
-    size_t length = strlen(name), end_length = strlen(end);
-    return length >= end_length && strcmp(name + length - end_length, end) == 0;
-}
-
-/* Removes the incomplete files of a crash. Nobody else writes here: the aggregator's lock is held.
- */
+/* Removes the incomplete files of a crash. The aggregator's lock excludes other writers. */
 static fedge_status remove_leftover(void *user, const char *name, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
-    if (!ends_with(name, FEDGE_OS_TEMPORARY_SUFFIX) && !ends_with(name, ".new") &&
-        !ends_with(name, ".old"))
+    if (!fedge_path_ends_with(name, FEDGE_OS_TEMPORARY_SUFFIX) &&
+        !fedge_path_ends_with(name, ".new") && !fedge_path_ends_with(name, ".old"))
         return FEDGE_OK;
     int length = snprintf(path, sizeof(path), "%s/%s", (const char *)user, name);
     if (length < 0 || (size_t)length >= sizeof(path))
