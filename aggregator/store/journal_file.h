@@ -41,11 +41,11 @@
 
 /* Values are part of the format. */
 enum journal_record_type {
-    JOURNAL_OPEN = 1,      /* the phase and its tasks; the first record and only there */
+    JOURNAL_OPEN = 1,      /* the phase and its tasks; only the first record */
     JOURNAL_ASSIGN = 2,    /* slot, client_index, task_id, device_id */
     JOURNAL_ACCEPT = 3,    /* slot, crc32, task_id, size, metadata */
     JOURNAL_CLOSE = 4,     /* number of accepted updates */
-    JOURNAL_FAIL = 5,      /* the same */
+    JOURNAL_FAIL = 5,      /* number of accepted updates */
     JOURNAL_ELSEWHERE = 6, /* an update accepted by another rank: see JOURNAL_ELSEWHERE_FIXED */
     JOURNAL_LOSE = 7       /* slot, task_id: its update is lost */
 };
@@ -58,7 +58,7 @@ typedef struct journal_layout {
 
 typedef struct journal_slot {
     fedge_journal_slot facts;
-    uint64_t metadata_offset; /* accepted: in the file */
+    uint64_t metadata_offset; /* in the file, if accepted */
 } journal_slot;
 
 struct fedge_journal {
@@ -67,7 +67,7 @@ struct fedge_journal {
     fedge_os_file file;
     bool lock_made;
     char note[1024];
-    uint32_t num_damaged; /* updates, by recovery */
+    uint32_t num_damaged; /* updates that recovery found damaged */
 
     pthread_mutex_t lock; /* guards all fields below */
     pthread_cond_t synced_more;
