@@ -1,5 +1,4 @@
-/* The life of a cohort: choosing its size, taking memory, bringing the
- * examples. */
+/* Creating and freeing a cohort: number of slots, memory, upload of examples. */
 #include "edge/train/cuda/cohort.h"
 
 #include <stdlib.h>
@@ -8,15 +7,15 @@
 #include "edge/train/cuda/cohort_internal.h"
 #include "edge/train/cuda/gpu.h"
 
-#define UPLOAD ((size_t)1 << 20) /* bytes of a copy of examples */
+#define UPLOAD ((size_t)1 << 20) /* bytes per copy of examples */
 
-/* What a simulation's user adds to its command to go on; a silo's client just begins anew. */
+/* The option by which a simulation continues. A silo's client only starts again. */
 static const char *with_resume(const fedge_cohort *cohort)
 {
     return cohort->config.split.num_parts > 0 ? "" : " with --resume";
 }
 
-/* Others have it, or the driver itself: the GPU is sound. A new start takes what fits then. */
+/* Not a lost GPU: other processes or the driver use its memory. A new start allocates less. */
 static fedge_status fail_memory(const fedge_cohort *cohort, const char *doing, fedge_error *err)
 {
     size_t left = 0, total = 0;
@@ -58,7 +57,7 @@ fedge_status fedge_cohort_bytes(const fedge_cohort_config *config, fedge_cohort_
     *memory = (fedge_cohort_memory){0};
     if (status == FEDGE_OK) {
         fedge_cohort_plan *plan = &counted->plan;
-        /* Laid out from NULL: only the sizes are wanted. */
+        /* NULL: only the sizes are wanted. */
         memory->slot = fedge_cohort_lay_out_slots(plan, &counted->arrays, NULL, 1, 1);
         memory->slots = fedge_cohort_lay_out_slots(plan, &counted->arrays, NULL, config->most_slots,
                                                    fedge_cohort_run_of(plan, config->most_slots));
@@ -95,7 +94,7 @@ static size_t bytes_of(fedge_cohort *self, uint32_t slots)
                                       fedge_cohort_run_of(&self->plan, slots));
 }
 
-/* As many slots as fit, by halving. */
+/* Finds the number of slots that fit, by bisection. */
 static fedge_status choose_slots(fedge_cohort *self, fedge_error *err)
 {
     size_t there = 0, total = 0;
@@ -107,11 +106,11 @@ static fedge_status choose_slots(fedge_cohort *self, fedge_error *err)
     uint32_t least = 0, most = self->config.most_slots;
     most = most < FEDGE_COHORT_MAX_SLOTS ? most : FEDGE_COHORT_MAX_SLOTS;
     while (least < most && shared < capacity) {
-        const uint32_t middle = least + (most - least + 1) / 2;
-        if (bytes_of(self, middle) <= capacity - shared)
-            least = middle;
+        const uint32_t midpoint = least + (most - least + 1) / 2;
+        if (bytes_of(self, midpoint) <= capacity - shared)
+            least = midpoint;
         else
-            most = middle - 1;
+            most = midpoint - 1;
     }
     self->num_slots = least;
     if (least == 0) {
@@ -147,7 +146,7 @@ static fedge_status make_upload(fedge_cohort *self, fedge_cohort_upload *upload,
 
 static fedge_status make_ending(fedge_cohort *self, fedge_cohort_ending *ending, fedge_error *err)
 {
-    /* A silo brings back one model, by its first ending. */
+    /* A silo copies one model back, in its first ending. */
     const bool brings = self->plan.split.num_parts == 0 || ending == self->endings;
     const size_t model = self->plan.num_state * sizeof(float);
     if (brings)
@@ -183,18 +182,18 @@ static fedge_status make_host(fedge_cohort *self, fedge_error *err)
 
 /* ---- examples -------------------------------------------------------------------------------- */
 
-/* By way of a pinned buffer; waits. */
+/* Copies to the GPU through a pinned buffer, and waits. */
 static fedge_status upload(fedge_cohort *self, const void *to, const void *from, size_t size,
                            char *pinned, fedge_error *err)
 {
     cudaError_t error = cudaSuccess;
     for (size_t at = 0; at < size && error == cudaSuccess;) {
         const size_t part = size - at < UPLOAD ? size - at : UPLOAD;
-        char *place;
-        memcpy(&place, &to, sizeof(place));
+        char *address;
+        memcpy(&address, &to, sizeof(address));
         memcpy(pinned, (const char *)from + at, part);
-        error = cudaMemcpyAsync(place + at, pinned, part, cudaMemcpyHostToDevice, self->stream);
-        /* The one buffer is filled anew; this is done once in a cohort's life. */
+        error = cudaMemcpyAsync(address + at, pinned, part, cudaMemcpyHostToDevice, self->stream);
+        /* The next part needs the buffer. Waiting costs little once in a cohort's life. */
         if (error == cudaSuccess)
             error = cudaStreamSynchronize(self->stream);
         at += part;
@@ -219,8 +218,8 @@ static fedge_status upload_all(fedge_cohort *self, char *pinned, fedge_error *er
     return FEDGE_OK;
 }
 
-/* A label that is no output would be read behind the outputs. One output is told apart from another
- * by its number alone. */
+/* The kernels read the output that a label names, so labels must be below the number of outputs. A
+ * single output of a regression takes any label as its target. */
 static fedge_status check_labels(const fedge_cohort *self, fedge_error *err)
 {
     const bool logits = self->plan.loss == FEDGE_COHORT_BCE_WITH_LOGITS;
@@ -252,7 +251,7 @@ static float value_of(const fedge_cohort_config *config, const fedge_cohort_exam
     return config->num_channels > 0 ? (x - config->mean[c]) / config->std[c] : x;
 }
 
-/* An index without a row would be read behind the weight. */
+/* The kernels read the row that an index names, so indices must be below the number of rows. */
 static fedge_status check_indices(const fedge_cohort *self, uint32_t rows, fedge_error *err)
 {
     const size_t count = self->plan.input;
@@ -304,7 +303,7 @@ static fedge_status check_precision(const fedge_cohort *self, fedge_error *err)
                : fedge_cohort_cuda(self, error, "asking what it can do", err);
 }
 
-/* Makes the GPU's context: one that cannot be used fails here. */
+/* Creates the GPU's context. Fails for a GPU that cannot be used. */
 static fedge_status take_gpu(const fedge_cohort *self, fedge_error *err)
 {
     size_t there = 0, total = 0;
@@ -318,7 +317,7 @@ static fedge_status take_gpu(const fedge_cohort *self, fedge_error *err)
 }
 
 /* Chooses the GPU and the number of slots. */
-static fedge_status choose(fedge_cohort *self, fedge_error *err)
+static fedge_status choose_gpu_and_slots(fedge_cohort *self, fedge_error *err)
 {
     FEDGE_TRY(take_gpu(self, err));
     FEDGE_TRY(check_precision(self, err));
@@ -329,7 +328,7 @@ static fedge_status choose(fedge_cohort *self, fedge_error *err)
 static fedge_status open_on_gpu(fedge_cohort *self, fedge_error *err)
 {
     char *pinned = NULL;
-    FEDGE_TRY(choose(self, err));
+    FEDGE_TRY(choose_gpu_and_slots(self, err));
     /* The cohort does not wait for other work on CUDA's default stream. */
     FEDGE_TRY(fedge_cohort_cuda(self,
                                 cudaStreamCreateWithFlags(&self->stream, cudaStreamNonBlocking),
@@ -350,7 +349,7 @@ static fedge_status open_on_gpu(fedge_cohort *self, fedge_error *err)
     return status;
 }
 
-/* One that has a plan, and nothing on the GPU yet. */
+/* Makes a cohort that has a plan and nothing on the GPU. */
 static fedge_status make_planned(const fedge_cohort_config *config, fedge_cohort **cohort,
                                  fedge_error *err)
 {
@@ -377,7 +376,7 @@ fedge_status fedge_cohort_check_gpu(const fedge_cohort_config *config, fedge_err
 {
     fedge_cohort *planned = NULL;
     FEDGE_TRY(make_planned(config, &planned, err));
-    const fedge_status status = choose(planned, err);
+    const fedge_status status = choose_gpu_and_slots(planned, err);
     free(planned);
     return status;
 }
@@ -430,7 +429,7 @@ void fedge_cohort_free(fedge_cohort *cohort)
 {
     if (!cohort)
         return;
-    /* The current GPU is the thread's, and this one may have looked at another. */
+    /* The thread may have made another GPU its current one. */
     (void)cudaSetDevice(cohort->config.gpu);
     fedge_cohort_forget_graphs(cohort);
     if (cohort->stream) {

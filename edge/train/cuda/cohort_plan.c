@@ -5,13 +5,13 @@
 #include "edge/train/layers/layer.h"
 #include "edge/train/optimizers/optimizers.h"
 
-#define ALIGNMENT 256                    /* bytes; of arrays, as cudaMalloc's */
-#define MOST_PADDING 16383               /* of a crop: moves are of 16 bits */
-#define LINE 32                          /* floats; of a slot's parameters */
-#define MOST_BUFFERED ((size_t)8 << 20)  /* bytes of the steps that are told at a time */
-#define MOST_VALUES ((size_t)UINT32_MAX) /* of a slot's array: kernels count them in 32 bits */
+#define ALIGNMENT 256                    /* bytes; cudaMalloc's alignment, kept for every array */
+#define MOST_PADDING 16383               /* padding of a crop; fedge_cohort_move has 16 bits */
+#define LINE 32                          /* floats; a slot's stride is a multiple of it */
+#define MOST_BUFFERED ((size_t)8 << 20)  /* bytes per upload of steps */
+#define MOST_VALUES ((size_t)UINT32_MAX) /* values of a slot's array; kernels index by 32 bits */
 
-/* ---- what it can do -------------------------------------------------------------------------- */
+/* ---- support --------------------------------------------------------------------------------- */
 
 static fedge_status refuse(const char *what, fedge_error *err)
 {
@@ -61,7 +61,7 @@ static fedge_status check_layer(const fedge_cohort_config *config, uint32_t inde
     const fedge_layer_spec *layer = &spec->layers[index];
     const fedge_cohort_layer_ops *ops = fedge_cohort_layer_ops_of(layer->type);
     const char *why = ops && ops->refuse ? ops->refuse(layer) : NULL;
-    /* Indices are checked where the examples are. */
+    /* Only indices that are examples' values have been checked. */
     if (layer->type == FEDGE_LAYER_EMBEDDING && !reads_model(layer, index))
         why = "its inputs";
     if (ops && ops->batch_coupled && ops->batch_coupled(layer) && config->options->micro_batch > 0)
@@ -84,7 +84,7 @@ fedge_status fedge_cohort_check(const fedge_cohort_config *config, fedge_error *
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
-/* Values of its parameters, or of its statistics. */
+/* The number of a layer's parameters, or with [buffers] of its statistics. */
 static size_t values_of(const fedge_layer_spec *layer, bool buffers)
 {
     fedge_layer_tensor tensors[FEDGE_MAX_LAYER_TENSORS];
@@ -95,7 +95,8 @@ static size_t values_of(const fedge_layer_spec *layer, bool buffers)
     return count;
 }
 
-/* Adds the layer's values that are trained, from value [first] on. False: too many pieces. */
+/* Adds the ranges of the layer's trained values; its parameters begin at value [first]. False:
+ * there are too many ranges. */
 static bool add_ranges(fedge_cohort_plan *plan, const fedge_layer_spec *layer, size_t first)
 {
     fedge_layer_tensor tensors[FEDGE_MAX_LAYER_TENSORS];
@@ -131,7 +132,7 @@ bool fedge_cohort_batch_coupled(const fedge_model_spec *model)
     return batch_coupled;
 }
 
-/* What the layer reads, and what it makes of it; the model's input is plan->shape. */
+/* Finds a layer's inputs and its shapes. The model's input has plan->shape. */
 static fedge_status connect(fedge_cohort_plan *plan, const fedge_model_spec *spec, uint32_t index,
                             fedge_error *err)
 {
@@ -148,8 +149,8 @@ static fedge_status connect(fedge_cohort_plan *plan, const fedge_model_spec *spe
     return fedge_shape_infer(spec, index, in, layer->num_inputs, &layer->out, err);
 }
 
-/* Where each layer finds its statistics, and its words in a step's stream. */
-static void place_behind(fedge_cohort_plan *plan)
+/* Sets each layer's offset of statistics, which follow all parameters, and of random words. */
+static void finish_offsets(fedge_cohort_plan *plan)
 {
     uint64_t all = 0;
     plan->num_state += plan->num_values;
@@ -176,22 +177,23 @@ static fedge_status add_layer(fedge_cohort_plan *plan, const fedge_model_spec *s
     const size_t values = fedge_shape_count(&layer->out);
     plan->most = values > plan->most ? values : plan->most;
     if (!add_ranges(plan, &layer->spec, plan->num_values)) {
-        const fedge_status many = fedge_fail(err, FEDGE_UNSUPPORTED,
-                                             "with it over %d stretches of values are trained that "
-                                             "frozen ones part, and GPUs take no more: freeze "
-                                             "neighbours alike, or take --engine cpu",
-                                             FEDGE_COHORT_MAX_RANGES);
-        return fedge_layer_fail(spec, index, many, err);
+        const fedge_status refused =
+            fedge_fail(err, FEDGE_UNSUPPORTED,
+                       "with it over %d stretches of values are trained that "
+                       "frozen ones part, and GPUs take no more: freeze "
+                       "neighbours alike, or take --engine cpu",
+                       FEDGE_COHORT_MAX_RANGES);
+        return fedge_layer_fail(spec, index, refused, err);
     }
     layer->trains = plan->num_ranges > before || (before > 0 && plan->ranges[before - 1][1] > tail);
     layer->wants |= layer->trains;
-    layer->first_buffer = plan->num_state; /* behind all parameters, once they are counted */
+    layer->first_buffer = plan->num_state; /* relative to the end of all parameters */
     plan->num_values += values_of(&layer->spec, false);
     plan->num_state += values_of(&layer->spec, true);
     return FEDGE_OK;
 }
 
-/* How often each layer's output is read; returns how often the model's input is. */
+/* Counts the readers of each layer's output. Returns the readers of the model's input. */
 static uint32_t count_readers(const fedge_cohort_plan *plan, uint32_t readers[FEDGE_MAX_LAYERS])
 {
     uint32_t of_model = 0;
@@ -206,13 +208,13 @@ static uint32_t count_readers(const fedge_cohort_plan *plan, uint32_t readers[FE
 
 static bool reads(const fedge_cohort_layer *layer, uint32_t from)
 {
-    bool found = false;
+    bool is_input = false;
     for (uint32_t k = 0; k < layer->num_inputs; k++)
-        found |= layer->inputs[k] == from;
-    return found;
+        is_input |= layer->inputs[k] == from;
+    return is_input;
 }
 
-/* Layers with "recompute" that nobody but the next one reads. */
+/* A layer with "recompute" is recomputed if only the next layer reads it. */
 static void choose_recomputed(fedge_cohort_plan *plan)
 {
     uint32_t readers[FEDGE_MAX_LAYERS] = {0};
@@ -223,22 +225,22 @@ static void choose_recomputed(fedge_cohort_plan *plan)
     }
 }
 
-/* A layer may work over its input where nobody else reads that array, now or going back. A ReLU
- * over a product is then a part of it: going back it needs only what it has made. */
+/* A layer may overwrite its input if no other layer and no backward pass reads that array. A ReLU
+ * after a product is then fused: its backward needs only its output. */
 static fedge_status choose_over_input(fedge_cohort_plan *plan, fedge_error *err)
 {
     uint32_t readers[FEDGE_MAX_LAYERS] = {0};
-    bool kept[FEDGE_MAX_LAYERS] = {false};
+    bool output_read[FEDGE_MAX_LAYERS] = {false};
     const uint32_t of_model = count_readers(plan, readers);
     for (uint32_t i = 0; i < plan->num_layers; i++) {
         fedge_cohort_layer *layer = &plan->layers[i];
         const uint16_t from = layer->inputs[0];
-        const bool model = from == FEDGE_INPUT_MODEL, in_use = !model && kept[from];
+        const bool model = from == FEDGE_INPUT_MODEL, in_use = !model && output_read[from];
         const bool alike = layer->recompute == (!model && plan->layers[from].recompute);
         layer->over_input = layer->ops->in_place && alike &&
                             (model ? of_model : readers[from]) == 1 &&
                             !(layer->ops->changes && in_use);
-        kept[i] = layer->ops->keeps_y || (layer->over_input && in_use);
+        output_read[i] = layer->ops->keeps_y || (layer->over_input && in_use);
         layer->is_done = layer->over_input && !model && layer->spec.type == FEDGE_LAYER_RELU &&
                          plan->layers[from].ops->may_fuse_relu;
         if (layer->is_done)
@@ -267,7 +269,7 @@ fedge_status fedge_cohort_plan_make(fedge_cohort_plan *plan, const fedge_cohort_
     plan->input = plan->most = fedge_shape_count(&plan->shape);
     for (uint32_t i = 0; i < spec->num_layers; i++)
         FEDGE_TRY(add_layer(plan, spec, i, err));
-    place_behind(plan);
+    finish_offsets(plan);
     choose_recomputed(plan);
     FEDGE_TRY(choose_over_input(plan, err));
     plan->classes = (uint32_t)fedge_shape_count(&plan->layers[spec->num_layers - 1].out);
@@ -283,29 +285,29 @@ fedge_status fedge_cohort_plan_make(fedge_cohort_plan *plan, const fedge_cohort_
     return FEDGE_OK;
 }
 
-/* ---- places ---------------------------------------------------------------------------------- */
+/* ---- layout of arrays ------------------------------------------------------------------------ */
 
-typedef struct places {
+typedef struct arena {
     char *block;
     size_t used;
-} places;
+} arena;
 
-static void *take(places *from, size_t count, size_t size)
+static void *take(arena *from, size_t count, size_t size)
 {
     char *at = from->block ? from->block + from->used : NULL;
     from->used += (count * size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     return at;
 }
 
-/* What the layer makes, where nothing of it is there yet. */
+/* Bytes of the layer's output array; 0 if it overwrites its input. */
 static size_t output_bytes(const fedge_cohort_layer *layer, size_t examples)
 {
     const size_t size = examples * fedge_shape_count(&layer->out) * sizeof(float);
     return layer->over_input ? 0 : (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-/* Of the layers that are made again: those that lie one behind another are there at the same time,
- * and each such group has the place of the others. */
+/* Bytes for outputs of recomputed layers. Consecutive ones form a group whose outputs exist at the
+ * same time; all groups use the same memory. */
 static size_t recomputed_bytes(const fedge_cohort_plan *plan, size_t examples)
 {
     size_t most = 0, group = 0;
@@ -316,8 +318,8 @@ static size_t recomputed_bytes(const fedge_cohort_plan *plan, size_t examples)
     return most;
 }
 
-static void place_layer(fedge_cohort_plan *plan, const fedge_cohort_arrays *arrays, places *from,
-                        places *group, uint32_t index, size_t examples)
+static void lay_out_layer(fedge_cohort_plan *plan, const fedge_cohort_arrays *arrays, arena *from,
+                          arena *group, uint32_t index, size_t examples)
 {
     fedge_cohort_layer *layer = &plan->layers[index];
     layer->examples = examples;
@@ -332,9 +334,9 @@ static void place_layer(fedge_cohort_plan *plan, const fedge_cohort_arrays *arra
     layer->saved = take(from, layer->ops->saved ? examples * layer->ops->saved(layer) : 0, 1);
 }
 
-/* Where each layer finds the gradient of its output. */
-static void place_gradients(fedge_cohort_plan *plan, const fedge_cohort_arrays *arrays,
-                            places *from, size_t examples)
+/* Sets the array for the gradient of each layer's output. */
+static void lay_out_gradients(fedge_cohort_plan *plan, const fedge_cohort_arrays *arrays,
+                              arena *from, size_t examples)
 {
     uint32_t chain = 0;
     for (uint32_t i = 0; i < plan->num_layers; i++)
@@ -353,38 +355,38 @@ static void place_gradients(fedge_cohort_plan *plan, const fedge_cohort_arrays *
 size_t fedge_cohort_lay_out_slots(fedge_cohort_plan *plan, fedge_cohort_arrays *arrays, char *block,
                                   uint32_t slots, uint32_t run)
 {
-    places from = {.block = block};
+    arena from = {.block = block};
     const size_t parameters = slots * plan->stride, examples = (size_t)slots * plan->batch;
     const bool training = plan->options->training;
-    const bool shares = plan->split.num_parts > 0;
-    const size_t models = shares ? plan->stride : parameters;
-    const size_t sums = shares && training ? plan->stride : 0;
+    const bool is_split = plan->split.num_parts > 0;
+    const size_t models = is_split ? plan->stride : parameters;
+    const size_t sums = is_split && training ? plan->stride : 0;
     arrays->values = take(&from, training ? models : 0, sizeof(float));
     arrays->gradients = take(&from, training ? parameters : 0, sizeof(float));
     for (uint32_t i = 0; i < 2; i++) {
-        const bool kept = i < plan->num_states && !(shares && plan->split.states_on_host);
-        const size_t each = (shares ? 1 : slots) * fedge_cohort_num_state_values(plan);
-        void *state = take(&from, kept ? each : 0, fedge_cohort_state_size(plan));
-        arrays->states[i] = kept ? state : NULL;
+        const bool on_gpu = i < plan->num_states && !(is_split && plan->split.states_on_host);
+        const size_t each = (is_split ? 1 : slots) * fedge_cohort_num_state_values(plan);
+        void *state = take(&from, on_gpu ? each : 0, fedge_cohort_state_size(plan));
+        arrays->states[i] = on_gpu ? state : NULL;
         const size_t between = plan->is_chain || i == 0 ? examples * plan->most : 0;
         arrays->between[i] = take(&from, between, sizeof(float));
     }
     void *corrections = take(&from, plan->options->correction ? models : 0, sizeof(float));
     arrays->sums = take(&from, sums, sizeof(*arrays->sums));
     arrays->reduced =
-        take(&from, sums / (shares && plan->split.num_gpus > 1 ? plan->split.num_gpus : 1),
+        take(&from, sums / (is_split && plan->split.num_gpus > 1 ? plan->split.num_gpus : 1),
              sizeof(*arrays->reduced));
-    arrays->reduced = shares && plan->split.num_gpus == 1 ? arrays->sums : arrays->reduced;
+    arrays->reduced = is_split && plan->split.num_gpus == 1 ? arrays->sums : arrays->reduced;
     arrays->corrections = plan->options->correction ? corrections : NULL;
     arrays->squares = take(&from, plan->options->clip ? (size_t)slots * FEDGE_COHORT_NORM_PARTS : 0,
                            sizeof(double));
-    arrays->tallies = take(&from, shares ? (size_t)run * slots : slots, sizeof(*arrays->tallies));
+    arrays->tallies = take(&from, is_split ? (size_t)run * slots : slots, sizeof(*arrays->tallies));
     arrays->slot_steps = take(&from, (size_t)run * slots, sizeof(*arrays->slot_steps));
     arrays->indices = take(&from, run * examples, sizeof(*arrays->indices));
     void *moves = take(&from, plan->augments ? run * examples : 0, sizeof(*arrays->moves));
     arrays->moves = plan->augments ? moves : NULL;
     arrays->predicted = take(&from, run * examples, sizeof(*arrays->predicted));
-    const size_t stepping = training && !shares ? slots : 0;
+    const size_t stepping = training && !is_split ? slots : 0;
     arrays->steps_taken = take(&from, stepping, sizeof(*arrays->steps_taken));
     arrays->slot_step = take(&from, stepping, sizeof(*arrays->slot_step));
     arrays->batch = take(&from, stepping * plan->batch, sizeof(*arrays->batch));
@@ -392,17 +394,17 @@ size_t fedge_cohort_lay_out_slots(fedge_cohort_plan *plan, fedge_cohort_arrays *
         take(&from, plan->augments ? stepping * plan->batch : 0, sizeof(*arrays->step_moves));
     arrays->step_moves = plan->augments ? step_moves : NULL;
     arrays->input = take(&from, examples * plan->input, sizeof(float));
-    places group = {.block = take(&from, recomputed_bytes(plan, examples), 1)};
+    arena group = {.block = take(&from, recomputed_bytes(plan, examples), 1)};
     for (uint32_t i = 0; i < plan->num_layers; i++)
-        place_layer(plan, arrays, &from, &group, i, examples);
-    place_gradients(plan, arrays, &from, examples);
+        lay_out_layer(plan, arrays, &from, &group, i, examples);
+    lay_out_gradients(plan, arrays, &from, examples);
     return from.used;
 }
 
 size_t fedge_cohort_lay_out_shared(const fedge_cohort_plan *plan, const fedge_cohort_config *config,
                                    fedge_cohort_arrays *arrays, char *block)
 {
-    places from = {.block = block};
+    arena from = {.block = block};
     const size_t value = config->dtype == FEDGE_U8 ? 1 : sizeof(float);
     const size_t members = fedge_cohort_members(config);
     arrays->start = take(&from, members * plan->stride, sizeof(float));
@@ -422,8 +424,8 @@ uint32_t fedge_cohort_members(const fedge_cohort_config *config)
     return config->num_members > 0 ? config->num_members : 1;
 }
 
-/* Bytes that are told of an example. */
-static size_t example_told(const fedge_cohort_plan *plan)
+/* Bytes of an upload for each example. */
+static size_t upload_bytes_of_example(const fedge_cohort_plan *plan)
 {
     return sizeof(uint32_t) + (plan->augments ? sizeof(fedge_cohort_move) : 0);
 }
@@ -472,7 +474,8 @@ size_t fedge_cohort_state_size(const fedge_cohort_plan *plan)
 
 uint32_t fedge_cohort_run_of(const fedge_cohort_plan *plan, uint32_t slots)
 {
-    const size_t step = slots * (sizeof(fedge_cohort_slot_step) + plan->batch * example_told(plan));
+    const size_t step =
+        slots * (sizeof(fedge_cohort_slot_step) + plan->batch * upload_bytes_of_example(plan));
     const size_t run = MOST_BUFFERED / step;
     if (plan->split.num_parts > 0)
         return (plan->split.num_parts + slots - 1) / slots + 1;
@@ -481,12 +484,12 @@ uint32_t fedge_cohort_run_of(const fedge_cohort_plan *plan, uint32_t slots)
 
 size_t fedge_cohort_host_bytes(const fedge_cohort_plan *plan, uint32_t slots)
 {
-    const size_t upload =
-        (size_t)fedge_cohort_run_of(plan, slots) * slots *
-        (sizeof(fedge_cohort_slot_step) + plan->batch * (example_told(plan) + sizeof(int32_t)));
-    const bool shares = plan->split.num_parts > 0; /* one model comes back at a time */
+    const size_t upload = (size_t)fedge_cohort_run_of(plan, slots) * slots *
+                          (sizeof(fedge_cohort_slot_step) +
+                           plan->batch * (upload_bytes_of_example(plan) + sizeof(int32_t)));
+    const bool is_split = plan->split.num_parts > 0; /* it copies back one model at a time */
     const size_t states =
         plan->split.states_on_host ? plan->num_states * fedge_cohort_num_state_values(plan) : 0;
-    return 2 * upload + ((shares ? 1u : FEDGE_COHORT_RING) + 3) * (plan->stride * sizeof(float)) +
+    return 2 * upload + ((is_split ? 1u : FEDGE_COHORT_RING) + 3) * (plan->stride * sizeof(float)) +
            states * fedge_cohort_state_size(plan) + FEDGE_COHORT_RING * sizeof(fedge_cohort_tally);
 }

@@ -1,5 +1,4 @@
-/* The work of a cohort: slots take tasks, runs of steps are told to the GPU,
- * models come back. */
+/* Running a cohort's work: slots take tasks, runs of steps are uploaded, models are copied back. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +11,8 @@ typedef struct running {
     fedge_cohort *cohort;
     const fedge_cohort_work *work;
     fedge_cohort_step step; /* the optimizer's arguments */
-    bool wants_predicted;   /* some task in a slot */
-    bool no_more;           /* tasks */
+    bool wants_predicted;   /* a task in a slot wants predictions */
+    bool no_more_tasks;     /* tasks */
 } running;
 
 static const fedge_trainer_config *training_of(const running *self, const fedge_cohort_task *task)
@@ -26,8 +25,8 @@ static bool trains(const running *self)
     return self->work->members[0].training != NULL;
 }
 
-/* Does each slot have its model by itself? Evaluation of one model reads it where it lies. */
-static bool has_own(const running *self)
+/* True when each slot has a copy of its model. Evaluation of a single model reads the start. */
+static bool has_slot_models(const running *self)
 {
     return trains(self) || self->work->num_members > 1;
 }
@@ -38,12 +37,12 @@ static fedge_status check(const running *self, cudaError_t error, const char *do
     return fedge_cohort_cuda(self->cohort, error, doing, err);
 }
 
-/* Copies [count] floats to the GPU by way of pinned memory. */
+/* Copies [count] floats to the GPU through pinned memory. */
 static fedge_status stage(running *self, float *to, const float *from, size_t count,
                           fedge_error *err)
 {
     fedge_cohort *cohort = self->cohort;
-    /* Two places: one is filled while the other is copied. */
+    /* One buffer is filled while the other is copied. */
     const uint32_t at = cohort->next_staging++ % 2;
     cudaError_t error = cudaEventSynchronize(cohort->staged[at]);
     if (error == cudaSuccess) {
@@ -56,8 +55,8 @@ static fedge_status stage(running *self, float *to, const float *from, size_t co
     return check(self, error, "copying to it", err);
 }
 
-/* Where changes go, before the first of them does. */
-static fedge_status stage_pieces(running *self, fedge_error *err)
+/* Copies the chunks that changes are added to. */
+static fedge_status stage_chunks(running *self, fedge_error *err)
 {
     fedge_cohort *cohort = self->cohort;
     const size_t each = self->work->num_chunks, size = each * sizeof(*cohort->chunks);
@@ -68,7 +67,7 @@ static fedge_status stage_pieces(running *self, fedge_error *err)
     cudaError_t error =
         cudaMemcpyAsync(cohort->arrays.chunks, cohort->chunks, self->work->num_members * size,
                         cudaMemcpyHostToDevice, cohort->stream);
-    /* The memory is filled again by the next call. */
+    /* The next call fills the memory anew. */
     if (error == cudaSuccess)
         error = cudaStreamSynchronize(cohort->stream);
     return check(self, error, "copying to it", err);
@@ -94,15 +93,15 @@ static fedge_status fail_bad(fedge_cohort_task *task, const running *self,
                : fedge_error_prefix(err, status, "evaluation, batch %u", (unsigned)tally->bad_step);
 }
 
-static void tell_done(const running *self, fedge_cohort_task *task, float *values)
+static void report_done(const running *self, fedge_cohort_task *task, float *values)
 {
     self->work->done(self->work->user, task, task->status == FEDGE_OK ? values : NULL);
-    /* An accumulator on other GPUs may have been given the update. A GPU that cannot be chosen any
-     * more fails the next call. */
+    /* The callee may have switched to another GPU, such as an accumulator's. If switching back
+     * fails, the next call reports it. */
     (void)cudaSetDevice(self->cohort->config.gpu);
 }
 
-/* Waits for the oldest ending and hands it to the caller. */
+/* Waits for the oldest ending and reports its task. */
 static fedge_status end_oldest(running *self, fedge_error *err)
 {
     fedge_cohort *cohort = self->cohort;
@@ -112,13 +111,13 @@ static fedge_status end_oldest(running *self, fedge_error *err)
     task->result.loss_sum = ending->tally->loss_sum;
     task->result.correct = ending->tally->correct;
     task->clamped = ending->tally->clamped;
-    /* The kernel takes the largest of complements, since memory that is set to 0 is then "none". */
+    /* The kernel stores the largest complement, so that 0 means that there is none. */
     task->bad_value = ~ending->tally->bad_value;
     task->status = ending->tally->bad_step > 0 ? fail_bad(task, self, ending->tally) : FEDGE_OK;
     cohort->first_ending = (cohort->first_ending + 1) % FEDGE_COHORT_RING;
     cohort->num_endings--;
-    /* Where the GPU has summed it there is nothing to bring. */
-    tell_done(self, task, trains(self) && task->weight == 0 ? ending->values : NULL);
+    /* A change that the GPU has summed is not copied back. */
+    report_done(self, task, trains(self) && task->weight == 0 ? ending->values : NULL);
     return FEDGE_OK;
 }
 
@@ -137,14 +136,14 @@ static cudaError_t accumulate(const running *self, uint32_t index, const fedge_c
     return fedge_cohort_launch_accumulate(&args, cohort->stream);
 }
 
-/* The slot's last step is queued: so is what brings its model back or adds its change to sums, and
- * the slot is free. */
+/* After the slot's last step is queued: queues copying its model back or adding its change to the
+ * sums, and frees the slot. */
 static fedge_status end_slot(running *self, uint32_t index, fedge_error *err)
 {
     fedge_cohort *cohort = self->cohort;
     const fedge_cohort_arrays *arrays = &cohort->arrays;
     fedge_cohort_slot *slot = &cohort->slots[index];
-    /* A ring of endings: the oldest is waited for only when all are taken. */
+    /* Waits for the oldest ending only when all are in use. */
     FEDGE_TRY(cohort->num_endings == FEDGE_COHORT_RING ? end_oldest(self, err) : FEDGE_OK);
     const uint32_t at = (cohort->first_ending + cohort->num_endings++) % FEDGE_COHORT_RING;
     fedge_cohort_ending *ending = &cohort->endings[at];
@@ -152,7 +151,7 @@ static fedge_status end_slot(running *self, uint32_t index, fedge_error *err)
     slot->task->result = (fedge_trainer_result){.num_examples = slot->task->num_examples,
                                                 .num_steps = trains(self) ? slot->steps : 0,
                                                 .num_seen = slot->seen};
-    /* In the order of the stream the next task's first work comes behind what is queued here. */
+    /* The slot may be reused at once: the stream runs the next task's work after what follows. */
     slot->task = NULL;
     const bool accumulates = trains(self) && ending->task->weight > 0;
     cudaError_t error = accumulates ? accumulate(self, index, ending->task) : cudaSuccess;
@@ -170,7 +169,7 @@ static fedge_status end_slot(running *self, uint32_t index, fedge_error *err)
     return check(self, error, "copying from it", err);
 }
 
-/* How many steps the task has; its status says why it has none. */
+/* The number of the task's steps. Sets its status, which is an error when it cannot run. */
 static uint64_t steps_of(const running *self, fedge_cohort_task *task)
 {
     const fedge_trainer_config *training = training_of(self, task);
@@ -189,18 +188,18 @@ static uint64_t steps_of(const running *self, fedge_cohort_task *task)
     return steps;
 }
 
-/* The slot's next task, if there is one. */
+/* Gives a free slot the next task, if there is one. */
 static fedge_status begin_slot(running *self, uint32_t index, fedge_error *err)
 {
     fedge_cohort *cohort = self->cohort;
     fedge_cohort_slot *slot = &cohort->slots[index];
-    while (!slot->task && !self->no_more) {
+    while (!slot->task && !self->no_more_tasks) {
         fedge_cohort_task *task = self->work->next(self->work->user);
         const uint64_t steps = task ? steps_of(self, task) : 0;
-        self->no_more = !task;
-        /* It never gets a slot: the caller hears of it at once. */
+        self->no_more_tasks = !task;
+        /* A task that cannot run never gets a slot. */
         if (task && task->status != FEDGE_OK) {
-            tell_done(self, task, NULL);
+            report_done(self, task, NULL);
         } else if (task) {
             FEDGE_TRY(fedge_cohort_fit_order(slot, task->num_examples, err));
             if (task->correction && cohort->arrays.corrections) {
@@ -218,17 +217,17 @@ static fedge_status begin_slot(running *self, uint32_t index, fedge_error *err)
 
 /* ---- runs of steps --------------------------------------------------------------------------- */
 
-/* As many slots as a graph is recorded for, of which the last ones may be idle. */
+/* Rounds a number of slots up to one that graphs are recorded for; the additional ones are idle. */
 static uint32_t round_up(uint32_t active, uint32_t most, uint32_t *which)
 {
     uint32_t rounded = 1;
-    /* Powers of two: a few graphs serve every number of slots. */
+    /* With powers of two a few graphs suffice for every number of slots. */
     for (*which = 0; rounded < active; ++*which)
         rounded *= 2;
     return rounded < most ? rounded : most;
 }
 
-/* Steps until one of the slots [0, *active) ends, 0: all are free. */
+/* The number of steps until the first of the slots [0, *active) ends; 0: all are free. */
 static uint32_t count_run(const running *self, uint32_t *active)
 {
     const fedge_cohort *cohort = self->cohort;
@@ -245,23 +244,22 @@ static uint32_t count_run(const running *self, uint32_t *active)
     }
     if (trains(self))
         *active = round_up(*active, cohort->num_slots, &which);
-    /* Slots change hands only between runs, so that within one nothing has to be decided on the
-     * host. */
+    /* Slots change tasks between runs only, so the host makes no decision within a run. */
     return run < cohort->run ? (uint32_t)run : cohort->run;
 }
 
-/* Tells the GPU what [active] slots do in so many steps. */
-static fedge_status tell_run(running *self, uint32_t run, uint32_t active, fedge_error *err)
+/* Uploads [run] steps of [active] slots. */
+static fedge_status upload_run(running *self, uint32_t run, uint32_t active, fedge_error *err)
 {
     fedge_cohort *cohort = self->cohort;
     fedge_cohort_upload *upload = &cohort->upload[cohort->next_upload++ % 2];
     const uint32_t batch = cohort->plan.batch;
     const size_t slot_steps = (size_t)run * active;
-    /* The copy before last is still read by the GPU. */
+    /* The GPU may still read the copy before last. */
     cudaError_t error = cudaEventSynchronize(upload->done);
     if (error != cudaSuccess)
         return check(self, error, "waiting for it", err);
-    for (uint32_t s = 0; s < active; s++) { /* a slot's order of examples stays in the cache */
+    for (uint32_t s = 0; s < active; s++) { /* slot by slot: its order stays in the cache */
         fedge_cohort_slot *slot = &cohort->slots[s];
         for (uint32_t k = 0; k < run; k++) {
             const size_t at = (size_t)k * active + s;
@@ -287,7 +285,7 @@ static fedge_status tell_run(running *self, uint32_t run, uint32_t active, fedge
             cudaMemcpyAsync(cohort->arrays.moves, upload->moves, examples * sizeof(*upload->moves),
                             cudaMemcpyHostToDevice, cohort->stream);
     }
-    /* Each slot begins with the first step of this run. */
+    /* Each slot starts at the first step of this run. */
     if (error == cudaSuccess && trains(self)) {
         error = cudaMemsetAsync(cohort->arrays.steps_taken, 0,
                                 active * sizeof(*cohort->arrays.steps_taken), cohort->stream);
@@ -299,7 +297,7 @@ static fedge_status tell_run(running *self, uint32_t run, uint32_t active, fedge
 
 /* ---- one step -------------------------------------------------------------------------------- */
 
-/* What a graph of a step is made of: [active] slots take the next one of their run. */
+/* A step that can be recorded: [active] slots advance to the next step of their run. */
 typedef struct training_step {
     const running *run;
     uint32_t active;
@@ -336,12 +334,12 @@ static cudaError_t queue_step(const void *user)
                                 : error;
 }
 
-/* Examples that are evaluated lie where the run has them. */
+/* Evaluation reads the uploaded run in place. */
 static cudaError_t evaluate_step(const running *self, uint32_t k, uint32_t active)
 {
     const fedge_cohort *cohort = self->cohort;
     const fedge_cohort_arrays *arrays = &cohort->arrays;
-    const bool own = has_own(self);
+    const bool slot_models = has_slot_models(self);
     const size_t at = (size_t)k * active, first = at * cohort->plan.batch;
     const fedge_cohort_batch batch = {.indices = arrays->indices + first,
                                       .predicted = arrays->predicted + first,
@@ -349,7 +347,8 @@ static cudaError_t evaluate_step(const running *self, uint32_t k, uint32_t activ
     const fedge_cohort_pass pass = {
         .shape = {arrays->slot_steps + at, active, cohort->plan.batch, cohort->stream},
         .dropped = fedge_cohort_dropped_bits(&cohort->plan),
-        .values = {own ? arrays->values : arrays->start, own ? cohort->plan.stride : 0}};
+        .values = {slot_models ? arrays->values : arrays->start,
+                   slot_models ? cohort->plan.stride : 0}};
     return fedge_cohort_forward(cohort, &pass, &batch);
 }
 
@@ -361,7 +360,7 @@ static fedge_status take_step(running *self, uint32_t k, uint32_t active, fedge_
                                       cohort->stream};
     uint32_t which = 0;
     (void)round_up(active, cohort->num_slots, &which);
-    /* Tallies begin at 0 for tasks that are at their first step. */
+    /* Sets up slots whose task is at its first step. */
     cudaError_t error = k == 0
                             ? fedge_cohort_launch_begin(&shape, &self->step, cohort->arrays.tallies)
                             : cudaSuccess;
@@ -372,8 +371,9 @@ static fedge_status take_step(running *self, uint32_t k, uint32_t active, fedge_
     return check(self, error, trains(self) ? "training" : "evaluating", err);
 }
 
-/* Of the run that is queued, in which no slot began but at its first step. */
-static fedge_status take_predicted(running *self, uint32_t run, uint32_t active, fedge_error *err)
+/* Copies the predictions of the queued run. Tasks start only at the first step of a run. */
+static fedge_status fetch_predictions(running *self, uint32_t run, uint32_t active,
+                                      fedge_error *err)
 {
     fedge_cohort *cohort = self->cohort;
     const uint32_t batch = cohort->plan.batch;
@@ -395,20 +395,21 @@ static fedge_status take_predicted(running *self, uint32_t run, uint32_t active,
     return check(self, error, "copying from it", err);
 }
 
-/* ---- all ------------------------------------------------------------------------------------- */
+/* ---- all tasks ------------------------------------------------------------------------------- */
 
-/* Everything that is in slots, or was not begun. */
-static void cancel_rest(running *self)
+/* Cancels the tasks in slots and those that were not started. */
+static void cancel_remaining(running *self)
 {
     fedge_cohort *cohort = self->cohort;
     fedge_cohort_task *task = NULL;
     for (uint32_t s = 0; s <= cohort->num_slots;) {
-        task = s < cohort->num_slots ? cohort->slots[s].task
-                                     /* First those in slots, then all that were never taken. */
-                                     : (self->no_more ? NULL : self->work->next(self->work->user));
+        task = s < cohort->num_slots
+                   ? cohort->slots[s].task
+                   /* After the slots, all tasks that were not started. */
+                   : (self->no_more_tasks ? NULL : self->work->next(self->work->user));
         if (task) {
             task->status = fedge_fail(&task->error, FEDGE_CANCELLED, "training was cancelled");
-            tell_done(self, task, NULL);
+            report_done(self, task, NULL);
         }
         if (s < cohort->num_slots)
             cohort->slots[s].task = NULL;
@@ -416,8 +417,7 @@ static void cancel_rest(running *self)
     }
 }
 
-/* Slots that are free take tasks, and all go on until one of them ends. *idle:
- * nothing is left. */
+/* Fills free slots, and runs all slots until the first one ends. *idle: no task is left. */
 static fedge_status run_once(running *self, bool *idle, fedge_error *err)
 {
     fedge_cohort *cohort = self->cohort;
@@ -431,12 +431,12 @@ static fedge_status run_once(running *self, bool *idle, fedge_error *err)
     const uint32_t run = count_run(self, &active);
     *idle = run == 0;
     if (run > 0)
-        FEDGE_TRY(tell_run(self, run, active, err));
+        FEDGE_TRY(upload_run(self, run, active, err));
     for (uint32_t k = 0; k < run; k++)
         FEDGE_TRY(take_step(self, k, active, err));
     if (run > 0 && self->wants_predicted)
-        FEDGE_TRY(take_predicted(self, run, active, err));
-    /* In the order of slots, which does not depend on how far the GPU is. */
+        FEDGE_TRY(fetch_predictions(self, run, active, err));
+    /* In the order of slots, which does not depend on the GPU's speed. */
     for (uint32_t s = 0; s < active; s++) {
         const fedge_cohort_slot *slot = &cohort->slots[s];
         if (slot->task && slot->done == slot->steps)
@@ -445,8 +445,8 @@ static fedge_status run_once(running *self, bool *idle, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* Of one cohort, whose arrays are the same. */
-static bool are_same(const fedge_cohort_step *a, const fedge_cohort_step *b)
+/* True for equal options. The arrays are equal, since both are of one cohort. */
+static bool is_same_optimizer(const fedge_cohort_step *a, const fedge_cohort_step *b)
 {
     return a->optimizer == b->optimizer && a->nesterov == b->nesterov &&
            a->momentum == b->momentum && a->weight_decay == b->weight_decay &&
@@ -454,23 +454,22 @@ static bool are_same(const fedge_cohort_step *a, const fedge_cohort_step *b)
            a->proximal_mu == b->proximal_mu && a->clip_norm == b->clip_norm;
 }
 
-/* May they be trained in the same launches? */
-static bool is_alike(const fedge_cohort *cohort, const fedge_trainer_config *training,
-                     const fedge_trainer_config *first)
+/* True when both can be trained in the same launches. */
+static bool can_share_launches(const fedge_cohort *cohort, const fedge_trainer_config *training,
+                               const fedge_trainer_config *first)
 {
     if (!training || !first)
         return !training && !first;
     const fedge_cohort_step a = fedge_cohort_step_of(cohort, training);
     const fedge_cohort_step b = fedge_cohort_step_of(cohort, first);
-    return are_same(&a, &b);
+    return is_same_optimizer(&a, &b);
 }
 
-/* What is recorded has the optimizer's arguments. */
-static void keep_graphs(running *self)
+/* Drops recorded graphs when the optimizer's arguments change, which are constants in them. */
+static void update_graphs(running *self)
 {
     fedge_cohort *cohort = self->cohort;
-    /* They are constants of its kernels' launches. */
-    if (trains(self) && !are_same(&cohort->recorded, &self->step)) {
+    if (trains(self) && !is_same_optimizer(&cohort->recorded, &self->step)) {
         fedge_cohort_forget_graphs(cohort);
         cohort->recorded = self->step;
     }
@@ -498,7 +497,8 @@ static fedge_status check_work(const fedge_cohort *cohort, const fedge_cohort_wo
                               "%u models to evaluate: a cohort that does not train takes one",
                               (unsigned)work->num_members);
         }
-        if (work->num_members > 1 && !is_alike(cohort, training, work->members[0].training)) {
+        if (work->num_members > 1 &&
+            !can_share_launches(cohort, training, work->members[0].training)) {
             return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                               "member %u: its optimizer has more of its own than a learning rate",
                               (unsigned)m);
@@ -511,8 +511,7 @@ static fedge_status check_work(const fedge_cohort *cohort, const fedge_cohort_wo
     return FEDGE_OK;
 }
 
-/* Tasks are the caller's, who may free them behind a failure. What is still queued knows arrays and
- * sums alone. */
+/* The caller may free its tasks after a failure. Queued work refers to arrays and sums only. */
 static void forget_tasks(fedge_cohort *cohort)
 {
     for (uint32_t s = 0; s < cohort->num_slots; s++)
@@ -525,16 +524,16 @@ static fedge_status run_all(running *self, fedge_error *err)
     fedge_cohort *cohort = self->cohort;
     const fedge_cohort_work *work = self->work;
     FEDGE_TRY(check(self, cudaSetDevice(cohort->config.gpu), "choosing it", err));
-    keep_graphs(self);
+    update_graphs(self);
     for (uint32_t m = 0; m < work->num_members; m++) {
         FEDGE_TRY(stage(self, cohort->arrays.start + m * cohort->plan.stride,
                         work->members[m].start, cohort->plan.num_state, err));
     }
-    FEDGE_TRY(stage_pieces(self, err));
+    FEDGE_TRY(stage_chunks(self, err));
     for (bool idle = false; !idle;) {
-        /* Between runs: what is queued ends, and a run is short. */
+        /* Cancellation waits for the run in progress, which is short. */
         if (work->cancel && work->cancel(work->user))
-            cancel_rest(self);
+            cancel_remaining(self);
         FEDGE_TRY(run_once(self, &idle, err));
     }
     while (cohort->num_endings > 0)
@@ -546,12 +545,12 @@ fedge_status fedge_cohort_run(fedge_cohort *cohort, const fedge_cohort_work *wor
 {
     running self = {.cohort = cohort, .work = work};
     FEDGE_TRY(check_work(cohort, work, err));
-    if (cohort->lost.status != FEDGE_OK) { /* not every error of a GPU comes again by itself */
+    if (cohort->lost.status != FEDGE_OK) { /* not every error of a GPU is reported again */
         *err = cohort->lost;
         return cohort->lost.status;
     }
     self.step = fedge_cohort_step_of(cohort, work->members[0].training);
-    if (has_own(&self))
+    if (has_slot_models(&self))
         self.step.values = cohort->arrays.values;
     const fedge_status status = run_all(&self, err);
     if (status != FEDGE_OK)

@@ -1,4 +1,4 @@
-/* Which examples a task's steps take, in which order, and what the optimizer is told. */
+/* A task's steps: examples and their order, the optimizer's arguments, passes and graphs. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@ fedge_status fedge_cohort_fit_order(fedge_cohort_slot *slot, uint32_t count, fed
     return FEDGE_OK;
 }
 
-/* As the CPU's layers check it, by its size alone. */
+/* Checks a batch size as the CPU's layers do. */
 static fedge_status check_size(const fedge_cohort_plan *plan, uint32_t size, fedge_error *err)
 {
     for (uint32_t i = 0; i < plan->num_layers; i++) {
@@ -69,7 +69,7 @@ static void begin_epoch(const fedge_trainer_config *training, fedge_cohort_slot 
     slot->epoch++;
 }
 
-/* The next example's, with the draws of edge/train/augment.c in their order. */
+/* The next example's augmentation, with draws in the order of edge/train/augment.c. */
 static fedge_cohort_move next_move(const fedge_augmentation *how, fedge_rng *rng)
 {
     const uint32_t padding = how->crop_padding, shifts = 2 * padding + 1;
@@ -83,7 +83,7 @@ static fedge_cohort_move next_move(const fedge_augmentation *how, fedge_rng *rng
     return move;
 }
 
-/* As the CPU's model names it (edge/train/model/graph.c). [step]: from 0. */
+/* Selects the step's stream as the CPU does (edge/train/model/graph.c). The first [step] is 0. */
 static void name_stream(const fedge_trainer_config *training, uint32_t client, uint64_t step,
                         fedge_cohort_slot_step *slot_step)
 {
@@ -163,7 +163,7 @@ fedge_cohort_step fedge_cohort_step_of(const fedge_cohort *cohort,
     return step;
 }
 
-/* One pass of a batch through a cohort's model, and the step behind it. */
+/* ---- passes and the optimizer's step --------------------------------------------------------- */
 
 static cudaError_t gather(const fedge_cohort *cohort, const fedge_cohort_shape *shape,
                           const fedge_cohort_batch *batch)
@@ -206,7 +206,7 @@ cudaError_t fedge_cohort_forward(const fedge_cohort *cohort, const fedge_cohort_
     return error == cudaSuccess ? fedge_cohort_launch_loss(&pass->shape, &loss) : error;
 }
 
-/* The gradient of layer [at] has got what [layer] has of it: another's is added to that. */
+/* Copies or adds [from] to the gradient of the layer's output, unless it is that array. */
 static cudaError_t add_gradient(const fedge_cohort_pass *pass, const fedge_cohort_layer *layer,
                                 const float *from, bool adds)
 {
@@ -217,8 +217,8 @@ static cudaError_t add_gradient(const fedge_cohort_pass *pass, const fedge_cohor
     return from == layer->dy ? cudaSuccess : fedge_cohort_launch_add(&pass->shape, &args);
 }
 
-/* One layer: what it reads gets its gradient, or a share of it. [made]: of each layer, whether it
- * has one. */
+/* Computes the gradients of the layer's inputs, or adds to them. made[i]: layer i's output has a
+ * gradient already. */
 static cudaError_t backward_layer(const fedge_cohort *cohort, fedge_cohort_pass *pass,
                                   uint32_t index, bool made[FEDGE_MAX_LAYERS])
 {
@@ -244,8 +244,7 @@ static cudaError_t backward_layer(const fedge_cohort *cohort, fedge_cohort_pass 
     return error;
 }
 
-/* The last of the last group of layers whose outputs are made again, below layer [index];
- * FEDGE_MAX_LAYERS: there is none. */
+/* The last recomputed layer before layer [index]; FEDGE_MAX_LAYERS: there is none. */
 static uint32_t group_below(const fedge_cohort_plan *plan, uint32_t index)
 {
     while (index > 0 && !plan->layers[index - 1].recompute)
@@ -253,8 +252,8 @@ static uint32_t group_below(const fedge_cohort_plan *plan, uint32_t index)
     return index > 0 ? index - 1 : FEDGE_MAX_LAYERS;
 }
 
-/* Layer [index] reads a group's last output: what forward left of the group lies under the one that
- * was made after it. Statistics of batches do not move again. */
+/* Recomputes the group of layers before layer [index], whose outputs a later group has overwritten.
+ * Statistics of batches are not updated a second time. */
 static cudaError_t recompute(const fedge_cohort_plan *plan, fedge_cohort_pass pass, uint32_t index)
 {
     uint32_t first = index;
@@ -270,7 +269,7 @@ static cudaError_t recompute(const fedge_cohort_plan *plan, fedge_cohort_pass pa
 cudaError_t fedge_cohort_backward(const fedge_cohort *cohort, fedge_cohort_pass pass)
 {
     const fedge_cohort_plan *plan = &cohort->plan;
-    const uint32_t there = group_below(plan, plan->num_layers); /* forward came there last */
+    const uint32_t there = group_below(plan, plan->num_layers); /* its outputs still exist */
     bool made[FEDGE_MAX_LAYERS] = {false};
     cudaError_t error = cudaSuccess;
     made[plan->num_layers - 1] = true;
@@ -311,11 +310,11 @@ cudaError_t fedge_cohort_take_step(const fedge_cohort *cohort, const fedge_cohor
     return error;
 }
 
-/* Graphs: what the GPU is given for each step is recorded once, and launched again as one. Only the
- * driver's work for each launch is saved: the kernels, their order and their bits are the same. */
+/* ---- graphs: a step's launches are recorded once, and launched again as one. This saves only the
+ * driver's work: kernels, their order and their bits are the same. ---- */
 
-/* Without graphs everything goes on as before, so what a driver, a tool that watches it or the
- * memory for graphs has against them is no reason to end. */
+/* Graphs are optional, so training goes on without them when the driver, a profiler or a lack of
+ * memory refuses them. */
 static bool does_without(cudaError_t error)
 {
     return error == cudaErrorMemoryAllocation || error == cudaErrorNotSupported ||
@@ -327,12 +326,12 @@ static cudaError_t record(const fedge_cohort *cohort, fedge_cohort_queue_fn queu
                           cudaGraphExec_t *exec)
 {
     cudaGraph_t graph = NULL;
-    /* Other threads have cohorts of their own, which may take memory meanwhile. */
+    /* Other threads may allocate memory for their cohorts meanwhile. */
     cudaError_t error = cudaStreamBeginCapture(cohort->stream, cudaStreamCaptureModeThreadLocal);
     if (error != cudaSuccess)
         return error;
     const cudaError_t queued = queue(user);
-    error = cudaStreamEndCapture(cohort->stream, &graph); /* also when a launch has failed */
+    error = cudaStreamEndCapture(cohort->stream, &graph); /* also after a failed launch */
     error = queued == cudaSuccess ? error : queued;
     if (error == cudaSuccess)
         error = cudaGraphInstantiateWithFlags(exec, graph, 0);
@@ -346,7 +345,7 @@ cudaError_t fedge_cohort_repeat(fedge_cohort *cohort, uint32_t which, fedge_coho
 {
     fedge_cohort_graph *graph = &cohort->graphs[which];
     cudaError_t error = cudaSuccess;
-    /* The first time all kernels are loaded, which a capture may not do. */
+    /* The first call loads the kernels, which is not allowed in a capture. */
     if (cohort->no_graphs || !graph->seen) {
         graph->seen = true;
         return queue(user);

@@ -22,7 +22,7 @@ fedge_status fedge_gpu_none(cudaError_t error, const char *advice, fedge_error *
                           "no GPU is found (%s): see what nvidia-smi says, %s",
                           cudaGetErrorString(why), advice);
     }
-    /* The runtime says so of a machine without a driver, too. */
+    /* The runtime returns this error also when there is no driver. */
     if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
         return fedge_fail(err, FEDGE_NOT_FOUND,
                           "this machine has no NVIDIA driver: install one, %s", advice);
@@ -66,7 +66,7 @@ fedge_status fedge_gpu_refused(int gpu, cudaError_t error, const char *advice, f
 
 /* ---- the watch ---- */
 
-#define LOOK_MS 50 /* from one look at the calls to the next; _fini waits for one */
+#define LOOK_MS 50 /* time between checks of the calls; _fini waits for one */
 
 static const struct {
     const char *name;
@@ -75,7 +75,7 @@ static const struct {
                  [FEDGE_GPU_CUDA_OPEN] = {"CUDA", FEDGE_CUDA_OPEN_MS},
                  [FEDGE_GPU_NCCL] = {"NCCL", FEDGE_NCCL_CALL_MS}};
 
-static void tell(const fedge_gpu_watch *self, const fedge_gpu_call *call)
+static void report(const fedge_gpu_watch *self, const fedge_gpu_call *call)
 {
     fedge_error err;
     if (self->lost)
@@ -88,8 +88,8 @@ static void tell(const fedge_gpu_watch *self, const fedge_gpu_call *call)
     self->stuck(&err);
 }
 
-/* The first of the calls that take too long: others may only wait for it. */
-static bool find_stuck(fedge_gpu_watch *self, fedge_gpu_call *found)
+/* Finds the earliest call that takes too long; others may only wait for it. */
+static bool find_stuck(fedge_gpu_watch *self, fedge_gpu_call *stuck_call)
 {
     const uint64_t now = fedge_os_monotonic_ms();
     const fedge_gpu_call *first = NULL;
@@ -100,21 +100,20 @@ static bool find_stuck(fedge_gpu_watch *self, fedge_gpu_call *found)
             first = call;
     }
     if (first)
-        *found = *first;
+        *stuck_call = *first;
     (void)pthread_mutex_unlock(&self->lock);
     return first != NULL;
 }
 
-/* It looks now and then, and is not woken: a call pays for one reading of the clock and its place
- * in the list. */
-static void *look(void *user)
+/* Polls, so that a call costs no more than one reading of the clock and an entry in a list. */
+static void *watch_calls(void *user)
 {
     fedge_gpu_watch *self = user;
     while (!atomic_load(&self->ends)) {
-        fedge_gpu_call found;
+        fedge_gpu_call stuck_call;
         (void)nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000L}, NULL);
-        if (find_stuck(self, &found))
-            tell(self, &found);
+        if (find_stuck(self, &stuck_call))
+            report(self, &stuck_call);
     }
     return NULL;
 }
@@ -128,7 +127,7 @@ fedge_status fedge_gpu_watch_init(fedge_gpu_watch *watch, fedge_gpu_stuck_fn stu
     int failed = pthread_mutex_init(&watch->lock, NULL);
     const bool locks = failed == 0;
     if (locks)
-        failed = pthread_create(&watch->thread, NULL, look, watch);
+        failed = pthread_create(&watch->thread, NULL, watch_calls, watch);
     watch->runs = failed == 0;
     if (watch->runs)
         return FEDGE_OK;
@@ -163,9 +162,9 @@ void fedge_gpu_watch_end(fedge_gpu_watch *watch, fedge_gpu_call *call)
     if (!watch || !watch->runs)
         return;
     (void)pthread_mutex_lock(&watch->lock);
-    fedge_gpu_call **place = &watch->calls;
-    while (*place != call)
-        place = &(*place)->next;
-    *place = call->next;
+    fedge_gpu_call **link = &watch->calls;
+    while (*link != call)
+        link = &(*link)->next;
+    *link = call->next;
     (void)pthread_mutex_unlock(&watch->lock);
 }

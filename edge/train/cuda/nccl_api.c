@@ -9,7 +9,7 @@
 
 #define LIBRARY "libnccl.so.2"
 
-/* From 2.9 on versions are written with two digits for the middle number. */
+/* Since 2.9 the minor version has two digits. */
 void fedge_nccl_version_text(int version, char *text, size_t size)
 {
     const int major = version < 10000 ? version / 1000 : version / 10000;

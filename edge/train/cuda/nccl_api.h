@@ -1,8 +1,8 @@
-/* The part of NCCL that fedge uses, loaded when it is needed.
+/* The part of NCCL that fedge uses, loaded at run time.
  *
- * Neither NCCL's header nor its library is needed to build, and without the library only sums over
- * several GPUs are out. Values and types are those of <nccl.h>, of which NCCL keeps the ABI since
- * 2.7; tests/cuda/test_nccl_api.c compares them with that header where it is found.
+ * A build needs neither NCCL's header nor its library; without the library only sums over several
+ * GPUs are unavailable. Values and types are those of <nccl.h>, whose ABI NCCL preserves since 2.7;
+ * tests/cuda/test_nccl_api.c compares them with that header where it exists.
  */
 #ifndef FEDGE_EDGE_TRAIN_CUDA_NCCL_API_H
 #define FEDGE_EDGE_TRAIN_CUDA_NCCL_API_H
@@ -16,7 +16,7 @@
 
 typedef struct ncclComm *ncclComm_t;
 
-/* What processes need to meet in one communicator: ncclUniqueId, which goes by value. */
+/* ncclUniqueId, by which processes join one communicator. Passed by value. */
 typedef struct fedge_nccl_id {
     char bytes[128];
 } fedge_nccl_id;
@@ -59,8 +59,9 @@ typedef struct fedge_nccl {
 } fedge_nccl;
 
 /* Loads libnccl.so.2, which stays in memory until the process ends. Sets NCCL_RAS_ENABLE=0 in the
- * environment, unless it has a value. FEDGE_NOT_FOUND: it is not there; FEDGE_UNSUPPORTED: it is
- * older than FEDGE_NCCL_OLDEST or lacks a function. The messages say which and what to do. */
+ * environment unless the variable has a value. FEDGE_NOT_FOUND: there is no such library.
+ * FEDGE_UNSUPPORTED: it is older than FEDGE_NCCL_OLDEST or lacks a function. Messages give advice.
+ */
 FEDGE_MUST_USE fedge_status fedge_nccl_load(fedge_nccl *nccl, fedge_error *err);
 /* "2.28.9" */
 void fedge_nccl_version_text(int version, char *text, size_t size);

@@ -1,4 +1,4 @@
-/* The life of a silo, and evaluation. */
+/* Creating and freeing a silo, and evaluation. */
 #include "edge/train/cuda/silo.h"
 
 #include <stdio.h>
@@ -7,12 +7,11 @@
 
 #include "edge/train/cuda/cohort_internal.h"
 
-/* ---- shares ---------------------------------------------------------------------------------- */
+/* ---- parts ----------------------------------------------------------------------------------- */
 
-/* How a batch is cut depends on the batch and the job, never on how many GPUs there are: that is
- * why any number of them gives the same bits. GPUs beyond the number of parts would have nothing to
- * do. */
-static fedge_cohort_split share_of(const fedge_silo_config *config, uint32_t num_gpus,
+/* The division of a batch depends on the batch and the job, not on the number of GPUs, so that any
+ * number of GPUs gives the same bits. GPUs beyond the number of parts are not used. */
+static fedge_cohort_split split_of(const fedge_silo_config *config, uint32_t num_gpus,
                                    uint32_t *num_parts)
 {
     const uint32_t batch = config->cohort.options->max_batch;
@@ -22,7 +21,7 @@ static fedge_cohort_split share_of(const fedge_silo_config *config, uint32_t num
                                                                            : config->part;
     *num_parts = (batch + part - 1) / part;
     const uint32_t most = num_gpus < *num_parts ? num_gpus : *num_parts;
-    const uint32_t gpus = most > 0 ? most : 1; /* there is a batch, and a GPU for it */
+    const uint32_t gpus = most > 0 ? most : 1;
     return (fedge_cohort_split){.num_gpus = gpus,
                                 .part = part,
                                 .num_parts = (*num_parts + gpus - 1) / gpus,
@@ -38,8 +37,8 @@ static fedge_cohort_config cohort_of(const fedge_silo_config *config, fedge_coho
     return cohort;
 }
 
-/* One part after another, with the optimizer's state on the host and no examples yet. */
-static fedge_cohort_config least_of(const fedge_silo_config *config, fedge_cohort_split split)
+/* The cohort that needs least memory: one slot, optimizer states on the host, no examples. */
+static fedge_cohort_config minimal_of(const fedge_silo_config *config, fedge_cohort_split split)
 {
     split.states_on_host = true;
     fedge_cohort_config cohort = cohort_of(config, split);
@@ -53,11 +52,11 @@ fedge_status fedge_silo_bytes(const fedge_silo_config *config, uint32_t num_gpus
 {
     uint32_t num_parts = 0;
     uint64_t *const to[] = {all, least};
-    const fedge_cohort_split split = share_of(config, num_gpus, &num_parts);
+    const fedge_cohort_split split = split_of(config, num_gpus, &num_parts);
     *all = *least = 0;
     for (int i = 0; i < 2; i++) {
         fedge_cohort_memory memory;
-        fedge_cohort_config cohort = least_of(config, split);
+        fedge_cohort_config cohort = minimal_of(config, split);
         if (i == 0) {
             cohort.most_slots = split.num_parts;
             cohort.split.states_on_host = false;
@@ -75,7 +74,7 @@ static fedge_status open_gpu(fedge_silo *self, uint32_t index, fedge_error *err)
     fedge_cohort_config cohort = cohort_of(&self->config, self->split);
     fedge_silo_gpu *gpu = &self->gpus[index];
     cohort.gpu = (int)self->config.gpus[index];
-    /* In order, and as evenly as whole parts allow. */
+    /* Parts in order, distributed as evenly as possible. */
     gpu->first_part = self->num_parts * index / self->split.num_gpus;
     gpu->num_parts = self->num_parts * (index + 1) / self->split.num_gpus - gpu->first_part;
     FEDGE_TRY(fedge_cohort_new(&cohort, &gpu->cohort, err));
@@ -99,8 +98,8 @@ static fedge_status open_gpus(fedge_silo *self, fedge_error *err)
         status = open_gpu(self, i, err);
     if (status == FEDGE_NO_MEMORY && !self->split.states_on_host &&
         fedge_optimizer_states(self->config.cohort.options) > 0) {
-        /* All begin again, on all GPUs alike, with the optimizer's states in the host's memory,
-         * which is slower. A second failure is final. */
+        /* Opens all GPUs anew with the optimizer's states in the host's memory, which is slower. A
+         * second failure is final. */
         close_gpus(self);
         self->split.states_on_host = true;
         status = open_gpus(self, err);
@@ -108,7 +107,7 @@ static fedge_status open_gpus(fedge_silo *self, fedge_error *err)
     return status;
 }
 
-static fedge_status join_gpus(fedge_silo *self, fedge_error *err)
+static fedge_status connect_gpus(fedge_silo *self, fedge_error *err)
 {
     int numbers[FEDGE_COHORT_MAX_GPUS];
     if (self->split.num_gpus < 2)
@@ -125,12 +124,12 @@ static fedge_status join_gpus(fedge_silo *self, fedge_error *err)
         self->nccl.comm_init_all(self->comms, (int)self->split.num_gpus, numbers);
     fedge_gpu_watch_end(&self->watch, &call);
     self->num_comms = self->split.num_gpus;
-    /* After a failure the communicators that were made have no peers. */
+    /* After a failure some communicators lack peers and can only be aborted. */
     self->lost = self->lost || result != FEDGE_NCCL_SUCCESS;
     return fedge_silo_nccl(self, result, "starting NCCL", err);
 }
 
-/* Names the GPUs, where the caller wants all. One that is not there is told also where the batch
+/* Lists all GPUs if the caller wants all. Fails for a GPU that does not exist, even if the batch
  * has no part for it. */
 static fedge_status choose_gpus(fedge_silo_config *config, fedge_error *err)
 {
@@ -156,8 +155,8 @@ fedge_status fedge_silo_check_gpus(const fedge_silo_config *config, fedge_error 
     fedge_nccl nccl;
     FEDGE_TRY(fedge_cohort_check(&config->cohort, err));
     FEDGE_TRY(choose_gpus(&wanted, err));
-    const fedge_cohort_split split = share_of(&wanted, wanted.num_gpus, &num_parts);
-    fedge_cohort_config cohort = least_of(&wanted, split);
+    const fedge_cohort_split split = split_of(&wanted, wanted.num_gpus, &num_parts);
+    fedge_cohort_config cohort = minimal_of(&wanted, split);
     for (uint32_t i = 0; i < split.num_gpus; i++) {
         cohort.gpu = (int)wanted.gpus[i];
         FEDGE_TRY(fedge_cohort_check_gpu(&cohort, err));
@@ -174,13 +173,13 @@ static fedge_status open_silo(fedge_silo *self, fedge_error *err)
     const uint32_t batch = self->config.cohort.options->max_batch;
     FEDGE_TRY(fedge_cohort_check(&self->config.cohort, err));
     FEDGE_TRY(choose_gpus(&self->config, err));
-    self->split = share_of(&self->config, self->config.num_gpus, &self->num_parts);
+    self->split = split_of(&self->config, self->config.num_gpus, &self->num_parts);
     self->indices = calloc(batch, sizeof(*self->indices));
     self->moves = calloc(batch, sizeof(*self->moves));
     if (!self->indices || !self->moves)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a batch's examples");
     FEDGE_TRY(open_gpus(self, err));
-    return join_gpus(self, err);
+    return connect_gpus(self, err);
 }
 
 fedge_status fedge_silo_new(const fedge_silo_config *config, fedge_silo **silo, fedge_error *err)
@@ -204,14 +203,14 @@ void fedge_silo_free(fedge_silo *silo)
         return;
     fedge_gpu_call closing = {FEDGE_GPU_NCCL, silo->names, "closing NCCL", 0, NULL, 0};
     fedge_gpu_watch_begin(&silo->watch, &closing);
-    /* To destroy waits for what is queued, and a lost GPU never ends that. */
+    /* comm_destroy waits for queued work, which a lost GPU never finishes. */
     for (uint32_t i = 0; i < silo->num_comms; i++) {
         if (silo->comms[i])
             (void)(silo->lost ? silo->nccl.comm_abort : silo->nccl.comm_destroy)(silo->comms[i]);
     }
     fedge_gpu_watch_end(&silo->watch, &closing);
     fedge_gpu_watch_fini(&silo->watch);
-    /* After the communicators, which use the cohorts' streams and buffers. */
+    /* The communicators used the cohorts' streams and buffers. */
     close_gpus(silo);
     fedge_nccl_unload(&silo->nccl);
     free(silo->order.order);
@@ -242,7 +241,7 @@ fedge_silo_facts fedge_silo_facts_of(const fedge_silo *silo)
 
 /* ---- evaluation ------------------------------------------------------------------------------ */
 
-/* Pieces of the examples, whose results add up in their order whatever is side by side. */
+/* Parts of the examples, whose results are added in order. */
 typedef struct evaluation {
     fedge_cohort_task parts[FEDGE_SILO_PARTS];
     uint32_t next;
@@ -258,7 +257,7 @@ static fedge_cohort_task *next_part(void *user)
     return self->next < FEDGE_SILO_PARTS ? &self->parts[self->next++] : NULL;
 }
 
-static void piece_done(void *user, fedge_cohort_task *task, float *values)
+static void part_done(void *user, fedge_cohort_task *task, float *values)
 {
     (void)user;
     (void)task;
@@ -275,8 +274,8 @@ fedge_status fedge_silo_evaluate(fedge_silo *silo, const fedge_cohort_task *task
                                  const float *values, fedge_cancel_fn cancel, void *cancel_user,
                                  fedge_trainer_result *result, fedge_error *err)
 {
-    /* By the first GPU alone, in pieces whose number is fixed: their sums are added in their order,
-     * so the loss has the same bits for any number of GPUs. */
+    /* The first GPU evaluates a fixed number of parts. Their sums are added in order, so the loss
+     * has the same bits for any number of GPUs. */
     evaluation self = {.cancel = cancel, .cancel_user = cancel_user};
     const uint32_t each = (task->num_examples + FEDGE_SILO_PARTS - 1) / FEDGE_SILO_PARTS;
     for (uint32_t i = 0; i < FEDGE_SILO_PARTS; i++) {
@@ -290,7 +289,7 @@ fedge_status fedge_silo_evaluate(fedge_silo *silo, const fedge_cohort_task *task
     const fedge_cohort_work work = {.members = &model,
                                     .num_members = 1,
                                     .next = next_part,
-                                    .done = piece_done,
+                                    .done = part_done,
                                     .cancel = evaluation_cancelled,
                                     .user = &self};
     *result = (fedge_trainer_result){.num_examples = task->num_examples};

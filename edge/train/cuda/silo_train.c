@@ -1,4 +1,4 @@
-/* A silo's task: batches told to all GPUs, their sums joined, the step. */
+/* Training by a silo: batches are uploaded to all GPUs, gradients summed, values stepped. */
 #include <math.h>
 #include <string.h>
 #include <threads.h>
@@ -11,8 +11,8 @@ typedef struct run {
     fedge_silo *silo;
     const fedge_trainer_config *training;
     const fedge_cohort_task *task;
-    fedge_cohort_slot_step slot_step; /* of the whole batch */
-    uint32_t fraction;                /* of the sums */
+    fedge_cohort_slot_step slot_step; /* the step of the whole batch */
+    uint32_t fraction;                /* fraction bits of the sums */
 } run;
 
 fedge_status fedge_silo_nccl(const fedge_silo *silo, fedge_nccl_result result, const char *doing,
@@ -26,19 +26,20 @@ fedge_status fedge_silo_nccl(const fedge_silo *silo, fedge_nccl_result result, c
                             silo->names, doing, silo->nccl.get_error_string(result));
 }
 
-static fedge_status look_at_comms(const fedge_silo *silo, fedge_error *err)
+static fedge_status check_comms(const fedge_silo *silo, fedge_error *err)
 {
     for (uint32_t i = 0; i < silo->num_comms; i++) {
-        fedge_nccl_result found = FEDGE_NCCL_SUCCESS;
-        const fedge_nccl_result result = silo->nccl.comm_get_async_error(silo->comms[i], &found);
-        found = found == FEDGE_NCCL_IN_PROGRESS ? FEDGE_NCCL_SUCCESS : found;
-        FEDGE_TRY(fedge_silo_nccl(silo, result != FEDGE_NCCL_SUCCESS ? result : found,
+        fedge_nccl_result async_result = FEDGE_NCCL_SUCCESS;
+        const fedge_nccl_result result =
+            silo->nccl.comm_get_async_error(silo->comms[i], &async_result);
+        async_result = async_result == FEDGE_NCCL_IN_PROGRESS ? FEDGE_NCCL_SUCCESS : async_result;
+        FEDGE_TRY(fedge_silo_nccl(silo, result != FEDGE_NCCL_SUCCESS ? result : async_result,
                                   "joining gradients", err));
     }
     return FEDGE_OK;
 }
 
-/* Waits for an event, but not for a GPU that another one waits for in vain. */
+/* Waits for an event. Fails when NCCL reports an error, as the event might never occur then. */
 static fedge_status wait_for(const fedge_silo *silo, const fedge_cohort *cohort, cudaEvent_t event,
                              fedge_error *err)
 {
@@ -47,7 +48,7 @@ static fedge_status wait_for(const fedge_silo *silo, const fedge_cohort *cohort,
         const cudaError_t error = cudaEventQuery(event);
         if (error != cudaErrorNotReady)
             return fedge_cohort_cuda(cohort, error, "waiting for it", err);
-        FEDGE_TRY(look_at_comms(silo, err));
+        FEDGE_TRY(check_comms(silo, err));
         if (fedge_os_monotonic_ms() - start > FEDGE_SILO_TIMEOUT_MS) {
             return fedge_fail(err, FEDGE_GPU_LOST,
                               "GPU %d is lost while training: no progress in %d s",
@@ -65,13 +66,13 @@ static fedge_status use(const fedge_silo_gpu *gpu, fedge_error *err)
                              err);
 }
 
-/* Copies [count] floats to the GPU by way of pinned memory. */
+/* Copies [count] floats to the GPU through pinned memory. */
 static fedge_status stage(const run *self, fedge_cohort *cohort, uint32_t at, float *to,
                           const float *from, size_t count, fedge_error *err)
 {
     const size_t size = count * sizeof(float);
-    /* The copy before from this buffer may not have been read yet. Values and correction have one
-     * each, so that neither waits for the other. */
+    /* The GPU may still read the last copy from this buffer. Values and correction use one each, so
+     * neither waits for the other. */
     FEDGE_TRY(wait_for(self->silo, cohort, cohort->staged[at], err));
     memcpy(cohort->staging[at], from, size);
     cudaError_t error =
@@ -81,7 +82,7 @@ static fedge_status stage(const run *self, fedge_cohort *cohort, uint32_t at, fl
     return fedge_cohort_cuda(cohort, error, "copying to it", err);
 }
 
-/* Values as they begin, states and tallies at 0. */
+/* Copies the values, and sets states and tallies to 0. */
 static fedge_status begin(const run *self, fedge_silo_gpu *gpu, const float *values,
                           fedge_error *err)
 {
@@ -99,7 +100,7 @@ static fedge_status begin(const run *self, fedge_silo_gpu *gpu, const float *val
         cudaMemcpyAsync(arrays->values, arrays->start, cohort->plan.num_state * sizeof(float),
                         cudaMemcpyDefault, cohort->stream);
     for (uint32_t i = 0; i < cohort->plan.num_states && error == cudaSuccess; i++) {
-        if (cohort->host_states[i]) { /* nothing of the task before is under way */
+        if (cohort->host_states[i]) { /* the task before has ended */
             memset(cohort->host_states[i], 0, states);
         } else {
             error = cudaMemsetAsync(arrays->states[i], 0, states, cohort->stream);
@@ -112,9 +113,9 @@ static fedge_status begin(const run *self, fedge_silo_gpu *gpu, const float *val
     return fedge_cohort_cuda(cohort, error, "copying to it", err);
 }
 
-/* Its parts of the batch, and behind them the turn of the step. */
-static void fill_turns(const run *self, const fedge_silo_gpu *gpu,
-                       fedge_cohort_slot_step *slot_steps)
+/* Writes a slot step for each of the GPU's parts, then one for the optimizer's step. */
+static void fill_slot_steps(const run *self, const fedge_silo_gpu *gpu,
+                            fedge_cohort_slot_step *slot_steps)
 {
     const uint32_t part = self->silo->split.part;
     for (uint32_t i = 0; i <= gpu->num_parts; i++) {
@@ -134,15 +135,15 @@ static fedge_status upload_step(const run *self, fedge_silo_gpu *gpu, fedge_erro
     const fedge_silo *silo = self->silo;
     fedge_cohort *cohort = gpu->cohort;
     const fedge_cohort_arrays *arrays = &cohort->arrays;
-    /* Two in turn: the host fills one while the GPU may still read the other, so a step's examples
-     * are ready when the step before ends. */
+    /* The host fills one upload while the GPU may still read the other, so a step's examples are
+     * ready when the step before ends. */
     fedge_cohort_upload *upload = &cohort->upload[cohort->next_upload++ % 2];
     const size_t first = (size_t)gpu->first_part * silo->split.part;
     const size_t left = first < self->slot_step.count ? self->slot_step.count - first : 0;
     const size_t most = (size_t)gpu->num_parts * silo->split.part;
     const size_t count = left < most ? left : most;
     FEDGE_TRY(wait_for(silo, cohort, upload->done, err));
-    fill_turns(self, gpu, upload->slot_steps);
+    fill_slot_steps(self, gpu, upload->slot_steps);
     memcpy(upload->indices, silo->indices + first, count * sizeof(*upload->indices));
     cudaError_t error = cudaMemcpyAsync(arrays->slot_steps, upload->slot_steps,
                                         (gpu->num_parts + 1) * sizeof(*upload->slot_steps),
@@ -170,7 +171,7 @@ static fedge_cohort_gradient_sums sums_of(const run *self, const fedge_cohort *c
                                         .examples = self->slot_step.count};
 }
 
-/* Parts [first, first + count) of the GPU's, side by side. */
+/* Trains the GPU's parts [first, first + count) side by side, and sums their gradients. */
 static cudaError_t add_wave(const run *self, const fedge_silo_gpu *gpu, uint32_t first,
                             uint32_t count)
 {
@@ -207,7 +208,8 @@ typedef struct parts {
     const fedge_silo_gpu *gpu;
 } parts;
 
-/* All of the GPU's. Where they lie and what is done is the same in each step. */
+/* Trains all of the GPU's parts. The queued work is the same in each step, so it can be recorded.
+ */
 static cudaError_t queue_parts(const void *user)
 {
     const parts *self = user;
@@ -232,7 +234,7 @@ static fedge_status add_parts(const run *self, fedge_silo_gpu *gpu, fedge_error 
 
 /* ---- all GPUs -------------------------------------------------------------------------------- */
 
-enum { JOIN_SUMS, GATHER_GRADIENTS, GATHER_VALUES };
+enum { REDUCE_SUMS, GATHER_GRADIENTS, GATHER_VALUES };
 
 static fedge_nccl_result call(const fedge_silo *silo, uint32_t index, int what)
 {
@@ -240,11 +242,10 @@ static fedge_nccl_result call(const fedge_silo *silo, uint32_t index, int what)
     const fedge_cohort_arrays *arrays = &cohort->arrays;
     const size_t each = fedge_cohort_num_stepped(&cohort->plan);
     float *all = what == GATHER_VALUES ? arrays->values : arrays->gradients;
-    return what == JOIN_SUMS
+    return what == REDUCE_SUMS
                ? silo->nccl.reduce_scatter(arrays->sums, arrays->reduced, each, FEDGE_NCCL_INT64,
                                            FEDGE_NCCL_SUM, silo->comms[index], cohort->stream)
-               /* In place: NCCL takes it so where a GPU's own piece lies at index · each of the
-                * whole. */
+               /* In place, which NCCL allows if a GPU's range begins at index · each. */
                : silo->nccl.all_gather(all + index * each, all, each, FEDGE_NCCL_FLOAT32,
                                        silo->comms[index], cohort->stream);
 }
@@ -255,26 +256,32 @@ static fedge_status call_on(fedge_silo *silo, uint32_t index, int what, fedge_er
     return fedge_silo_nccl(silo, call(silo, index, what), "joining gradients", err);
 }
 
-/* One collective of all GPUs. */
-static fedge_status together(fedge_silo *silo, int what, fedge_error *err)
+static fedge_status queue_calls(fedge_silo *silo, int what, fedge_error *err)
 {
-    /* One GPU has no communicator: its sums are the joined ones, and its values the whole. */
-    if (silo->num_comms == 0)
-        return FEDGE_OK;
-    /* The group's end may wait for a GPU that does not answer, and nothing but the watch ends that.
-     */
-    fedge_gpu_call joining = {FEDGE_GPU_NCCL, silo->names, "joining gradients", 0, NULL, 0};
-    fedge_gpu_watch_begin(&silo->watch, &joining);
-    fedge_status status = fedge_silo_nccl(silo, silo->nccl.group_start(), "joining gradients", err);
-    for (uint32_t i = 0; i < silo->num_comms && status == FEDGE_OK; i++)
-        status = call_on(silo, i, what, err);
-    /* Also when a member could not be called: the group has to end. */
-    const fedge_nccl_result ended = silo->nccl.group_end();
-    fedge_gpu_watch_end(&silo->watch, &joining);
-    return status == FEDGE_OK ? fedge_silo_nccl(silo, ended, "joining gradients", err) : status;
+    FEDGE_TRY(fedge_silo_nccl(silo, silo->nccl.group_start(), "joining gradients", err));
+    for (uint32_t i = 0; i < silo->num_comms; i++)
+        FEDGE_TRY(call_on(silo, i, what, err));
+    return FEDGE_OK;
 }
 
-/* The joined gradient of the values that a GPU steps. */
+/* One collective of all GPUs. A single GPU has no communicator, and needs none: its sums are
+ * already those of all parts. */
+static fedge_status run_collective(fedge_silo *silo, int what, fedge_error *err)
+{
+    if (silo->num_comms == 0)
+        return FEDGE_OK;
+    /* The end of a group may wait for a GPU that does not answer; only the watch can end that. */
+    fedge_gpu_call joining = {FEDGE_GPU_NCCL, silo->names, "joining gradients", 0, NULL, 0};
+    fedge_gpu_watch_begin(&silo->watch, &joining);
+    const fedge_status status = queue_calls(silo, what, err);
+    /* Every group that was started has to end, also after a failed call. */
+    const fedge_nccl_result ended = silo->nccl.group_end();
+    fedge_gpu_watch_end(&silo->watch, &joining);
+    FEDGE_TRY(status);
+    return fedge_silo_nccl(silo, ended, "joining gradients", err);
+}
+
+/* Converts the summed gradient of the values that a GPU steps. */
 static fedge_status take_gradient(const run *self, uint32_t index, fedge_error *err)
 {
     const fedge_silo_gpu *gpu = &self->silo->gpus[index];
@@ -303,15 +310,14 @@ static fedge_status step_values(const run *self, uint32_t index, fedge_error *er
                              "training", err);
 }
 
-/* One step, the same on all GPUs: parts of the batch (fixed-point sums of gradients),
- * reduce-scatter of the sums, each GPU's share of the gradient as floats, the step of that share,
- * all-gather of the values. Only clipping needs the whole gradient everywhere, since its norm is of
- * all of it. */
+/* One step: each GPU sums the gradients of its parts in fixed point, a reduce-scatter adds the
+ * sums, each GPU converts and steps its range, and an all-gather distributes the values. Clipping
+ * also needs the whole gradient on every GPU, for its norm. */
 static fedge_status take_step(run *self, fedge_error *err)
 {
     fedge_silo *silo = self->silo;
     const uint32_t gpus = silo->split.num_gpus;
-    /* Drawn once for all GPUs, by the first one's plan: each gets its parts of the same batch. */
+    /* Drawn once; each GPU gets its parts of the batch. */
     self->slot_step =
         fedge_cohort_next_step(silo->gpus[0].cohort, self->training, &silo->order, silo->indices,
                                silo->config.cohort.augmentation ? silo->moves : NULL);
@@ -320,20 +326,20 @@ static fedge_status take_step(run *self, fedge_error *err)
         FEDGE_TRY(upload_step(self, &silo->gpus[i], err));
         FEDGE_TRY(add_parts(self, &silo->gpus[i], err));
     }
-    FEDGE_TRY(together(silo, JOIN_SUMS, err));
+    FEDGE_TRY(run_collective(silo, REDUCE_SUMS, err));
     for (uint32_t i = 0; i < gpus; i++)
         FEDGE_TRY(take_gradient(self, i, err));
     if (self->training->optimizer.clip_norm > 0.0f)
-        FEDGE_TRY(together(silo, GATHER_GRADIENTS, err));
+        FEDGE_TRY(run_collective(silo, GATHER_GRADIENTS, err));
     for (uint32_t i = 0; i < gpus; i++)
         FEDGE_TRY(step_values(self, i, err));
-    return together(silo, GATHER_VALUES, err);
+    return run_collective(silo, GATHER_VALUES, err);
 }
 
-/* ---- what came of it ------------------------------------------------------------------------- */
+/* ---- results --------------------------------------------------------------------------------- */
 
-/* The tallies of each GPU, and the model of the first. */
-static fedge_status bring_back(const run *self, uint32_t index, fedge_error *err)
+/* Copies the GPU's tallies, and from the first GPU the model, and waits. */
+static fedge_status fetch_results(const run *self, uint32_t index, fedge_error *err)
 {
     const fedge_silo_gpu *gpu = &self->silo->gpus[index];
     const fedge_cohort *cohort = gpu->cohort;
@@ -363,7 +369,7 @@ static fedge_status fail_loss(const run *self, const fedge_cohort_tally *bad, fe
                               (unsigned)bad->bad_step);
 }
 
-static fedge_status add_up(const run *self, fedge_trainer_result *result, fedge_error *err)
+static fedge_status sum_results(const run *self, fedge_trainer_result *result, fedge_error *err)
 {
     const fedge_silo *silo = self->silo;
     const fedge_cohort_tally *bad = NULL;
@@ -371,12 +377,10 @@ static fedge_status add_up(const run *self, fedge_trainer_result *result, fedge_
     for (uint32_t i = 0; i < silo->split.num_gpus; i++) {
         for (uint32_t p = 0; p < silo->gpus[i].num_parts; p++) {
             const fedge_cohort_tally *tally = &silo->gpus[i].tallies[p];
-            /* Doubles are added in the parts' order, which does not depend on how many GPUs there
-             * are. */
+            /* The order of parts does not depend on the number of GPUs. */
             result->loss_sum += tally->loss_sum;
             result->correct += tally->correct;
-            /* The earliest step's, and the first part's of that step: the message is the same for
-             * any number of GPUs, too. */
+            /* The earliest step and its first part, for the same message on any number of GPUs. */
             bad = tally->bad_step > 0 && (!bad || tally->bad_step < bad->bad_step) ? tally : bad;
             bad_value = tally->bad_value > bad_value ? tally->bad_value : bad_value;
         }
@@ -384,7 +388,7 @@ static fedge_status add_up(const run *self, fedge_trainer_result *result, fedge_
     if (bad)
         return fail_loss(self, bad, err);
     const fedge_cohort *first = silo->gpus[0].cohort;
-    /* A step may also end in a value that is not finite from gradients that are. */
+    /* Finite gradients may still lead to a value that is not finite. */
     for (uint32_t i = 0; i < first->plan.num_values && bad_value == 0; i++)
         bad_value = isfinite(first->endings[0].values[i]) ? 0 : ~i;
     return bad_value == 0
@@ -431,9 +435,9 @@ static fedge_status train(run *self, float *values, uint64_t steps, fedge_cancel
         if (!cancelled)
             FEDGE_TRY(take_step(self, err));
     }
-    /* Also after a cancellation: it waits until nothing is under way. */
+    /* Also after a cancellation, to wait for queued work. */
     for (uint32_t i = 0; i < silo->split.num_gpus; i++)
-        FEDGE_TRY(bring_back(self, i, err));
+        FEDGE_TRY(fetch_results(self, i, err));
     return cancelled ? fedge_fail(err, FEDGE_CANCELLED, "training was cancelled") : FEDGE_OK;
 }
 
@@ -443,8 +447,8 @@ fedge_status fedge_silo_train(fedge_silo *silo, const fedge_cohort_task *task,
                               fedge_trainer_result *result, fedge_error *err)
 {
     fedge_cohort_task mine = *task;
-    /* Gradients are at most ±2^16 (FEDGE_COHORT_MAX_GRADIENT), over at most 2^log2_up examples:
-     * sums stay within ±2^62, and an int64 holds them. */
+    /* Gradients are at most ±2^16 (FEDGE_COHORT_MAX_GRADIENT) and examples at most 2^log2_up, so
+     * sums are within ±2^62 and an int64 holds them. */
     run self = {.silo = silo,
                 .training = training,
                 .task = &mine,
@@ -457,15 +461,15 @@ fedge_status fedge_silo_train(fedge_silo *silo, const fedge_cohort_task *task,
     silo->order.done = silo->order.seen = 0;
     fedge_status status = train(&self, values, steps, cancel, cancel_user, err);
     silo->order.task = NULL;
-    /* Where memory ends on one GPU, another may still work on the step or wait for it for ever.
-     * Only a new process can be sure that nothing is under way. */
+    /* When memory is exhausted on one GPU, another may still work on the step or wait for ever.
+     * Only a new process starts without queued work. */
     if (status == FEDGE_NO_MEMORY)
         status = fedge_error_prefix(err, FEDGE_GPU_LOST, "training is cut off");
     silo->lost |= status == FEDGE_GPU_LOST;
     *result = (fedge_trainer_result){
         .num_examples = task->num_examples, .num_steps = steps, .num_seen = silo->order.seen};
     FEDGE_TRY(status);
-    FEDGE_TRY(add_up(&self, result, err));
+    FEDGE_TRY(sum_results(&self, result, err));
     memcpy(values, silo->gpus[0].cohort->endings[0].values,
            silo->gpus[0].cohort->plan.num_state * sizeof(float));
     return FEDGE_OK;

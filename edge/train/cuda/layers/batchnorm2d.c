@@ -1,6 +1,6 @@
 #include "edge/train/cuda/layer.h"
 
-/* By the batch's statistics an evaluation would depend on how examples are told apart. */
+/* Without running statistics an evaluation would depend on its division into batches. */
 static const char *refuse(const fedge_layer_spec *spec)
 {
     return spec->u.batchnorm2d.track_running_stats ? NULL
@@ -13,7 +13,7 @@ static bool batch_coupled(const fedge_layer_spec *spec)
     return !spec->u.batchnorm2d.frozen;
 }
 
-/* Mean and 1 / deviation of each channel: of a slot, of which there is no more room than this. */
+/* Mean and 1 / deviation of each channel of a slot, which has memory for at least one example. */
 static size_t saved(const fedge_cohort_layer *layer)
 {
     return (size_t)layer->in.dims[0] * 2 * sizeof(float);

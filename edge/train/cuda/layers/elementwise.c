@@ -1,4 +1,4 @@
-/* Layers that take each value by itself, and those that take a dimension away. */
+/* Layers of single values, and layers that remove a dimension. */
 #include "edge/train/cuda/layer.h"
 
 /* ---- ReLU and the other functions of one number ---- */
@@ -44,7 +44,7 @@ const fedge_cohort_layer_ops fedge_cohort_layer_relu = {.in_place = true,
                                                         .forward = activation_forward,
                                                         .backward = activation_backward};
 
-/* Some need x and some need y going back: both stay. */
+/* The backward pass of some functions reads x, that of others y. */
 const fedge_cohort_layer_ops fedge_cohort_layer_activation = {
     .keeps_y = true, .forward = activation_forward, .backward = activation_backward};
 
@@ -114,7 +114,7 @@ const fedge_cohort_layer_ops fedge_cohort_layer_dropout = {.in_place = true,
                                                            .forward = dropout_forward,
                                                            .backward = dropout_backward};
 
-/* ---- Select and Mean, which take a dimension away ---- */
+/* ---- Select and Mean ---- */
 
 static fedge_cohort_axis describe_axis(const fedge_cohort_layer *layer,
                                        const fedge_cohort_pass *pass)

@@ -7,13 +7,13 @@ static uint32_t rows_of(const fedge_cohort_layer *layer)
     return (uint32_t)(fedge_shape_count(&layer->in) / layer->spec.u.linear.in_features);
 }
 
-/* Of low-rank adaptation: u, and the gradient of x Aᵀ. */
+/* Low-rank adaptation saves u and the gradient of x Aᵀ. */
 static size_t saved(const fedge_cohort_layer *layer)
 {
     return (size_t)2 * rows_of(layer) * layer->spec.u.linear.r * sizeof(float);
 }
 
-/* A product by the weight that is value [at] of the model. */
+/* The product with the weight that begins at value [at] of the model. */
 static fedge_cohort_linear product(const fedge_cohort_layer *layer, const fedge_cohort_pass *pass,
                                    uint32_t in, uint32_t out, size_t at)
 {
@@ -47,7 +47,7 @@ static fedge_cohort_linear whole_of(const fedge_cohort_layer *layer, const fedge
     return whole;
 }
 
-/* The factors: down by A, up by B. */
+/* The products of low-rank adaptation: down by A, up by B. */
 typedef struct factors {
     fedge_cohort_linear down, up;
 } factors;
@@ -70,7 +70,7 @@ static factors factors_of(const fedge_cohort_layer *layer, const fedge_cohort_pa
     made.up.x = u;
     made.up.y = layer->y;
     made.up.y_adds = 1;
-    made.up.relu = layer->fuses_relu; /* of the whole sum, which is complete here */
+    made.up.relu = layer->fuses_relu; /* the sum is complete here */
     made.up.dy = layer->dy;
     made.up.dx = v;
     made.up.dx_factor = factor;

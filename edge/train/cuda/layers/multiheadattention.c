@@ -1,5 +1,4 @@
-/* MultiheadAttention of a sequence with itself, of the parts of
- * edge/train/layers/multiheadattention.c. */
+/* Self-attention, with the parts of edge/train/layers/multiheadattention.c. */
 #include "edge/train/cuda/layer.h"
 
 /* Arrays are (slots, batch, steps, …). */
@@ -17,7 +16,8 @@ static uint64_t draws(const fedge_cohort_layer *layer)
                  : 0;
 }
 
-/* Of a step: q, k and v and their gradient; context and its gradient; shares and their gradient. */
+/* Saves for each step: q, k, v and their gradients; context and its gradient; the attention weights
+ * and the gradients of scores. */
 static size_t saved(const fedge_cohort_layer *layer)
 {
     const size_t steps = layer->in.dims[0], dim = layer->in.dims[1];
@@ -25,7 +25,7 @@ static size_t saved(const fedge_cohort_layer *layer)
            sizeof(float);
 }
 
-/* The next array of so many floats a step. */
+/* The next array, of [floats] for each step. */
 static float *take(const fedge_cohort_layer *layer, float **next, size_t floats)
 {
     float *at = *next;

@@ -6,7 +6,7 @@ static bool is_groups(const fedge_cohort_layer *layer)
     return layer->spec.type == FEDGE_LAYER_GROUPNORM;
 }
 
-/* Of an example: rows, and how weights lie in them. */
+/* The rows of an example, and the layout of its weights. */
 static fedge_cohort_norm rows_of(const fedge_cohort_layer *layer)
 {
     const uint32_t values = (uint32_t)fedge_shape_count(&layer->in);

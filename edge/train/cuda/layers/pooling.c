@@ -1,4 +1,4 @@
-/* Layers whose outputs are the largest or the mean of a window. */
+/* Layers whose outputs are the maximum or the mean of a window. */
 #include "edge/train/cuda/layer.h"
 
 /* ---- MaxPool1d, MaxPool2d ---- */

@@ -1,8 +1,8 @@
-/* LSTM and GRU: inputs of all steps are multiplied at once, then step follows step. */
+/* LSTM and GRU: one product for the inputs of all steps, then the steps one after another. */
 #include "edge/train/cuda/layer.h"
 
-/* One of the layers over one another, or one direction, and its arrays: (slots, batch, steps, …)
- * but for dh and dcell. */
+/* One level of a stack or one direction, with its arrays. They are (slots, batch, steps, …) except
+ * dh and dcell. */
 typedef struct level {
     fedge_cohort_linear inputs, states; /* W_ih with x, W_hh with the states before */
     fedge_cohort_recurrent cells;
@@ -14,8 +14,7 @@ static uint32_t directions_of(const fedge_cohort_layer *layer)
     return layer->spec.u.recurrent.bidirectional ? 2 : 1;
 }
 
-/* Several over one another, or two directions side by side; not both, which the model's shapes
- * refuse. */
+/* The number of levels or directions; the model's shapes refuse a layer with several of both. */
 static uint32_t levels_of(const fedge_cohort_layer *layer)
 {
     return layer->spec.u.recurrent.num_layers * directions_of(layer);
@@ -26,8 +25,8 @@ static uint32_t gates_of(const fedge_cohort_layer *layer)
     return layer->spec.type == FEDGE_LAYER_GRU ? 3 : 4;
 }
 
-/* Floats of an example and level: gates, and for a GRU the gradients of the state's share in them;
- * cell, before; where another level follows, h and its gradient; dh, dcell. */
+/* Floats of an example in a level: gates, for a GRU also dstate; cell, before; h and its gradient
+ * if another level follows; dh, dcell. */
 static size_t floats_of(const fedge_cohort_layer *layer)
 {
     const size_t hidden = layer->spec.u.recurrent.hidden_size, steps = layer->in.dims[0];
@@ -40,7 +39,7 @@ static size_t saved(const fedge_cohort_layer *layer)
     return floats_of(layer) * levels_of(layer) * sizeof(float);
 }
 
-/* The next array of so many floats an example. */
+/* The next array, of [floats] for each example. */
 static float *take(const fedge_cohort_layer *layer, float **next, size_t floats)
 {
     float *at = *next;
@@ -48,9 +47,9 @@ static float *take(const fedge_cohort_layer *layer, float **next, size_t floats)
     return at;
 }
 
-/* Level [l] in what is saved. */
-static void place(const fedge_cohort_layer *layer, const fedge_cohort_pass *pass, uint32_t l,
-                  level *made)
+/* Lays out level [l] in the saved memory. */
+static void lay_out(const fedge_cohort_layer *layer, const fedge_cohort_pass *pass, uint32_t l,
+                    level *made)
 {
     const uint32_t hidden = layer->spec.u.recurrent.hidden_size, steps = layer->in.dims[0];
     const uint32_t gates = gates_of(layer);
@@ -95,8 +94,8 @@ static void place(const fedge_cohort_layer *layer, const fedge_cohort_pass *pass
                                          .gradient_stride = pass->gradient_stride};
 }
 
-/* Its tensors, W_ih, W_hh, b_ih, b_hh, from [first] of the model's values on; returns what is
- * behind them. */
+/* Sets the level's tensors W_ih, W_hh, b_ih, b_hh, which begin at value [first] of the model.
+ * Returns the index after them. */
 static size_t give_weights(const fedge_cohort_layer *layer, const fedge_cohort_pass *pass,
                            level *made, size_t first)
 {
@@ -117,14 +116,14 @@ static size_t give_weights(const fedge_cohort_layer *layer, const fedge_cohort_p
     return first;
 }
 
-/* All of them; each above another reads that one's states and makes their gradient. Of two
- * directions both read the layer's input, and the first is the last to add to its gradient. */
+/* Makes all levels. A level above another reads its h and writes its gradient. Two directions both
+ * read the layer's input; going back, the first direction is the last to add to its gradient. */
 static void make_levels(const fedge_cohort_layer *layer, const fedge_cohort_pass *pass,
                         level levels[FEDGE_COHORT_MAX_LEVELS])
 {
     size_t first = layer->first_value;
     for (uint32_t l = 0; l < levels_of(layer); l++) {
-        place(layer, pass, l, &levels[l]);
+        lay_out(layer, pass, l, &levels[l]);
         first = give_weights(layer, pass, &levels[l], first);
         if (l > 0 && directions_of(layer) == 1) {
             levels[l].inputs.x = levels[l - 1].cells.h;

@@ -1,9 +1,9 @@
-/* TransformerEncoderLayer, of the same parts as edge/train/layers/transformerencoderlayer.c:
+/* TransformerEncoderLayer, with the parts of edge/train/layers/transformerencoderlayer.c:
  *
  *   m = x + out(attention(in(norm1(x))))   y = m + linear2(activation(linear1(norm2(m))))
  *
- * With dropout the attention's weights, what out and linear2 give, and the activation's values are
- * dropped, of a chunk of examples at a time.
+ * Dropout applies to the attention weights, the outputs of out and linear2, and the activation's
+ * values, for a chunk of examples at a time.
  */
 #include "edge/train/cuda/layer.h"
 #include "edge/train/layers/attention.h"
@@ -15,9 +15,10 @@ typedef struct parts {
     fedge_cohort_linear in, out, linear1, linear2;
     fedge_cohort_attention attention;
     fedge_cohort_activation activation;
-    float *middle, *dmiddle;
+    float *residual, *dresidual;
     float *after, *dhidden;
-    float *dropped; /* (dim) a step: a gradient as dropout let it through; of dqkv, as yet unused */
+    float *dropped; /* dim floats for each step: a gradient after dropout; a part of dqkv that is
+                       not in use yet */
     fedge_cohort_drop drop;
 } parts;
 
@@ -29,7 +30,7 @@ static parts sizes_of(const fedge_cohort_layer *layer)
                    .heads = layer->spec.u.transformerencoderlayer.nhead};
 }
 
-/* Words of an example: the attention's first, then those of what else is dropped. */
+/* Words that the attention draws for an example; the other arrays' words follow. */
 static uint64_t attention_words(const fedge_cohort_layer *layer)
 {
     return fedge_cohort_attention_words(layer->in.dims[0],
@@ -46,9 +47,9 @@ static uint64_t draws(const fedge_cohort_layer *layer)
                : 0;
 }
 
-/* Of an example. Steps of dim: both norms' outputs, context, middle and its gradient, one more
- * gradient; of 3 · dim: q, k and v, and their gradient; of hidden: before and after the activation,
- * and a gradient; shares and scores' gradients; moments. */
+/* Bytes of an example. For each step, dim floats: both norms' outputs, context, residual and its
+ * gradient, one more gradient; 3 · dim: q, k, v, and their gradients; hidden: before and after the
+ * activation, and a gradient; then attention weights, the scores' gradients and moments. */
 static size_t saved(const fedge_cohort_layer *layer)
 {
     const parts self = sizes_of(layer);
@@ -57,7 +58,7 @@ static size_t saved(const fedge_cohort_layer *layer)
            sizeof(float);
 }
 
-/* The next array of so many floats a step. */
+/* The next array, of [floats] for each step. */
 static float *take(const fedge_cohort_layer *layer, float **next, size_t floats)
 {
     float *at = *next;
@@ -65,7 +66,7 @@ static float *take(const fedge_cohort_layer *layer, float **next, size_t floats)
     return at;
 }
 
-static void place(const fedge_cohort_layer *layer, parts *self)
+static void lay_out(const fedge_cohort_layer *layer, parts *self)
 {
     float *next = layer->saved;
     float *const normal1 = take(layer, &next, self->dim), *const normal2 =
@@ -80,9 +81,9 @@ static void place(const fedge_cohort_layer *layer, parts *self)
     self->after = after;
     self->dhidden = dhidden;
     self->dropped = dqkv;
-    self->middle = take(layer, &next, self->dim);
-    self->dmiddle = take(layer, &next, self->dim);
-    const size_t shares = (size_t)self->heads * self->steps;
+    self->residual = take(layer, &next, self->dim);
+    self->dresidual = take(layer, &next, self->dim);
+    const size_t att = (size_t)self->heads * self->steps;
     self->attention =
         (fedge_cohort_attention){.steps = self->steps,
                                  .dim = self->dim,
@@ -92,16 +93,16 @@ static void place(const fedge_cohort_layer *layer, parts *self)
                                  .context = context,
                                  .dcontext = gradient,
                                  .dqkv = dqkv};
-    self->attention.att = take(layer, &next, shares);
-    self->attention.dscores = take(layer, &next, shares);
+    self->attention.att = take(layer, &next, att);
+    self->attention.dscores = take(layer, &next, att);
     self->norm1 = (fedge_cohort_norm){.x = layer->x[0], .y = normal1, .dy = gradient};
-    self->norm2 =
-        (fedge_cohort_norm){.x = self->middle, .y = normal2, .dy = gradient, .dx = self->dmiddle};
+    self->norm2 = (fedge_cohort_norm){
+        .x = self->residual, .y = normal2, .dy = gradient, .dx = self->dresidual};
     self->norm1.moments = take(layer, &next, 2);
     self->norm2.moments = take(layer, &next, 2);
     self->in = (fedge_cohort_linear){.x = normal1, .y = qkv, .dy = dqkv, .dx = gradient};
-    self->out =
-        (fedge_cohort_linear){.x = context, .y = self->middle, .dy = self->dmiddle, .dx = gradient};
+    self->out = (fedge_cohort_linear){
+        .x = context, .y = self->residual, .dy = self->dresidual, .dx = gradient};
     self->linear1 = (fedge_cohort_linear){.x = normal2, .y = before, .dy = dhidden, .dx = gradient};
     self->linear2 =
         (fedge_cohort_linear){.x = after, .y = layer->y, .dy = layer->dy, .dx = dhidden};
@@ -161,7 +162,7 @@ static parts parts_of(const fedge_cohort_layer *layer, const fedge_cohort_pass *
     parts self = sizes_of(layer);
     tensors from = {pass, layer->first_value, layer->spec.u.transformerencoderlayer.bias};
     const float eps = layer->spec.u.transformerencoderlayer.layer_norm_eps;
-    place(layer, &self);
+    lay_out(layer, &self);
     give_linear(&from, self.dim, 3 * self.dim, self.steps, &self.in);
     give_linear(&from, self.dim, self.dim, self.steps, &self.out);
     give_linear(&from, self.dim, self.hidden, self.steps, &self.linear1);
@@ -188,23 +189,23 @@ static cudaError_t add(const fedge_cohort_pass *pass, const parts *self, const f
     return fedge_cohort_launch_add(&pass->shape, &args);
 }
 
-/* What is dropped, in the order of its draws. */
-enum { DROP_MIDDLE, DROP_HIDDEN, DROP_Y };
+/* Arrays that are dropped, in the order of their draws. */
+enum { DROP_RESIDUAL, DROP_HIDDEN, DROP_Y };
 
-/* to: from as dropout lets it through, or nothing where nothing is dropped. */
+/* Writes [from] after dropout to [to]; does nothing when nothing is dropped. */
 static cudaError_t drop(const fedge_cohort_pass *pass, const parts *self, int what,
                         const float *from, float *to)
 {
-    const uint32_t middle = self->steps * self->dim, hidden = self->steps * self->hidden;
+    const uint32_t residual = self->steps * self->dim, hidden = self->steps * self->hidden;
     fedge_cohort_dropout args = {
-        .drop = self->drop, .values = what == DROP_HIDDEN ? hidden : middle, .x = from, .y = to};
+        .drop = self->drop, .values = what == DROP_HIDDEN ? hidden : residual, .x = from, .y = to};
     args.drop.words = args.values;
-    args.drop.earlier = self->attention.drop.words + (what > DROP_MIDDLE ? middle : 0) +
+    args.drop.earlier = self->attention.drop.words + (what > DROP_RESIDUAL ? residual : 0) +
                         (what > DROP_HIDDEN ? hidden : 0);
     return self->drop.p > 0.0f ? fedge_cohort_launch_dropout(&pass->shape, &args) : cudaSuccess;
 }
 
-/* Each launch, while those before it went well. */
+/* Launches unless an earlier launch failed. */
 #define LAUNCH(error, call) ((error) == cudaSuccess ? (call) : (error))
 
 static cudaError_t forward(const fedge_cohort_layer *layer, const fedge_cohort_pass *pass)
@@ -215,15 +216,15 @@ static cudaError_t forward(const fedge_cohort_layer *layer, const fedge_cohort_p
     error = LAUNCH(error, fedge_cohort_launch_linear(shape, &self.in));
     error = LAUNCH(error, fedge_cohort_launch_attention(shape, &self.attention));
     error = LAUNCH(error, fedge_cohort_launch_linear(shape, &self.out));
-    error = LAUNCH(error, drop(pass, &self, DROP_MIDDLE, self.middle, self.middle));
-    error = LAUNCH(error, add(pass, &self, layer->x[0], self.middle));
+    error = LAUNCH(error, drop(pass, &self, DROP_RESIDUAL, self.residual, self.residual));
+    error = LAUNCH(error, add(pass, &self, layer->x[0], self.residual));
     error = LAUNCH(error, fedge_cohort_launch_norm(shape, &self.norm2));
     error = LAUNCH(error, fedge_cohort_launch_linear(shape, &self.linear1));
     error = LAUNCH(error, fedge_cohort_launch_activation(shape, &self.activation));
     error = LAUNCH(error, drop(pass, &self, DROP_HIDDEN, self.after, self.after));
     error = LAUNCH(error, fedge_cohort_launch_linear(shape, &self.linear2));
     error = LAUNCH(error, drop(pass, &self, DROP_Y, layer->y, layer->y));
-    return LAUNCH(error, add(pass, &self, self.middle, layer->y));
+    return LAUNCH(error, add(pass, &self, self.residual, layer->y));
 }
 
 static cudaError_t backward(const fedge_cohort_layer *layer, const fedge_cohort_pass *pass)
@@ -236,13 +237,13 @@ static cudaError_t backward(const fedge_cohort_layer *layer, const fedge_cohort_
     error = LAUNCH(error, fedge_cohort_launch_activation_backward(shape, &self.activation));
     error = LAUNCH(error, fedge_cohort_launch_linear_backward(shape, &self.linear1));
     error = LAUNCH(error, fedge_cohort_launch_norm_backward(shape, &self.norm2));
-    error = LAUNCH(error, add(pass, &self, layer->dy, self.dmiddle));
-    error = LAUNCH(error, drop(pass, &self, DROP_MIDDLE, self.dmiddle, self.dropped));
+    error = LAUNCH(error, add(pass, &self, layer->dy, self.dresidual));
+    error = LAUNCH(error, drop(pass, &self, DROP_RESIDUAL, self.dresidual, self.dropped));
     error = LAUNCH(error, fedge_cohort_launch_linear_backward(shape, &self.out));
     error = LAUNCH(error, fedge_cohort_launch_attention_backward(shape, &self.attention));
     error = LAUNCH(error, fedge_cohort_launch_linear_backward(shape, &self.in));
     error = LAUNCH(error, fedge_cohort_launch_norm_backward(shape, &self.norm1));
-    return pass->dx ? LAUNCH(error, add(pass, &self, self.dmiddle, pass->dx)) : error;
+    return pass->dx ? LAUNCH(error, add(pass, &self, self.dresidual, pass->dx)) : error;
 }
 
 const fedge_cohort_layer_ops fedge_cohort_layer_transformerencoderlayer = {
