@@ -362,8 +362,8 @@ def status_faults(source):
 MOST_PARAMETERS = 8
 
 
-def parameter_faults(source):
-    """Functions of too many parameters, but for kernels: their arguments are a launch's."""
+def parameter_faults(source, allowed=()):
+    """Functions of too many parameters, but for those allowed and for kernels: their arguments are a launch's."""
     tokens = source.code
     matching = pairs(tokens)
     place = head = 0
@@ -378,7 +378,8 @@ def parameter_faults(source):
             closing = matching[place]
             called = tokens[place - 1]
             words = [t.text for t in tokens[head:place]]
-            if called.kind == "word" and len(words) > 1 and not {"typedef", "__global__", "="} & set(words):
+            if called.kind == "word" and called.text not in allowed and len(words) > 1 and not (
+                    {"typedef", "__global__", "="} & set(words)):
                 depth = commas = 0
                 for token in tokens[place + 1:closing]:
                     depth += (token.text in ("(", "[", "{")) - (token.text in (")", "]", "}"))
