@@ -11,23 +11,23 @@ static void fill(float *x, uint32_t count, float value)
         x[i] = value;
 }
 
-/* out[j] = in[j + by], or the value outside; out may be in. */
+/* out[j] = in[j + by], or [value] outside; out may be in. */
 static void move_row(float *out, const float *in, uint32_t width, int32_t by, float value)
 {
-    const uint32_t lost = (uint32_t)(by < 0 ? -by : by), kept = width - lost;
-    memmove(out + (by < 0 ? lost : 0), in + (by < 0 ? 0 : lost), kept * sizeof(float));
-    fill(out + (by < 0 ? 0 : kept), lost, value);
+    const uint32_t lost = (uint32_t)(by < 0 ? -by : by), count = width - lost;
+    memmove(out + (by < 0 ? lost : 0), in + (by < 0 ? 0 : lost), count * sizeof(float));
+    fill(out + (by < 0 ? 0 : count), lost, value);
 }
 
-/* Rows are written in the order in which none is lost before it is read. */
-static void move_plane(float *x, uint32_t height, uint32_t width, int32_t down, int32_t right,
-                       float value)
+/* Writes rows in the order in which none is overwritten before it is read. */
+static void move_plane(float *x, uint32_t height, uint32_t width, int32_t row_offset,
+                       int32_t column_offset, float value)
 {
     for (uint32_t n = 0; n < height; n++) {
-        const uint32_t i = down < 0 ? height - 1 - n : n;
-        const int64_t from = (int64_t)i + down;
+        const uint32_t i = row_offset < 0 ? height - 1 - n : n;
+        const int64_t from = (int64_t)i + row_offset;
         if (from >= 0 && from < height)
-            move_row(x + (size_t)i * width, x + (size_t)from * width, width, right, value);
+            move_row(x + (size_t)i * width, x + (size_t)from * width, width, column_offset, value);
         else
             fill(x + (size_t)i * width, width, value);
     }
@@ -37,11 +37,11 @@ void fedge_augment_crop(const fedge_augmentation *augmentation, uint32_t top, ui
                         float *x)
 {
     const uint32_t height = augmentation->height, width = augmentation->width;
-    const int32_t down = (int32_t)(top - augmentation->crop_padding);
-    const int32_t right = (int32_t)(left - augmentation->crop_padding);
+    const int32_t row_offset = (int32_t)(top - augmentation->crop_padding);
+    const int32_t column_offset = (int32_t)(left - augmentation->crop_padding);
     assert(augmentation->crop_padding < width);
     for (uint32_t c = 0; c < augmentation->channels; c++, x += (size_t)height * width) {
-        move_plane(x, height, width, down, right,
+        move_plane(x, height, width, row_offset, column_offset,
                    augmentation->fill[c < augmentation->num_fill ? c : 0]);
     }
 }
@@ -59,27 +59,28 @@ void fedge_augment_flip(const fedge_augmentation *augmentation, float *x)
     }
 }
 
-/* The next example of the epoch. */
+/* Changes the next example of the epoch. */
 static void augment(fedge_augmented *self, float *x)
 {
-    const fedge_augmentation *how = &self->augmentation;
-    if (how->crop_padding > 0) {
-        const uint32_t places = 2 * how->crop_padding + 1;
-        const uint32_t top =
-            how->height > 1 ? fedge_rng_below(&self->rng, places) : how->crop_padding;
-        fedge_augment_crop(how, top, fedge_rng_below(&self->rng, places), x);
+    const fedge_augmentation *augmentation = &self->augmentation;
+    if (augmentation->crop_padding > 0) {
+        const uint32_t offsets = 2 * augmentation->crop_padding + 1;
+        const uint32_t top = augmentation->height > 1 ? fedge_rng_below(&self->rng, offsets)
+                                                      : augmentation->crop_padding;
+        fedge_augment_crop(augmentation, top, fedge_rng_below(&self->rng, offsets), x);
     }
-    if (how->horizontal_flip > 0.0f && fedge_rng_float(&self->rng) < how->horizontal_flip)
-        fedge_augment_flip(how, x);
+    if (augmentation->horizontal_flip > 0.0f &&
+        fedge_rng_float(&self->rng) < augmentation->horizontal_flip)
+        fedge_augment_flip(augmentation, x);
 }
 
 static fedge_status read_augmented(void *user, const uint32_t *indices, uint32_t n, uint32_t soon,
                                    float *x, int32_t *labels, fedge_error *err)
 {
     fedge_augmented *self = user;
-    const fedge_augmentation *how = &self->augmentation;
-    const size_t size = (size_t)how->channels * how->height * how->width;
-    FEDGE_TRY(self->from.read(self->from.user, indices, n, soon, x, labels, err));
+    const fedge_augmentation *augmentation = &self->augmentation;
+    const size_t size = (size_t)augmentation->channels * augmentation->height * augmentation->width;
+    FEDGE_TRY(self->source.read(self->source.user, indices, n, soon, x, labels, err));
     for (uint32_t i = 0; i < n; i++, x += size) {
         if (self->position == 0) {
             self->rng = fedge_rng_stream(self->seed, FEDGE_PURPOSE_AUGMENT, self->round,
@@ -87,7 +88,7 @@ static fedge_status read_augmented(void *user, const uint32_t *indices, uint32_t
         }
         augment(self, x);
         self->position++;
-        if (self->position == self->from.num_examples) {
+        if (self->position == self->source.num_examples) {
             self->position = 0;
             self->epoch++;
         }
@@ -96,16 +97,18 @@ static fedge_status read_augmented(void *user, const uint32_t *indices, uint32_t
 }
 
 fedge_examples fedge_augment(fedge_augmented *self, const fedge_augmentation *augmentation,
-                             const fedge_examples *from, const fedge_trainer_config *config)
+                             const fedge_examples *source, const fedge_trainer_config *config)
 {
     *self = (fedge_augmented){.augmentation = *augmentation,
-                              .from = *from,
+                              .source = *source,
                               .seed = config->seed,
                               .round = config->round,
                               .client_index = config->client_index};
-    bool finite = from->finite;
+    bool finite = source->finite;
     for (uint32_t c = 0; c < augmentation->num_fill; c++)
         finite = finite && isfinite(augmentation->fill[c]);
-    return (fedge_examples){
-        .user = self, .num_examples = from->num_examples, .read = read_augmented, .finite = finite};
+    return (fedge_examples){.user = self,
+                            .num_examples = source->num_examples,
+                            .read = read_augmented,
+                            .finite = finite};
 }

@@ -1,9 +1,9 @@
 /* Models: a list of layers, the bytes they need, and training them in one caller-supplied block.
  *
  * Layer types, argument names, parameter names and layouts are PyTorch's, so the parameters are a
- * state_dict of torch.nn.Sequential ("0.weight", "0.bias", …) unless a layer has a name of its own.
- * No malloc, no stdio, no globals: fedge_model_size says how many bytes a model needs before it
- * runs, fedge_model_new carves them from the caller's block.
+ * state_dict of torch.nn.Sequential ("0.weight", "0.bias", …) unless layers are named. No malloc,
+ * no stdio, no globals: fedge_model_size tells in advance how many bytes a model needs, and
+ * fedge_model_new allocates them in the caller's block.
  */
 #ifndef FEDGE_EDGE_TRAIN_MODEL_H
 #define FEDGE_EDGE_TRAIN_MODEL_H
@@ -15,24 +15,23 @@
 #include "edge/core/status.h"
 #include "edge/core/tensor.h"
 
-/* A build for microcontrollers says less (FEDGE_MAX_LAYERS in CMake): a spec has room for them all,
- * and so has the stack while a model is planned. */
+/* Builds for microcontrollers set a smaller number (FEDGE_MAX_LAYERS in CMake): a spec has space
+ * for all layers, and so has the stack while a model is planned. */
 #ifndef FEDGE_MAX_LAYERS
 #define FEDGE_MAX_LAYERS 256
 #endif
-/* Bytes of stack that planning takes at most (fedge_model_size, _layer_memory, _micro_batch, _new),
- * compiled with optimisation: the plan of every layer and the order in which arrays are placed. A
- * model on the fused stages takes a tenth of it. */
+/* The most bytes of stack that planning takes (fedge_model_size, _layer_memory, _micro_batch, _new)
+ * if compiled with optimisation. A model on fused stages takes a tenth of it. */
 #define FEDGE_PLANNING_STACK ((size_t)FEDGE_MAX_LAYERS * 160 + 4096)
 #define FEDGE_MAX_LAYER_INPUTS 4
 #define FEDGE_MAX_LAYER_NAME 64
 #define FEDGE_MAX_BATCH 65536
-#define FEDGE_MAX_SPATIAL 65536                    /* height or width, also of kernel and stride */
-#define FEDGE_MAX_POOL_WINDOW 65536                /* places in a MaxPool2d window */
-#define FEDGE_MAX_EXAMPLE_FLOATS ((size_t)1 << 30) /* one example's values between two layers */
+#define FEDGE_MAX_SPATIAL 65536     /* height or width of images, kernels and strides */
+#define FEDGE_MAX_POOL_WINDOW 65536 /* elements of a MaxPool2d window */
+#define FEDGE_MAX_EXAMPLE_FLOATS ((size_t)1 << 30) /* values of one example between two layers */
 
-/* Every layer: X(its name in enum fedge_layer_type, its name in C, PyTorch's class). A new layer is
- * one line at the end of this list and one file that defines fedge_layer_<name in C>
+/* All layers: X(name in enum fedge_layer_type, name in C, PyTorch's class). A new layer is one line
+ * at the end of this list and one file that defines fedge_layer_<name in C>
  * (edge/train/layers/layer.h). */
 #define FEDGE_LAYER_MAP(X)                                                                         \
     X(LINEAR, linear, Linear)                                                                      \
@@ -72,33 +71,33 @@ typedef enum fedge_layer_type {
         FEDGE_LAYER_COUNT
 } fedge_layer_type;
 
-/* Which of a layer's parameters are trained; the others stay as they are and are not sent. */
+/* Which of a layer's parameters are trained. The others do not change and are not sent. */
 typedef enum fedge_train_mode {
     FEDGE_TRAIN_ALL,
     FEDGE_TRAIN_NONE, /* frozen */
-    FEDGE_TRAIN_BIAS, /* tensors with "bias" in their name only */
+    FEDGE_TRAIN_BIAS, /* only tensors with "bias" in their name */
     FEDGE_TRAIN_MODE_COUNT
 } fedge_train_mode;
 
-#define FEDGE_INPUT_MODEL 0xffffu /* as a layer's input: the model's own input */
+#define FEDGE_INPUT_MODEL 0xffffu /* in [inputs]: the model's input */
 
-/* One layer as a job describes it. Plain data; only the member of [u] that [type] names is read.
- * Arguments have the ranges that docs/job.schema.json gives them, in C too, where 0 stands for a
- * default besides if its comment says so. */
+/* One layer as described in a job. Plain data; only the member of [u] that [type] names is read.
+ * The ranges of arguments are those of docs/job.schema.json; in C, 0 stands for a default where a
+ * comment says so. */
 typedef struct fedge_layer_spec {
     fedge_layer_type type;
     fedge_train_mode train;
-    /* Rows of the layer's trained tensors that are trained, [begin, end): output channels of weight
-     * and bias; the others stay as they are, bit for bit. num_train_channels 0: all; else 2. */
+    /* [begin, end) of the output channels of weight and bias that are trained; the others do not
+     * change. num_train_channels is 2, or 0 to train all. */
     uint32_t num_train_channels, train_channels[2];
-    char name[FEDGE_MAX_LAYER_NAME]; /* dotted; "" means the layer's position: "0", "1", … */
-    /* Whose outputs this layer reads: positions of earlier layers, or FEDGE_INPUT_MODEL. None: the
-     * output of the layer before it. */
+    char name[FEDGE_MAX_LAYER_NAME]; /* dotted; "": the layer's index, "0", "1", … */
+    /* Indices of earlier layers whose outputs this layer reads, or FEDGE_INPUT_MODEL. None: the
+     * layer before it. */
     uint32_t num_inputs;
     uint16_t inputs[FEDGE_MAX_LAYER_INPUTS];
-    bool recompute; /* its output is not kept for the backward pass but made again when it is needed
-                       (Chen et al. 2016): the same bits in fewer bytes and more time, where the
-                       model runs layer by layer without it too */
+    bool
+        recompute; /* the output is not stored for the backward pass but recomputed (Chen et al.
+                      2016): fewer bytes, more time, and the bits of the model run layer by layer */
     union {
         struct {
             uint32_t in_features, out_features;
@@ -140,20 +139,20 @@ typedef struct fedge_layer_spec {
             uint32_t output_size[2];
         } adaptiveavgpool2d;
         struct {
-            bool inplace; /* says nothing: models work in place where they may */
+            bool inplace; /* ignored: models work in place where possible */
         } activation;     /* ReLU, ReLU6, SiLU */
         struct {
             float negative_slope;
             bool inplace;
         } leakyrelu;
         struct {
-            uint32_t approximate; /* 0: none, by the error function; 1: tanh */
+            uint32_t approximate; /* 0: none (error function); 1: tanh */
         } gelu;
         struct {
             uint32_t num_features;
             float eps, momentum;
             bool affine, track_running_stats;
-            bool frozen; /* not PyTorch's: use the running statistics in training too */
+            bool frozen; /* fedge only: training uses the running statistics too */
         } batchnorm2d;
         struct {
             uint32_t num_groups, num_channels;
@@ -179,7 +178,7 @@ typedef struct fedge_layer_spec {
             int32_t dim;
         } mean;
         struct {
-            uint32_t num_embeddings, embedding_dim; /* num_embeddings: the most steps */
+            uint32_t num_embeddings, embedding_dim; /* num_embeddings: maximum number of steps */
         } positionalembedding;
         struct {
             uint32_t embed_dim, num_heads;
@@ -199,8 +198,7 @@ typedef struct fedge_layer_spec {
     } u;
 } fedge_layer_spec;
 
-/* X(its name in enum fedge_loss_type, its name in C, PyTorch's class). See
- * edge/train/losses/losses.h. */
+/* X(name in enum fedge_loss_type, name in C, PyTorch's class). See edge/train/losses/losses.h. */
 #define FEDGE_LOSS_MAP(X)                                                                          \
     X(CROSS_ENTROPY, cross_entropy, CrossEntropyLoss)                                              \
     X(BCE_WITH_LOGITS, bce_with_logits, BCEWithLogitsLoss)                                         \
@@ -215,15 +213,15 @@ typedef enum fedge_loss_type {
         FEDGE_LOSS_COUNT
 } fedge_loss_type;
 
-/* X(word): what layers and losses could not do from the beginning. A plan whose model needs it says
- * so, and older clients decline it. Which arguments need which word, their tables say
- * (fedge_layer_ops, fedge_loss_ops). The order is kept: append. */
+/* X(word): features added to layers and losses since the first release. A plan names the features
+ * its model needs, and older clients decline it. fedge_layer_ops and fedge_loss_ops say which
+ * arguments need which feature. Append only. */
 #define FEDGE_MODEL_FEATURE_MAP(X)                                                                 \
     X("pooling")                                                                                   \
     X("label-smoothing")                                                                           \
     X("bidirectional")
 
-/* A whole model with its loss, the mean over the batch. */
+/* A whole model with its loss, which is the mean over the batch. */
 typedef struct fedge_model_spec {
     uint32_t input_rank;     /* 1 to 3, without the batch */
     uint32_t input_shape[3]; /* e.g. 1, 28, 28 (channels, height, width) */
@@ -239,38 +237,37 @@ typedef struct fedge_model_spec {
 const char *fedge_layer_type_name(fedge_layer_type type);
 const char *fedge_loss_type_name(fedge_loss_type type);
 
-/* The parameters of [spec], in state_dict order, appended to an empty [schema]. Checks every shape
- * on the way: FEDGE_INVALID_ARGUMENT or FEDGE_TOO_BIG with the layer's name and the numbers. */
+/* Appends the parameters of [spec], in state_dict order, to an empty [schema], and checks all
+ * shapes: FEDGE_INVALID_ARGUMENT or FEDGE_TOO_BIG with the layer's name and the numbers. */
 FEDGE_MUST_USE fedge_status fedge_model_schema(const fedge_model_spec *spec, fedge_schema *schema,
                                                fedge_error *err);
 
-/* The buffers of [spec], the statistics that layers keep beside their parameters
- * ("1.running_mean"), appended to an empty [schema]; none for most models. The spec must have
- * passed fedge_model_schema. */
+/* Appends the buffers of [spec] to an empty [schema]: the statistics of layers ("1.running_mean").
+ * Most models have none. The spec must have passed fedge_model_schema. */
 FEDGE_MUST_USE fedge_status fedge_model_buffer_schema(const fedge_model_spec *spec,
                                                       fedge_schema *schema, fedge_error *err);
 
-/* Is parameter [index] of fedge_model_schema trained? What is not need not be sent. */
+/* True if parameter [index] of fedge_model_schema is trained. Others need not be sent. */
 bool fedge_model_trains(const fedge_model_spec *spec, uint32_t index);
 
-/* Number of outputs (classes) and inputs per example. The spec must have passed fedge_model_schema.
+/* Number of outputs (classes) and inputs per example, of a spec that fedge_model_schema accepted.
  */
 uint32_t fedge_model_num_classes(const fedge_model_spec *spec);
 size_t fedge_model_input_count(const fedge_model_spec *spec);
 
-/* The first values of the parameters, by PyTorch's default initialisers: uniform in ±1/sqrt(fan_in)
- * for Linear and Conv (kaiming_uniform with a = √5 gives the same bound), in ±1/sqrt(hidden_size)
- * for LSTM and GRU, in ±sqrt(6 / (fan_in + fan_out)) for what goes into attention (Xavier); N(0, 1)
- * for an Embedding, N(0, 0.02²) for positions; 1 and 0 for norms. Streams
+/* Initial values of the parameters, by PyTorch's default initialisers: uniform in ±1/sqrt(fan_in)
+ * for Linear and Conv (the bound of kaiming_uniform with a = √5), in ±1/sqrt(hidden_size) for LSTM
+ * and GRU, in ±sqrt(6 / (fan_in + fan_out)) for attention's input projection (Xavier); N(0, 1) for
+ * an Embedding, N(0, 0.02²) for positions; 1 and 0 for norms. Random streams:
  * (seed, FEDGE_PURPOSE_INIT, tensor index). The spec must have passed fedge_model_schema or
  * fedge_model_size. values: (num_values) in schema order, e.g. fedge_model_values. */
 void fedge_model_init_values(const fedge_model_spec *spec, uint64_t seed, float *values);
 
-/* The first values of the buffers. values: (num_elements of fedge_model_buffer_schema).
- * fedge_model_new does this to its own. */
+/* Initial values of the buffers, (num_elements of fedge_model_buffer_schema). fedge_model_new sets
+ * them in its model. */
 void fedge_model_init_buffers(const fedge_model_spec *spec, float *values);
 
-/* X(its name in enum fedge_optimizer_type, its name in C, PyTorch's class). See
+/* X(name in enum fedge_optimizer_type, name in C, PyTorch's class). See
  * edge/train/optimizers/optimizers.h. */
 #define FEDGE_OPTIMIZER_MAP(X) X(SGD, sgd, SGD) X(ADAM, adam, Adam) X(ADAMW, adamw, AdamW)
 
@@ -281,28 +278,27 @@ typedef enum fedge_optimizer_type {
         FEDGE_OPTIMIZER_COUNT
 } fedge_optimizer_type;
 
-/* How parameters step. Names and formulas are torch.optim's:
+/* An optimizer. Names and formulas are torch.optim's:
  *
  *   SGD:       g ← g + weight_decay · w;  v ← momentum · v + g (v = g at the first step);
  *              w ← w − lr · v, with nesterov w ← w − lr · (g + momentum · v)
  *   Adam(W):   see edge/train/optimizers/adam.c
  *
- * Before that the gradient of the batch's mean loss goes through three terms, in this order, each
- * only when it is asked for:
+ * First, three optional terms change the gradient of the batch's mean loss, in this order:
  *
  *   FedProx:   g ← g + proximal_mu · (w − w at the last fedge_model_reset_optimizer)
  *              (Li et al. 2020)
  *
- *   clipping:  g ← g · min(1, clip_norm / (‖g‖ + 1e-6)), the norm over all that is trained
+ *   clipping:  g ← g · min(1, clip_norm / (‖g‖ + 1e-6)), the norm over all trained parameters
  *              (torch.nn.utils.clip_grad_norm_)
  *
- *   strategy:  g ← g + correction, as SCAFFOLD's c − c_i (edge/plan/client_hooks.h) */
+ *   strategy:  g ← g + correction, such as SCAFFOLD's c − c_i (edge/plan/client_hooks.h) */
 typedef struct fedge_optimizer {
     float learning_rate, momentum, weight_decay;
     fedge_optimizer_type type; /* 0: SGD */
     bool nesterov;
     uint32_t num_betas;      /* Adam and AdamW: 2, or 0 for 0.9 and 0.999 */
-    float betas[2], epsilon; /* likewise; 0: 1e-8 */
+    float betas[2], epsilon; /* Adam and AdamW; epsilon 0: 1e-8 */
     float clip_norm;         /* 0: no clipping */
     float proximal_mu;       /* 0: no proximal term */
 } fedge_optimizer;
@@ -313,11 +309,11 @@ typedef struct fedge_optimizer {
 
 const char *fedge_optimizer_type_name(fedge_optimizer_type type);
 
-/* The numbers that matrix products are made of. Sums are fp32 in any case, and so is all else. */
+/* The precision of the operands of matrix products. Sums and all other arithmetic are fp32. */
 typedef enum fedge_precision {
     FEDGE_PRECISION_FP32,
     FEDGE_PRECISION_BF16, /* operands rounded to bf16, see below */
-    FEDGE_PRECISION_TF32, /* GPUs round operands to tf32, 11 bits of precision; CPUs have fp32 */
+    FEDGE_PRECISION_TF32, /* tf32, 11 bits of precision, on GPUs; fp32 on CPUs */
     FEDGE_PRECISION_INT8, /* evaluation only: weights and activations of Linear, Conv1d and Conv2d
                              (not depthwise) as int8 with sums in int32, see
                              edge/train/kernels/int8.h */
@@ -327,68 +323,67 @@ typedef enum fedge_precision {
 /* "fp32", "bf16", "tf32", "int8"; NULL: unknown. */
 const char *fedge_precision_name(fedge_precision precision);
 
-/* The numbers that are kept. All arithmetic is in fp32: 16 bits are widened before they are used,
- * and what is kept is rounded to nearest, ties to even. */
+/* The format of stored numbers. Arithmetic is fp32: 16 bits are converted before use, and results
+ * are rounded to nearest, ties to even, when they are stored. */
 typedef enum fedge_storage {
     FEDGE_STORAGE_FP32,
     FEDGE_STORAGE_BF16, /* 8 bits of precision, fp32's range */
-    FEDGE_STORAGE_FP16, /* 11 bits of precision, up to 65504: what is larger becomes that */
+    FEDGE_STORAGE_FP16, /* 11 bits of precision; clamped to ±65504 */
     FEDGE_STORAGE_COUNT
 } fedge_storage;
 
 /* "fp32", "bf16", "fp16"; NULL: unknown. */
 const char *fedge_storage_name(fedge_storage storage);
 
-/* How a model will be used. */
+/* Options that a model is made with. */
 typedef struct fedge_model_options {
-    uint32_t max_batch;   /* largest batch of one step or evaluation, ≥ 1 */
-    uint32_t micro_batch; /* > 0 and < max_batch (fedge_model_micro_batch chooses): a batch passes
-                             through the layers so many examples at a time, in the memory of so
-                             many, and its gradients are summed before the one step, in the memory
-                             of one per parameter. Equal but for rounding; BatchNorm measures each
-                             part by itself, Dropout draws part by part. Layer by layer */
-    bool training;        /* false: forward only, and far fewer bytes */
-    float momentum;       /* ≠ 0 reserves a velocity per parameter */
-    fedge_optimizer_type optimizer; /* the states that it keeps */
-    bool nesterov;                  /* of these, each step may do what was reserved here */
-    bool clip;                      /* a gradient per parameter, for clip_norm */
-    bool proximal;                  /* a copy of the parameters, for proximal_mu */
-    bool correction;                /* a correction per parameter, 0 until it is written */
-    bool general;                   /* run layer by layer even where fused stages fit; the results
-                                       differ in rounding. For tests and comparison */
-    bool unshared;                  /* layer by layer, and no two arrays share memory: the same bits
-                                       in more bytes, with activations in fp32. For tests of the
-                                       plan */
-    /* Of the matrix products forward and backward. BF16: weights, activations and gradients are
-     * rounded to bf16 where a Linear, Conv1d, Conv2d (not depthwise) or projection of attention
-     * multiplies them, layer by layer. Equal results on every CPU up to numbers below 2^-126; fast
-     * where the CPU has AVX512_BF16, else slower than FP32. INT8: only without training; the
-     * weights take a quarter of the room. */
+    uint32_t max_batch; /* largest batch of one step or evaluation, ≥ 1 */
+    /* > 0 and < max_batch: a batch passes through the layers in parts of this many examples, in the
+     * memory of one part. All gradients are stored and summed before the one step. Differs from a
+     * whole batch by rounding; BatchNorm measures and Dropout draws part by part. Runs layer by
+     * layer. See fedge_model_micro_batch. */
+    uint32_t micro_batch;
+    bool training;                  /* false: forward only, in far fewer bytes */
+    float momentum;                 /* ≠ 0 reserves a velocity per parameter */
+    fedge_optimizer_type optimizer; /* reserves its states */
+    bool nesterov;                  /* allows fedge_optimizer.nesterov */
+    bool clip;                      /* reserves a gradient per parameter, for clip_norm */
+    bool proximal;                  /* reserves a copy of the parameters, for proximal_mu */
+    bool correction;                /* reserves a correction per parameter, initially 0 */
+    bool general;  /* run layer by layer even if fused stages fit; the results differ by rounding.
+                      For tests and comparison */
+    bool unshared; /* run layer by layer without sharing memory between arrays: the same bits in
+                      more bytes, with activations in fp32. For tests of the plan */
+    /* BF16: Linear, Conv1d, Conv2d (not depthwise) and the projections of attention round weights,
+     * activations and gradients to bf16 before they multiply; runs layer by layer. Equal results on
+     * every CPU up to numbers below 2^-126; faster than FP32 only if the CPU has AVX512_BF16. INT8:
+     * only without training; weights take a quarter of the bytes. */
     fedge_precision precision;
-    /* Parameters between uses; optimizers' states stay fp32. A layer's are widened for its passes
-     * and rounded after each step, in which a change of less than half a last place is lost; layer
-     * by layer. */
+    /* Format of the parameters; optimizers' states stay fp32. A layer's parameters are converted to
+     * fp32 for its passes and rounded after each step, which loses changes of less than half a unit
+     * in the last place. 16 bits run layer by layer. */
     fedge_storage weights;
-    /* Outputs of layers from their last use forward to their first use backward, layer by layer.
-     * What a layer saves for itself stays fp32, and so does the model's input. */
+    /* Format of layers' outputs between their last use forward and their first use backward. What
+     * a layer saves for itself and the model's input stay fp32. 16 bits run layer by layer. */
     fedge_storage activations;
-    unsigned disabled_cpu_features; /* FEDGE_CPU_ bits (edge/core/os.h) not to use; 0: the best
-                                       kernels there are, ~0u: the scalar reference */
+    unsigned disabled_cpu_features; /* FEDGE_CPU_ bits (edge/core/os.h); 0: use the fastest kernels,
+                                       ~0u: the scalar reference */
 } fedge_model_options;
 
-/* Where the bytes go: the table that a user sees before a run. All in bytes. */
+/* The bytes of a model by purpose. */
 typedef struct fedge_model_memory {
-    size_t parameters;  /* the values, and the buffers (statistics) */
-    size_t gradients;   /* fused: of activations (two buffers in turn, but what a convolution or
-                           Flatten read makes room for its gradient) and of one convolution's
-                           weights; a Linear's weights step as their gradient is made, without a
-                           buffer. Else: of all parameters, with clip or micro-batches; without, 0:
-                           one layer's at a time lie in the room of activations */
-    size_t velocity;    /* the optimizer's states, FedProx's copy, a correction */
-    size_t activations; /* fused: outputs kept for the backward pass, the places of the maxima.
-                           Else: all that layers make, its room used again as soon as it can be */
-    size_t scratch;     /* repacked weights, one example's working set, the model's own records */
-    size_t total;       /* the sum */
+    size_t parameters; /* parameters and buffers */
+    /* Fused: gradients of activations (two buffers, used alternately; convolutions' and Flatten's
+     * inputs are overwritten by theirs) and of one convolution's weights; those of a Linear are not
+     * stored. Layer by layer: of all parameters with clip or micro-batches; else 0, because one
+     * layer's at a time are counted as activations. */
+    size_t gradients;
+    size_t velocity; /* optimizer's states, FedProx's copy and a correction */
+    /* Fused: outputs saved for the backward pass, and indices of maxima. Layer by layer: all arrays
+     * of the layers, which share memory over time. */
+    size_t activations;
+    size_t scratch; /* repacked weights, one example's working set, bookkeeping */
+    size_t total;   /* the sum */
 } fedge_model_memory;
 
 /* Exact bytes of the block that fedge_model_new needs for any address aligned to 64. */
@@ -396,94 +391,89 @@ FEDGE_MUST_USE fedge_status fedge_model_size(const fedge_model_spec *spec,
                                              const fedge_model_options *options,
                                              fedge_model_memory *memory, fedge_error *err);
 
-/* One layer's share, for a table. Outputs, gradients and scratch use the same memory in turn where
- * their times allow it, so they sum to more than a fedge_model_memory has. Layers that run as one
- * fused stage have theirs with the last of them. In bytes but for shape and counts. */
+/* The bytes of one layer, except for shape and counts. Arrays of different layers share memory over
+ * time, so layers sum to more than fedge_model_memory. The bytes of a fused stage are in the last
+ * of its layers. */
 typedef struct fedge_layer_memory {
     uint32_t rank, shape[3]; /* of one example's output */
-    size_t parameters;       /* how many; those that are not trained too */
-    size_t buffers;          /* how many, of statistics */
-    size_t values;           /* parameters and buffers */
-    size_t optimizer;        /* its states, FedProx's copy, a correction */
-    size_t output;   /* the (micro-)batch's; 0: it lies where the layer's input does, or only
-                        parts of it exist, one after another */
-    size_t saved;    /* from the forward pass to the backward pass, besides outputs */
-    size_t gradient; /* of the output; 0: in the place of another, or not made */
-    size_t scratch;  /* forward or backward, and the parameters' gradients */
+    size_t parameters;       /* number of parameters, trained or not */
+    size_t buffers;          /* number of statistics */
+    size_t values;           /* bytes of both */
+    size_t optimizer;        /* its states, FedProx's copy and a correction */
+    size_t output;           /* of the (micro-)batch; 0 if in place of the input or never whole */
+    size_t saved;            /* saved for the backward pass besides outputs */
+    size_t gradient;         /* of the output; 0 if in place of another, or not computed */
+    size_t scratch;          /* forward or backward, and the parameters' gradients */
 } fedge_layer_memory;
 
-/* layers: (num_layers), to be filled. What fedge_model_size lays out, layer by layer. */
+/* Sets layers, (num_layers), to the bytes of each layer. */
 FEDGE_MUST_USE fedge_status fedge_model_layer_memory(const fedge_model_spec *spec,
                                                      const fedge_model_options *options,
                                                      fedge_layer_memory *layers, fedge_error *err);
 
-/* The micro_batch that saves most memory of those that are as fast as the whole batch, or nearly;
- * 0: the whole batch. [options]'s own is not read.
- * It depends on the two alone, not on the CPU or its kernels. Parts are of 4 examples, of 8 where a
- * layer is recurrent, doubled until what the layers make of a part is twice as large as the
- * gradients that all parts are summed in, for each part goes over these and the weights once more,
- * and is 32 KiB for each layer and 256 KiB, for each layer costs a part some time of its own; then
- * as many of one size as go into the batch. 0 where the fused stages run the batch, with a
- * BatchNorm2d that is not frozen, for batches of less than two such parts, and when the block would
- * not be smaller by an eighth. Also when [spec] is not valid, which fedge_model_size tells. */
+/* The micro_batch that saves most memory at nearly the speed of whole batches; 0: whole batches.
+ * Depends on [spec] and [options] (without micro_batch) alone, not on the CPU.
+ *
+ * Parts start at 4 examples, or 8 with a recurrent layer, and are doubled until the activations of
+ * a part have twice the bytes of the gradients, over which each part passes, and 32 KiB for each
+ * layer plus 256 KiB, for the overhead of a part; then the batch is divided into equal parts. The
+ * result is 0 for fused stages, with a BatchNorm2d that is not frozen, if the batch has less than
+ * two such parts, if the block would not shrink by an eighth, and if [spec] is not valid. */
 uint32_t fedge_model_micro_batch(const fedge_model_spec *spec, const fedge_model_options *options);
 
 typedef struct fedge_model fedge_model;
 
-/* Carves a model from [block] (64-byte aligned, memory.total bytes, owned by the caller and in use
- * until the caller reuses it; there is nothing to free). Parameters start as zero.
- * [spec] is copied where needed and may go away. FEDGE_TOO_BIG when the block is too small: the
- * message has both numbers, and the layer that takes most. FEDGE_INVALID_ARGUMENT when the block is
- * not aligned. */
+/* Makes a model in the caller's [block] of at least memory.total bytes, 64-byte aligned. The block
+ * must outlive the model; nothing has to be freed. Parameters start as zero. [spec] is copied as
+ * needed. FEDGE_TOO_BIG if the block is too small: the message has both sizes and the largest
+ * layer. FEDGE_INVALID_ARGUMENT if the block is not aligned. */
 FEDGE_MUST_USE fedge_status fedge_model_new(fedge_model **model, const fedge_model_spec *spec,
                                             const fedge_model_options *options, void *block,
                                             size_t block_size, fedge_error *err);
 
-/* Parameters from outside, in schema order, (num_values), into any model; one that keeps them in
- * int8 or in 16 bits rounds them here. */
+/* Loads parameters, (num_values) in schema order. A model in int8 or 16 bits rounds them. */
 void fedge_model_load(fedge_model *model, const float *values);
 
-/* And to outside, from any model but one in int8, which has them no more: that writes zeros. */
+/* Writes the parameters, (num_values) in schema order; zeros for a model in int8. */
 void fedge_model_store(const fedge_model *model, float *values);
 
-/* The parameters, in schema order: num_elements floats inside the block; read and write freely
- * between steps. NULL when the model keeps them in int8 or in 16 bits. */
+/* The parameters inside the block, (num_values) in schema order, to read and write between steps.
+ * NULL if the model stores them in int8 or 16 bits. */
 float *fedge_model_values(fedge_model *model);
 size_t fedge_model_num_values(const fedge_model *model);
 
-/* Floats of one example, and the most examples in one step. */
+/* Floats of one example; the largest batch. */
 size_t fedge_model_example_size(const fedge_model *model);
 uint32_t fedge_model_max_batch(const fedge_model *model);
 
-/* The kernels this model runs on: "avx512", "avx2", "neon" or "scalar", with FEDGE_PRECISION_BF16
- * and " bf16" or, where that is emulated, " bf16 without dot products" behind it. Equal inputs give
- * equal bits on equal kernels. Lives as long as the model's block. */
+/* The name of the model's kernels: "avx512", "avx2", "neon" or "scalar", with FEDGE_PRECISION_BF16
+ * followed by " bf16" or, if that is emulated, " bf16 without dot products". Equal inputs give
+ * equal bits on equal kernels. Valid as long as the model. */
 const char *fedge_model_kernels(const fedge_model *model);
 
-/* The start of a client's round, after its parameters have been written: clears the optimizer's
- * states and its count of steps, and copies the parameters for proximal_mu. */
+/* Starts a client's round, after its parameters have been loaded: clears the optimizer's states and
+ * step count, and copies the parameters for proximal_mu. */
 void fedge_model_reset_optimizer(fedge_model *model);
 
-/* A strategy's correction, in schema order, (num_values): written by the caller, added to every
- * gradient. NULL without options.correction. */
+/* A strategy's correction, (num_values) in schema order, which the caller writes and every step
+ * adds to the gradient. NULL without options.correction. */
 float *fedge_model_correction(fedge_model *model);
 
 /* The buffers (BatchNorm's statistics), in the order of fedge_model_buffer_schema. */
 float *fedge_model_buffers(fedge_model *model);
 size_t fedge_model_num_buffers(const fedge_model *model);
 
-/* Parameters and then buffers, (num_values + num_buffers): into any model, and out of one that
- * keeps floats. */
+/* Loads and writes parameters followed by buffers, (num_values + num_buffers). */
 void fedge_model_set_state(fedge_model *model, const float *state);
 void fedge_model_get_state(const fedge_model *model, float *state);
 
-/* What training made of [state], which fedge_model_set_state was given. With weights of 16 bits
- * that is [state] and the change since, so that the rounding of the start is no part of an update.
+/* Updates [state], as passed to fedge_model_set_state, by training's result. With weights of 16
+ * bits it adds the change since then, so that an update does not contain the rounding of the start.
  */
 void fedge_model_get_trained(const fedge_model *model, float *state);
 
-/* Names the stream of random numbers for dropout: (seed, FEDGE_PURPOSE_DROPOUT, round, client
- * index, step). Without this call all are 0. Steps count from the last reset. */
+/* Selects the random stream for dropout: (seed, FEDGE_PURPOSE_DROPOUT, round, client index, step).
+ * All are 0 by default. Steps count from fedge_model_reset_optimizer. */
 void fedge_model_set_random(fedge_model *model, uint64_t seed, uint32_t round,
                             uint32_t client_index);
 
@@ -491,43 +481,41 @@ void fedge_model_set_random(fedge_model *model, uint64_t seed, uint32_t round,
 typedef struct fedge_batch {
     const float *x;        /* (size, input…) */
     const int32_t *labels; /* (size) in [0, num_classes), or NULL */
-    const float *targets;  /* (size, outputs), for losses of real numbers; NULL: from the labels,
-                              the number itself for one output and one-hot for more */
+    const float *targets;  /* (size, outputs), for regression losses; NULL: from the labels, as a
+                              number for one output and one-hot for more */
     uint32_t size;
-    bool finite; /* x and targets are known to be: they are not looked through */
+    bool finite; /* x and targets are known to be finite and need no check */
 } fedge_batch;
 
-/* One step on a batch, by a model made for training with what [optimizer] needs reserved.
- * *loss_sum: sum over the batch of the example's loss before the step; *correct: how many were
- * classified right. FEDGE_INVALID_ARGUMENT (a number of the optimizer that jobs do not take either,
- * with its name), FEDGE_OUT_OF_RANGE (label, with its position) and FEDGE_NOT_FINITE (a value or
- * target, with its position) before anything is computed; FEDGE_NOT_FINITE (loss) before the
- * parameters change, but BatchNorm's statistics may have. */
+/* One step on a batch. The model's options must have reserved what [optimizer] needs. *loss_sum:
+ * sum of the examples' losses before the step; *correct: examples classified correctly. Before
+ * anything is computed: FEDGE_INVALID_ARGUMENT (an optimizer's argument out of range, with its
+ * name), FEDGE_OUT_OF_RANGE (a label) and FEDGE_NOT_FINITE (a value or target), with their index.
+ * Before the parameters change: FEDGE_NOT_FINITE (the loss); BatchNorm's statistics may have
+ * changed. */
 FEDGE_MUST_USE fedge_status fedge_model_train(fedge_model *model, const fedge_batch *batch,
                                               const fedge_optimizer *optimizer, double *loss_sum,
                                               uint32_t *correct, fedge_error *err);
 
-/* Forward only, parameters unchanged: writes this batch's loss sum and correct count. */
+/* Forward only: the batch's loss sum and correct count. */
 FEDGE_MUST_USE fedge_status fedge_model_test(fedge_model *model, const fedge_batch *batch,
                                              double *loss_sum, uint32_t *correct, fedge_error *err);
 
-/* Can the model take a batch of [size] examples, for a step when it is [training]?
- * FEDGE_INVALID_ARGUMENT when it was made for fewer, or when a layer cannot (BatchNorm2d of one
- * value for each channel), with the layer's name and the numbers. Steps and evaluations check this
- * before anything changes. */
+/* Checks that the model accepts a batch of [size] examples, for a step or an evaluation:
+ * FEDGE_INVALID_ARGUMENT if it was made for fewer, or if a layer does not (BatchNorm2d of one value
+ * per channel), with the layer's name and the numbers. Steps and evaluations check this first. */
 FEDGE_MUST_USE fedge_status fedge_model_check_size(const fedge_model *model, uint32_t size,
                                                    bool training, fedge_error *err);
 
-/* Are all parameters and statistics finite? Steps check the loss, which comes before what they make
- * of the parameters; fedge_trainer_run ends with this. FEDGE_NOT_FINITE with layer, tensor and
- * place of the first that is not. A model in int8 has nothing to check. */
+/* Checks that all parameters and statistics are finite: FEDGE_NOT_FINITE with layer, tensor and
+ * index of the first that is not. A step only checks the loss before it, so fedge_trainer_run ends
+ * with this check. A model in int8 always passes. */
 FEDGE_MUST_USE fedge_status fedge_model_check(const fedge_model *model, fedge_error *err);
 
-/* What the model gave in the last fedge_model_test or fedge_model_evaluate: (batch, outputs), until
- * the next step or evaluation. */
+/* Outputs of the last evaluation, (batch, outputs), valid until the next step or evaluation. */
 const float *fedge_model_outputs(const fedge_model *model);
 
-/* The same two for labels. */
+/* fedge_model_train and fedge_model_test for labels. */
 FEDGE_MUST_USE fedge_status fedge_model_step(fedge_model *model, const float *x,
                                              const int32_t *labels, uint32_t batch,
                                              const fedge_optimizer *optimizer, double *loss_sum,

@@ -160,8 +160,7 @@ fedge_status fedge_trainer_check(const fedge_model *model, uint32_t num_examples
     FEDGE_TRY(check_sizes(model, num_examples, size, err));
     FEDGE_TRY(fedge_trainer_count_steps(config, num_examples, &steps, err));
     const uint32_t left = num_examples % size;
-    /* Both sizes that will come: a layer may refuse the last, shorter batch although the whole one
-     * suits it. */
+    /* A layer may refuse the last, shorter batch although it accepts a whole one. */
     fedge_status status = fedge_model_check_size(model, whole, true, err);
     if (status == FEDGE_OK && left > 0 && steps > num_examples / size)
         status = fedge_model_check_size(model, left, true, err);
@@ -207,8 +206,7 @@ fedge_status fedge_trainer_run(fedge_model *model, const fedge_examples *example
     fedge_status status = FEDGE_OK;
     fedge_model_set_random(model, config->seed, config->round, config->client_index);
     for (uint32_t epoch = 0; status == FEDGE_OK && result->num_steps < steps; epoch++) {
-        /* Every epoch shuffles the natural order, so its order depends on its number and not on the
-         * epochs before. */
+        /* Every epoch shuffles the natural order: it does not depend on earlier epochs. */
         feed_rewind(&from);
         fedge_rng rng = fedge_rng_stream(config->seed, FEDGE_PURPOSE_SHUFFLE, config->round,
                                          config->client_index, (uint16_t)epoch);
@@ -223,7 +221,7 @@ fedge_status fedge_trainer_run(fedge_model *model, const fedge_examples *example
         return fedge_error_prefix(err, status, "round %u, step %llu", (unsigned)config->round,
                                   (unsigned long long)result->num_steps + 1);
     }
-    /* A step's loss is of the values before it: here are those that the last step left. */
+    /* A step's loss is that before the step, so the result of the last step is checked here. */
     status = fedge_model_check(model, err);
     return status == FEDGE_OK
                ? FEDGE_OK

@@ -1,7 +1,7 @@
 /* The local part of a federated round: epochs of training over a device's examples.
  *
- * The order of examples is a function of (seed, round, client index, epoch) alone, so a round that
- * is trained again (after a crash, or in the simulator) gives the same bits on the same kernels.
+ * The order of examples depends on (seed, round, client index, epoch) alone, so a repeated round
+ * (after a crash, or in the simulator) gives the same bits on the same kernels.
  */
 #ifndef FEDGE_EDGE_TRAIN_TRAINER_H
 #define FEDGE_EDGE_TRAIN_TRAINER_H
@@ -13,40 +13,39 @@
 #include "edge/core/status.h"
 #include "edge/train/model.h"
 
-#define FEDGE_MAX_EPOCHS 65536 /* of a round: the name of an epoch's random stream has 16 bits */
+#define FEDGE_MAX_EPOCHS 65536 /* of a round; random streams are named by 16 bits of the epoch */
 
-/* Where examples come from. [read] copies the examples named by indices: (n), each < num_examples,
- * into x: (n, input…) and labels: (n). Behind these indices are [soon] more, of those that come
- * next, in their order: they may be fetched meanwhile. [finite]: it never makes a NaN or an
- * infinity, so that nobody looks for them. */
+/* A source of examples. */
 typedef struct fedge_examples {
     void *user;
     uint32_t num_examples;
+    /* Copies the examples of indices (n), each < num_examples, to x (n, input…) and labels (n). The
+     * [soon] indices behind these will be read next and may be prefetched. */
     fedge_status (*read)(void *user, const uint32_t *indices, uint32_t n, uint32_t soon, float *x,
                          int32_t *labels, fedge_error *err);
-    bool finite;
+    bool finite; /* values are never NaN or infinite, and need no check */
 } fedge_examples;
 
 typedef struct fedge_trainer_config {
     uint64_t seed;         /* of the job */
     uint32_t round;        /* from 1 */
-    uint32_t client_index; /* the registry's index of this device */
-    uint32_t local_epochs; /* used when local_steps is 0 */
-    uint32_t local_steps;  /* > 0: exactly this many steps, wrapping over epochs */
+    uint32_t client_index; /* this device's index in the registry */
+    uint32_t local_epochs; /* used if local_steps is 0 */
+    uint32_t local_steps;  /* > 0: exactly this many steps, over as many epochs as needed */
     uint32_t batch_size;   /* the last batch of an epoch may be short */
     fedge_optimizer optimizer;
-    /* What follows every step of the optimizer, as to hold values where they are; or NULL. */
+    /* Called after every step of the optimizer, for instance to reset frozen values; or NULL. */
     void (*after_step)(void *user, fedge_model *model);
     void *after_step_user;
 } fedge_trainer_config;
 
-/* What a round of training did. Sums, so that results of clients add up. */
+/* The result of a round of training. All members are sums, so clients' results add up. */
 typedef struct fedge_trainer_result {
     uint64_t num_examples; /* distinct examples of the device: the FedAvg weight */
     uint64_t num_steps;
-    uint64_t num_seen; /* examples seen, repeats counted */
+    uint64_t num_seen; /* examples seen, including repeats */
     double loss_sum;   /* over the examples seen, each before its step */
-    uint64_t correct;  /* likewise */
+    uint64_t correct;  /* examples classified correctly, each before its step */
 } fedge_trainer_result;
 
 /* Called between steps; true stops training with FEDGE_CANCELLED. NULL never stops it. */
@@ -60,29 +59,28 @@ typedef struct fedge_trainer_workspace {
     void *cancel_user;      /* passed to cancel */
 } fedge_trainer_workspace;
 
-/* Bytes of scratch that fedge_trainer_run and fedge_trainer_evaluate need for [num_examples]
- * examples in batches of [batch_size]: an index per example and one batch of inputs and labels. */
+/* Bytes of scratch for [num_examples] examples in batches of [batch_size]: an index per example and
+ * one batch of inputs and labels. */
 size_t fedge_trainer_scratch_size(const fedge_model_spec *spec, uint32_t num_examples,
                                   uint32_t batch_size);
 
-/* The steps that [config] asks for on so many examples, at least 1. FEDGE_INVALID_ARGUMENT when
- * there are none; FEDGE_OUT_OF_RANGE for more than FEDGE_MAX_EPOCHS. */
+/* The number of steps for [num_examples] examples, at least 1. FEDGE_INVALID_ARGUMENT without
+ * examples or steps; FEDGE_OUT_OF_RANGE for more than FEDGE_MAX_EPOCHS. */
 FEDGE_MUST_USE fedge_status fedge_trainer_count_steps(const fedge_trainer_config *config,
                                                       uint32_t num_examples, uint64_t *steps,
                                                       fedge_error *err);
 
-/* Can [model] be trained on [num_examples] examples as [config] says? FEDGE_INVALID_ARGUMENT
- * without examples or steps, with a batch_size that the model was not made for, or when a layer
- * cannot work on the last batch of an epoch, which may be short; FEDGE_OUT_OF_RANGE for more than
- * FEDGE_MAX_EPOCHS. fedge_trainer_run checks this before its first step. */
+/* Checks that [model] can be trained on [num_examples] examples with [config].
+ * FEDGE_INVALID_ARGUMENT without examples or steps, with a batch_size that the model was not made
+ * for, or if a layer does not accept the last batch of an epoch, which may be short;
+ * FEDGE_OUT_OF_RANGE for more than FEDGE_MAX_EPOCHS. fedge_trainer_run checks this first. */
 FEDGE_MUST_USE fedge_status fedge_trainer_check(const fedge_model *model, uint32_t num_examples,
                                                 const fedge_trainer_config *config,
                                                 fedge_error *err);
 
-/* Trains [model] from its present values. FEDGE_INVALID_ARGUMENT without examples; FEDGE_NOT_FINITE
- * when the loss is not finite (training diverged; the message has round and step), or a parameter
- * or statistic at the end (fedge_model_check: the message has round, layer and tensor); what
- * [examples] returns. */
+/* Trains [model] from its present values. FEDGE_NOT_FINITE if training diverges: the loss (the
+ * message has round and step), or at the end a parameter or statistic (fedge_model_check) is not
+ * finite. Also fails as fedge_trainer_check and examples->read. */
 FEDGE_MUST_USE fedge_status fedge_trainer_run(fedge_model *model, const fedge_examples *examples,
                                               const fedge_trainer_config *config,
                                               const fedge_trainer_workspace *workspace,

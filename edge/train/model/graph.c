@@ -7,26 +7,26 @@
 #include "edge/train/model/graph_plan.h"
 #include "edge/train/model/internals.h"
 
-/* One layer with every address it uses. */
+/* One layer and the addresses of its arrays. */
 typedef struct node {
     const fedge_layer_ops *ops;
     fedge_layer_spec spec;
-    fedge_layer_run run; /* as for backward; forward's scratch lies at forward_scratch */
-    const float *x[FEDGE_MAX_LAYER_INPUTS]; /* NULL: the caller's */
+    fedge_layer_run run; /* for the backward pass; forward uses forward_scratch */
+    const float *x[FEDGE_MAX_LAYER_INPUTS]; /* NULL: the model's input */
     float *dy;
-    float *sum[FEDGE_MAX_LAYER_INPUTS]; /* where a gradient made apart is added; NULL: none */
+    float *sum[FEDGE_MAX_LAYER_INPUTS]; /* target of a separate gradient; NULL: none */
     void *forward_scratch;
-    float *own_gradients; /* the layer's, until it has stepped; NULL with model->gradients */
-    size_t own_bytes;
+    float *layer_gradients; /* the layer's, until it has stepped; NULL with model->gradients */
+    size_t layer_gradient_bytes;
     size_t first_value; /* of the layer's parameters in the model's values */
     bool backward, fuses_sgd;
-    bool joined;             /* the layer before does its work */
-    uint16_t recompute_time; /* when it is run again; 0: never */
+    bool absorbed;           /* by the layer before */
+    uint16_t recompute_time; /* 0: never */
     uint16_t sources[FEDGE_MAX_LAYER_INPUTS];
-    float *recompute;  /* its second output */
-    fedge_rng *stream; /* as its first run found it */
-    float *wide[3];    /* its parameters widened: forward, when it is run again, backward */
-    uint16_t *kept;    /* the output in 16 bits from time to_half to from_half; NULL: never */
+    float *recompute;  /* its recomputed or restored output */
+    fedge_rng *stream; /* the random stream before its first run */
+    float *wide[3];    /* its parameters in fp32; see below */
+    uint16_t *half;    /* the output in 16 bits from time to_half to from_half; NULL: never */
     uint16_t to_half, from_half;
     void *recompute_scratch;
 } node;
@@ -40,8 +40,8 @@ struct fedge_graph {
     const float *outputs;
     float *gradient; /* of the outputs */
     fedge_rng rng;
-    bool makes_again; /* some layers are run a second time */
-    fedge_storage kept_as;
+    bool recomputes; /* some layers run twice */
+    fedge_storage half_storage;
     uint8_t *arena;
     fedge_graph_watcher watch; /* NULL but in tests */
     void *watch_user;
@@ -54,7 +54,7 @@ uint8_t *fedge_graph_watch(fedge_model *model, fedge_graph_watcher watch, void *
     return model->graph->arena;
 }
 
-static void tell(const fedge_graph *self, uint32_t time)
+static void notify(const fedge_graph *self, uint32_t time)
 {
     if (self->watch)
         self->watch(self->watch_user, time);
@@ -72,7 +72,7 @@ fedge_status fedge_graph_survey(fedge_model_layout *layout, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* Where a part lies; NULL when it is not there. */
+/* The address of a part; NULL if it is unused. */
 static void *part(const fedge_graph_plan *plan, uint8_t *arena, uint32_t index, fedge_part which)
 {
     const fedge_layer_plan *layer = &plan->layers[index];
@@ -84,12 +84,12 @@ static void *part(const fedge_graph_plan *plan, uint8_t *arena, uint32_t index, 
     return at->size == 0 ? NULL : arena + (size_t)at->offset * FEDGE_BLOCK_ALIGNMENT;
 }
 
-/* The layer's parameters, buffers and gradients; *value and *buffer move on behind them. */
+/* Sets the layer's parameters, buffers and gradients, and advances *value and *buffer past them. */
 static void place_tensors(const fedge_model *model, node *self, size_t *value, size_t *buffer)
 {
     fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];
     const uint32_t n = fedge_layer_tensors(&self->spec, list);
-    uint8_t *own = (uint8_t *)self->own_gradients;
+    uint8_t *gradient = (uint8_t *)self->layer_gradients;
     self->first_value = *value;
     for (uint32_t i = 0; i < n; i++) {
         const size_t count = fedge_layer_tensor_count(&list[i]);
@@ -108,35 +108,34 @@ static void place_tensors(const fedge_model *model, node *self, size_t *value, s
             if (model->gradients) {
                 self->run.gradients[i] = model->gradients + *value;
             } else {
-                self->run.gradients[i] = (float *)(void *)own;
-                own += fedge_graph_aligned(count * sizeof(float));
+                self->run.gradients[i] = (float *)(void *)gradient;
+                gradient += fedge_graph_aligned(count * sizeof(float));
             }
         }
         *value += count;
     }
 }
 
-static uint8_t *behind(uint8_t *at, uint64_t bytes)
+static uint8_t *advance(uint8_t *at, uint64_t bytes)
 {
     return !at ? NULL : at + (size_t)bytes;
 }
 
-/* Where the gradients of the layer's inputs go. [apart]: room for those that are added. */
+/* Sets the targets of the inputs' gradients. separate: memory for those that are added. */
 static void place_input_gradients(const fedge_graph_plan *plan, uint8_t *arena, uint32_t index,
-                                  node *self, uint8_t *apart)
+                                  node *self, uint8_t *separate)
 {
     const fedge_layer_plan *layer = &plan->layers[index];
     for (uint32_t k = 0; k < layer->num_sources; k++) {
         const uint16_t source = layer->sources[k];
-        /* Nothing below a frozen beginning is trained, so its gradient is not made: run.dx stays
-         * NULL, and the layer saves that product. */
+        /* No trained layer needs this gradient: run.dx stays NULL, the layer skips the product. */
         if (source == FEDGE_INPUT_MODEL || !plan->layers[source].backward)
             continue;
-        const uint64_t bytes = fedge_graph_apart(plan, index, k);
+        const uint64_t bytes = fedge_graph_separate_bytes(plan, index, k);
         float *gradient = part(plan, arena, source, FEDGE_PART_GRADIENT);
-        self->run.dx[k] = bytes == 0 ? gradient : (float *)(void *)apart;
+        self->run.dx[k] = bytes == 0 ? gradient : (float *)(void *)separate;
         self->sum[k] = bytes == 0 ? NULL : gradient;
-        apart = behind(apart, bytes);
+        separate = advance(separate, bytes);
     }
 }
 
@@ -149,7 +148,7 @@ static void place_node(const fedge_graph_plan *plan, uint8_t *arena, uint32_t in
     self->ops = fedge_layer_ops_of(self->spec.type);
     self->backward = layer->backward;
     self->fuses_sgd = layer->fuses_sgd;
-    self->joined = layer->joined;
+    self->absorbed = layer->absorbed;
     fedge_graph_plan_run(plan, index, &self->run);
     if (self->ops->sizes)
         self->ops->sizes(&self->run, &sizes);
@@ -166,12 +165,12 @@ static void place_node(const fedge_graph_plan *plan, uint8_t *arena, uint32_t in
     }
     if (model->half) {
         const uint64_t forward = fedge_graph_aligned(sizes.forward);
-        self->wide[WIDE_FORWARD] = (float *)(void *)behind(self->forward_scratch, forward);
-        self->wide[WIDE_RECOMPUTE] = (float *)(void *)behind(self->recompute_scratch, forward);
+        self->wide[WIDE_FORWARD] = (float *)(void *)advance(self->forward_scratch, forward);
+        self->wide[WIDE_RECOMPUTE] = (float *)(void *)advance(self->recompute_scratch, forward);
     }
     if (plan->layers[layer->output_of].from_half != 0) {
         self->recompute = part(plan, arena, index, FEDGE_PART_RECOMPUTE);
-        self->kept = part(plan, arena, index, FEDGE_PART_KEPT);
+        self->half = part(plan, arena, index, FEDGE_PART_HALF);
         self->to_half = layer->to_half;
         self->from_half = layer->from_half;
     }
@@ -186,22 +185,22 @@ static void place_node(const fedge_graph_plan *plan, uint8_t *arena, uint32_t in
         self->dy = part(plan, arena, index, FEDGE_PART_GRADIENT);
         self->run.dy = self->dy;
         self->run.scratch = back;
-        back = behind(back, fedge_graph_aligned(sizes.backward));
+        back = advance(back, fedge_graph_aligned(sizes.backward));
         if (!model->gradients) {
-            self->own_gradients = (float *)(void *)back;
-            self->own_bytes = (size_t)fedge_graph_gradient_bytes(plan, index);
-            back = behind(back, self->own_bytes);
+            self->layer_gradients = (float *)(void *)back;
+            self->layer_gradient_bytes = (size_t)fedge_graph_gradient_bytes(plan, index);
+            back = advance(back, self->layer_gradient_bytes);
         }
         place_input_gradients(plan, arena, index, self, back);
         if (model->half) {
             self->wide[WIDE_BACKWARD] =
-                (float *)(void *)behind(back, fedge_graph_all_apart(plan, index));
+                (float *)(void *)advance(back, fedge_graph_all_separate_bytes(plan, index));
         }
     }
     place_tensors(model, self, value, buffer);
 }
 
-/* The memory of the layer's factor, when it is kept in int8. */
+/* Allocates the layer's weight in int8, if it has one. */
 static void take_int8(fedge_model_layout *layout, const fedge_layer_spec *spec,
                       fedge_layer_run *run)
 {
@@ -225,7 +224,7 @@ static void take_int8(fedge_model_layout *layout, const fedge_layer_spec *spec,
     }
 }
 
-static uint32_t count_again(const fedge_graph_plan *plan)
+static uint32_t count_recomputed(const fedge_graph_plan *plan)
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < plan->spec->num_layers; i++)
@@ -245,10 +244,9 @@ fedge_status fedge_graph_lay_out(fedge_model_layout *layout, fedge_error *err)
     float *pack =
         fedge_arena_take(block, layout->kernels->gemm_pack, sizeof(*pack), &memory->scratch);
     fedge_rng *streams =
-        fedge_arena_take(block, count_again(&plan), sizeof(*streams), &memory->scratch);
+        fedge_arena_take(block, count_recomputed(&plan), sizeof(*streams), &memory->scratch);
     uint8_t *arena = fedge_arena_take(block, plan.arena, 1, &memory->activations);
-    /* Only counted: the same walk without a block, so that the count cannot differ from what is
-     * taken. */
+    /* Counting only: the same calls without a block, so that the count cannot differ. */
     if (!self) {
         fedge_layer_run counted;
         for (uint32_t i = 0; i < num_nodes; i++)
@@ -260,8 +258,8 @@ fedge_status fedge_graph_lay_out(fedge_model_layout *layout, fedge_error *err)
     self->num_nodes = num_nodes;
     self->gemm_pack = pack;
     self->arena = arena;
-    self->makes_again = count_again(&plan) > 0;
-    self->kept_as = layout->options->activations;
+    self->recomputes = count_recomputed(&plan) > 0;
+    self->half_storage = layout->options->activations;
     self->outputs = part(&plan, arena, num_nodes - 1, FEDGE_PART_OUTPUT);
     self->gradient = part(&plan, arena, num_nodes - 1, FEDGE_PART_GRADIENT);
     size_t value = 0, buffer = 0;
@@ -296,11 +294,11 @@ fedge_value_owner fedge_graph_owner(const fedge_model *model, bool buffer, size_
 
 void fedge_graph_begin(fedge_model *model)
 {
-    /* 16 bits of the step are in the stream's name, the others change the seed. */
+    /* The stream's name has 16 bits of the step; the other bits change the seed. */
     const uint64_t step = model->num_steps;
     model->graph->rng = fedge_rng_stream(model->seed ^ (step >> 16) << 32, FEDGE_PURPOSE_DROPOUT,
                                          model->round, model->client_index, (uint16_t)step);
-    /* Layers add to gradients, since a batch may pass in parts. */
+    /* Layers add to gradients, since a batch may pass in several parts. */
     if (model->gradients)
         memset(model->gradients, 0, model->num_values * sizeof(*model->gradients));
 }
@@ -325,7 +323,7 @@ void fedge_graph_load(fedge_model *model, const float *values)
     }
 }
 
-/* The layer's parameters from 16 bits to [to], for one pass. */
+/* Converts the layer's parameters from 16 bits to [to], for one pass. */
 static void widen_values(const fedge_model *model, const node *at, float *to, fedge_layer_run *run)
 {
     fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];
@@ -342,25 +340,25 @@ static void widen_values(const fedge_model *model, const node *at, float *to, fe
     }
 }
 
-/* Arrays whose last use forward was at [time] go to 16 bits. */
-static void keep_in_half(const fedge_graph *self, uint32_t time)
+/* Stores arrays whose last use forward is at [time] in 16 bits. */
+static void store_in_half(const fedge_graph *self, uint32_t time)
 {
-    for (uint32_t i = 0; self->kept_as != FEDGE_STORAGE_FP32 && i <= time; i++) {
+    for (uint32_t i = 0; self->half_storage != FEDGE_STORAGE_FP32 && i <= time; i++) {
         const node *at = &self->nodes[i];
-        if (at->kept && at->to_half == time) {
-            fedge_half_from_floats(self->kept_as, at->run.y,
-                                   fedge_shape_count(&at->run.out) * at->run.batch, at->kept);
+        if (at->half && at->to_half == time) {
+            fedge_half_from_floats(self->half_storage, at->run.y,
+                                   fedge_shape_count(&at->run.out) * at->run.batch, at->half);
         }
     }
 }
 
-/* And come back for their first use backward. */
+/* Restores arrays whose first use backward is at [time]. */
 static void restore_from_half(const fedge_graph *self, uint32_t time)
 {
-    for (uint32_t i = 0; self->kept_as != FEDGE_STORAGE_FP32 && i < self->num_nodes; i++) {
+    for (uint32_t i = 0; self->half_storage != FEDGE_STORAGE_FP32 && i < self->num_nodes; i++) {
         const node *at = &self->nodes[i];
-        if (at->kept && at->from_half == time) {
-            fedge_half_to_floats(self->kept_as, at->kept,
+        if (at->half && at->from_half == time) {
+            fedge_half_to_floats(self->half_storage, at->half,
                                  fedge_shape_count(&at->run.out) * at->run.batch, at->recompute);
         }
     }
@@ -374,7 +372,7 @@ fedge_status fedge_graph_check(const fedge_graph *self, uint32_t batch, bool tra
         fedge_layer_run run = at->run;
         run.batch = batch;
         run.training = train;
-        run.x[0] = NULL; /* asks for the size alone */
+        run.x[0] = NULL; /* checks the size alone */
         const fedge_status status = !at->ops->check ? FEDGE_OK : at->ops->check(&run, err);
         if (status != FEDGE_OK)
             return fedge_layer_prefix(&at->spec, i, status, err);
@@ -386,7 +384,7 @@ fedge_status fedge_graph_forward(fedge_model *model, const float *x, uint32_t ba
                                  const float **outputs, float **gradient, fedge_error *err)
 {
     fedge_graph *self = model->graph;
-    tell(self, FEDGE_TIME_BEGIN);
+    notify(self, FEDGE_TIME_BEGIN);
     for (uint32_t i = 0; i < self->num_nodes; i++) {
         node *at = &self->nodes[i];
         at->run.batch = batch;
@@ -403,11 +401,11 @@ fedge_status fedge_graph_forward(fedge_model *model, const float *x, uint32_t ba
         fedge_status status = !at->ops->check ? FEDGE_OK : at->ops->check(&run, err);
         if (status != FEDGE_OK)
             return fedge_layer_prefix(&at->spec, i, status, err);
-        if (!at->joined)
+        if (!at->absorbed)
             at->ops->forward(&run);
         if (train)
-            keep_in_half(self, i);
-        tell(self, i);
+            store_in_half(self, i);
+        notify(self, i);
     }
     *outputs = self->outputs;
     *gradient = self->gradient;
@@ -428,18 +426,18 @@ static void add_proximal(const fedge_model *model, float mu, size_t at, size_t n
     }
 }
 
-#define UPDATE_VALUES ((size_t)64) /* of 16 bits that are widened at a time, on the stack */
+#define UPDATE_VALUES ((size_t)64) /* values converted from 16 bits at a time, on the stack */
 
-/* The optimizer's step along g (n), the parameters from [at]. */
+/* The optimizer's step for the parameters from [at], with the gradient g (n). */
 static void update(fedge_model *model, const fedge_optimizer *optimizer, size_t at, size_t n,
                    float *g)
 {
     const fedge_storage weights = model->options.weights;
-    const size_t most = !model->half ? n : UPDATE_VALUES;
+    const size_t max_count = !model->half ? n : UPDATE_VALUES;
     for (size_t i = 0; model->correction && i < n; i++)
         g[i] += model->correction[at + i];
-    for (size_t first = 0; first < n; first += most) {
-        const size_t count = n - first < most ? n - first : most, value = at + first;
+    for (size_t first = 0; first < n; first += max_count) {
+        const size_t count = n - first < max_count ? n - first : max_count, value = at + first;
         float wide[UPDATE_VALUES], *w = wide, *states[FEDGE_MAX_OPTIMIZER_STATES];
         for (int i = 0; i < FEDGE_MAX_OPTIMIZER_STATES; i++)
             states[i] = !model->states[i] ? NULL : model->states[i] + value;
@@ -454,7 +452,7 @@ static void update(fedge_model *model, const fedge_optimizer *optimizer, size_t 
     }
 }
 
-/* Sums of every eighth that do not wait for one another; the same on every table. */
+/* Eight independent sums, of every eighth value; the same order on every table. */
 static double sum_of_squares(const float *g, size_t n)
 {
     double sums[8] = {0.0};
@@ -469,7 +467,7 @@ static double sum_of_squares(const float *g, size_t n)
            ((sums[2] + sums[6]) + (sums[3] + sums[7]));
 }
 
-/* What a pass over a layer's trained tensors does with the trained rows of each. */
+/* What visit_tensors does with the trained rows of a tensor. */
 typedef enum visit { VISIT_PREPARE, VISIT_SQUARES, VISIT_SCALE, VISIT_UPDATE } visit;
 
 /* Returns the sum of squares for VISIT_SQUARES. */
@@ -504,7 +502,7 @@ static double visit_tensors(fedge_model *model, node *at, const fedge_optimizer 
     return squares;
 }
 
-static void add_apart(node *at)
+static void add_separate_gradients(node *at)
 {
     for (uint32_t k = 0; k < at->run.num_inputs; k++) {
         const size_t n = fedge_shape_count(&at->run.in[k]) * at->run.batch;
@@ -513,8 +511,8 @@ static void add_apart(node *at)
     }
 }
 
-/* Points [run] at the second outputs, where they have been made. */
-static void use_again(const fedge_graph *self, const node *at, fedge_layer_run *run)
+/* Points [run] to recomputed or restored arrays, where there are any. */
+static void use_recomputed(const fedge_graph *self, const node *at, fedge_layer_run *run)
 {
     for (uint32_t k = 0; k < run->num_inputs; k++) {
         const uint16_t source = at->sources[k];
@@ -524,16 +522,16 @@ static void use_again(const fedge_graph *self, const node *at, fedge_layer_run *
     run->y = at->recompute ? at->recompute : run->y;
 }
 
-/* Runs the layers forward whose second time this is, in their order. */
-static void run_again(const fedge_model *model, uint32_t time)
+/* Recomputes the layers due at [time], in order. */
+static void recompute_layers(const fedge_model *model, uint32_t time)
 {
     const fedge_graph *self = model->graph;
-    for (uint32_t i = 0; self->makes_again && i < self->num_nodes; i++) {
+    for (uint32_t i = 0; self->recomputes && i < self->num_nodes; i++) {
         const node *at = &self->nodes[i];
-        if (at->recompute_time == time && !at->joined) {
+        if (at->recompute_time == time && !at->absorbed) {
             fedge_layer_run run = at->run;
             fedge_rng rng = *at->stream;
-            use_again(self, at, &run);
+            use_recomputed(self, at, &run);
             run.scratch = at->recompute_scratch;
             run.rng = &rng;
             run.recompute = true;
@@ -546,27 +544,27 @@ static void run_again(const fedge_model *model, uint32_t time)
 void fedge_graph_backward(fedge_model *model, const fedge_optimizer *optimizer)
 {
     fedge_graph *self = model->graph;
-    tell(self, self->num_nodes);
+    notify(self, self->num_nodes);
     for (uint32_t i = self->num_nodes; i-- > 0;) {
         node *at = &self->nodes[i];
         if (!at->backward)
             continue;
         restore_from_half(self, 2 * self->num_nodes - i);
-        run_again(model, 2 * self->num_nodes - i);
-        if (at->own_bytes > 0)
-            memset(at->own_gradients, 0, at->own_bytes);
+        recompute_layers(model, 2 * self->num_nodes - i);
+        if (at->layer_gradient_bytes > 0)
+            memset(at->layer_gradients, 0, at->layer_gradient_bytes);
         fedge_layer_run run = at->run;
         run.sgd = at->fuses_sgd ? optimizer : NULL;
-        use_again(self, at, &run);
+        use_recomputed(self, at, &run);
         widen_values(model, at, at->wide[WIDE_BACKWARD], &run);
-        if (!at->joined)
+        if (!at->absorbed)
             at->ops->backward(&run);
-        add_apart(at);
+        add_separate_gradients(at);
         if (!model->gradients) {
             (void)visit_tensors(model, at, optimizer, VISIT_PREPARE, 0.0f);
             (void)visit_tensors(model, at, optimizer, VISIT_UPDATE, 0.0f);
         }
-        tell(self, 2 * self->num_nodes - i);
+        notify(self, 2 * self->num_nodes - i);
     }
 }
 

@@ -98,8 +98,7 @@ static fedge_status survey(fedge_graph_plan *plan, fedge_error *err)
         }
         FEDGE_TRY(fedge_shape_infer(spec, i, in, num_sources, &layer->out, err));
         FEDGE_TRY(count_values(plan, i, &trains, err));
-        /* From the first layer on: whatever reads a trained layer needs a backward pass, and what
-         * lies before all of them needs none. */
+        /* A layer needs a backward pass if it or a layer before it is trained. */
         layer->backward = trains && plan->options->training;
         for (uint32_t k = 0; k < num_sources; k++) {
             if (layer->sources[k] != FEDGE_INPUT_MODEL) {
@@ -113,7 +112,7 @@ static fedge_status survey(fedge_graph_plan *plan, fedge_error *err)
     return FEDGE_OK;
 }
 
-uint64_t fedge_graph_widened(const fedge_graph_plan *plan, uint32_t index)
+uint64_t fedge_graph_widened_bytes(const fedge_graph_plan *plan, uint32_t index)
 {
     fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];
     const bool half = plan->options->weights != FEDGE_STORAGE_FP32;
@@ -143,16 +142,16 @@ fedge_layer_sizes fedge_graph_sizes(const fedge_graph_plan *plan, uint32_t index
     return sizes;
 }
 
-/* What its backward pass reads of x and y. */
+/* Which of x and y the layer's backward pass reads. */
 static unsigned uses(const fedge_graph_plan *plan, uint32_t index)
 {
     const fedge_layer_plan *layer = &plan->layers[index];
-    return !layer->backward || layer->masked || layer->joined
+    return !layer->backward || layer->masked || layer->absorbed
                ? 0
                : ops_of(plan, index)->flags & (FEDGE_USES_X | FEDGE_USES_Y);
 }
 
-/* May layer [index] write its output over its first input? */
+/* True if layer [index] may overwrite its first input with its output. */
 static bool works_in_place(const fedge_graph_plan *plan, uint32_t index)
 {
     const fedge_layer_plan *layer = &plan->layers[index];
@@ -163,11 +162,11 @@ static bool works_in_place(const fedge_graph_plan *plan, uint32_t index)
         return false;
     const fedge_layer_plan *source = &plan->layers[layer->sources[0]];
     const bool read_later =
-        (uses(plan, index) & FEDGE_USES_X) || plan->layers[source->output_of].keeps_output;
+        (uses(plan, index) & FEDGE_USES_X) || plan->layers[source->output_of].output_read_backward;
     return source->num_readers == 1 && !read_later;
 }
 
-/* May it write its first input's gradient over its output's? */
+/* True if layer [index] may overwrite its output's gradient with its first input's. */
 static bool passes_in_place(const fedge_graph_plan *plan, uint32_t index)
 {
     const fedge_layer_plan *layer = &plan->layers[index];
@@ -177,9 +176,9 @@ static bool passes_in_place(const fedge_graph_plan *plan, uint32_t index)
     return plan->layers[layer->sources[0]].num_readers == 1;
 }
 
-/* Rectifiers that the layer before does. Not where that keeps its input rounded to 16 bits, from
- * which others would seem to be rectified. */
-static void choose_joined(fedge_graph_plan *plan)
+/* Lets layers absorb the rectifiers behind them. Not with activations in 16 bits: from a rounded
+ * input, the backward pass could rectify other elements than the forward pass. */
+static void absorb_rectifiers(fedge_graph_plan *plan)
 {
     const bool may = !plan->options->unshared && plan->options->activations == FEDGE_STORAGE_FP32;
     for (uint32_t i = 0; may && i < plan->spec->num_layers; i++) {
@@ -189,16 +188,16 @@ static void choose_joined(fedge_graph_plan *plan)
         if (ceiling > 0.0f && source != FEDGE_INPUT_MODEL &&
             plan->layers[source].num_readers == 1 && fedge_graph_sizes(plan, source).fuses_relu &&
             plan->spec->layers[i].recompute == plan->spec->layers[source].recompute)
-            plan->layers[source].fuses_relu = layer->joined = true;
+            plan->layers[source].fuses_relu = layer->absorbed = true;
     }
 }
 
-/* Layers that take the step of their first tensor themselves. */
-static void choose_steps(fedge_graph_plan *plan)
+/* Lets layers take the SGD step of their first tensor inside the backward pass. */
+static void choose_fused_steps(fedge_graph_plan *plan)
 {
     const fedge_model_options *options = plan->options;
     const bool plain = options->training && options->optimizer == FEDGE_OPTIMIZER_SGD &&
-                       !options->nesterov && !fedge_keeps_gradients(options) &&
+                       !options->nesterov && !fedge_stores_gradients(options) &&
                        !options->proximal && !options->correction &&
                        fedge_multiplies_fp32(options) && options->weights == FEDGE_STORAGE_FP32;
     for (uint32_t i = 0; plain && i < plan->spec->num_layers; i++) {
@@ -211,14 +210,14 @@ static void choose_steps(fedge_graph_plan *plan)
     }
 }
 
-/* Is the array that layer [index] would otherwise keep wanted backward by others? */
+/* True if other layers read, backward, the array that a mask of layer [index] would replace. */
 static bool is_shared(const fedge_graph_plan *plan, uint32_t index)
 {
-    const bool own = (ops_of(plan, index)->flags & FEDGE_USES_Y) != 0;
-    const uint16_t array = own ? (uint16_t)index : plan->layers[index].sources[0];
+    const bool uses_y = (ops_of(plan, index)->flags & FEDGE_USES_Y) != 0;
+    const uint16_t array = uses_y ? (uint16_t)index : plan->layers[index].sources[0];
     if (array == FEDGE_INPUT_MODEL)
-        return true; /* the caller's */
-    bool shared = !own && (uses(plan, array) & FEDGE_USES_Y) != 0;
+        return true; /* owned by the caller */
+    bool shared = !uses_y && (uses(plan, array) & FEDGE_USES_Y) != 0;
     for (uint32_t i = array + 1u; i < plan->spec->num_layers; i++) {
         for (uint32_t k = 0; k < plan->layers[i].num_sources; k++) {
             shared = shared || (i != index && plan->layers[i].sources[k] == array &&
@@ -228,15 +227,16 @@ static bool is_shared(const fedge_graph_plan *plan, uint32_t index)
     return shared;
 }
 
-/* Which layers keep bits in place of values; false: none. From the last to the first, so that
- * readers are known. */
+/* Chooses the layers that save a mask instead of values; false if there are none. From the last to
+ * the first, because a choice depends on the readers'. */
 static bool choose_masks(fedge_graph_plan *plan)
 {
     bool any = false;
     for (uint32_t i = plan->spec->num_layers; i-- > 0;) {
         fedge_layer_plan *layer = &plan->layers[i];
-        layer->masked = layer->backward && !layer->joined && fedge_graph_sizes(plan, i).mask > 0 &&
-                        !plan->options->unshared && !is_shared(plan, i);
+        layer->masked = layer->backward && !layer->absorbed &&
+                        fedge_graph_sizes(plan, i).mask > 0 && !plan->options->unshared &&
+                        !is_shared(plan, i);
         any = any || layer->masked;
     }
     return any;
@@ -248,13 +248,13 @@ static void extend(fedge_interval *interval, uint32_t time)
     interval->end = time > interval->end ? (uint16_t)time : interval->end;
 }
 
-#define MOST_UNITS (UINT32_MAX / 2) /* in an arena */
+#define MAX_UNITS (UINT32_MAX / 2) /* of an arena */
 
-/* In units; what does not fit becomes a size that place_parts refuses. */
+/* Bytes in units. A size beyond MAX_UNITS becomes one that place_parts refuses. */
 static uint32_t units(uint64_t bytes)
 {
     const uint64_t count = fedge_graph_aligned(bytes) / FEDGE_BLOCK_ALIGNMENT;
-    return count > MOST_UNITS ? MOST_UNITS + 1 : (uint32_t)count;
+    return count > MAX_UNITS ? MAX_UNITS + 1 : (uint32_t)count;
 }
 
 static void set_part(fedge_layer_plan *layer, fedge_part part, uint64_t bytes, uint32_t begin,
@@ -264,7 +264,7 @@ static void set_part(fedge_layer_plan *layer, fedge_part part, uint64_t bytes, u
         (fedge_interval){.size = units(bytes), .begin = (uint16_t)begin, .end = (uint16_t)end};
 }
 
-uint64_t fedge_graph_apart(const fedge_graph_plan *plan, uint32_t index, uint32_t input)
+uint64_t fedge_graph_separate_bytes(const fedge_graph_plan *plan, uint32_t index, uint32_t input)
 {
     const fedge_layer_plan *layer = &plan->layers[index];
     const uint16_t source = layer->sources[input];
@@ -278,26 +278,27 @@ uint64_t fedge_graph_apart(const fedge_graph_plan *plan, uint32_t index, uint32_
                                        fedge_micro_batch(plan->options) * sizeof(float));
 }
 
-uint64_t fedge_graph_all_apart(const fedge_graph_plan *plan, uint32_t index)
+uint64_t fedge_graph_all_separate_bytes(const fedge_graph_plan *plan, uint32_t index)
 {
     uint64_t sum = 0;
     for (uint32_t k = 0; k < plan->layers[index].num_sources; k++)
-        sum += fedge_graph_apart(plan, index, k);
+        sum += fedge_graph_separate_bytes(plan, index, k);
     return sum;
 }
 
 static bool reads(const fedge_graph_plan *plan, uint32_t index, uint32_t source)
 {
-    bool found = false;
+    bool any = false;
     for (uint32_t k = 0; k < plan->layers[index].num_sources; k++)
-        found = found || plan->layers[index].sources[k] == source;
-    return found;
+        any = any || plan->layers[index].sources[k] == source;
+    return any;
 }
 
-/* When layers with "recompute" are run again: at the first time backward that needs what they make,
- * their readers' second run counted. From the last to the first, so that readers are known. The
- * last layer is not: its output is needed at once. */
-static void choose_again(fedge_graph_plan *plan)
+/* Sets the times at which layers with "recompute" are recomputed: the first time backward that
+ * needs their output, including the recomputing of a reader. From the last to the first, because a
+ * time depends on the readers'. The last layer's output is needed at once, so it is not recomputed.
+ */
+static void plan_recomputing(fedge_graph_plan *plan)
 {
     const uint32_t loss = plan->spec->num_layers, never = 2 * loss + 1;
     for (uint32_t i = loss; i-- > 0;) {
@@ -311,10 +312,10 @@ static void choose_again(fedge_graph_plan *plan)
             first = 2 * loss - i;
         for (uint32_t r = i + 1; r < loss; r++) {
             if (reads(plan, r, i)) {
-                const uint32_t own = uses(plan, r) & FEDGE_USES_X ? 2 * loss - r : never;
+                const uint32_t needed = uses(plan, r) & FEDGE_USES_X ? 2 * loss - r : never;
                 const uint32_t recompute =
                     plan->layers[r].recompute != 0 ? plan->layers[r].recompute : never;
-                first = own < first ? own : first;
+                first = needed < first ? needed : first;
                 first = recompute < first ? recompute : first;
             }
         }
@@ -322,28 +323,28 @@ static void choose_again(fedge_graph_plan *plan)
     }
 }
 
-/* Scratch of the layers that are run again at [time], one after another: bytes. */
+/* Bytes of scratch for the layers recomputed at [time], one after another. */
 static uint64_t recompute_bytes(const fedge_graph_plan *plan, uint32_t time)
 {
-    uint64_t most = 0;
+    uint64_t max = 0;
     for (uint32_t i = 0; i < plan->spec->num_layers; i++) {
         if (plan->layers[i].recompute == time) {
             const uint64_t forward = fedge_graph_aligned(fedge_graph_sizes(plan, i).forward) +
-                                     fedge_graph_widened(plan, i);
-            most = forward > most ? forward : most;
+                                     fedge_graph_widened_bytes(plan, i);
+            max = forward > max ? forward : max;
         }
     }
-    return most;
+    return max;
 }
 
-/* Layer [index]'s output is used at [time] of the backward pass. */
+/* Extends the life of layer [index]'s output to [time] of the backward pass. */
 static void use_backward(fedge_graph_plan *plan, uint32_t index, uint32_t time)
 {
     fedge_layer_plan *layer = &plan->layers[index];
     extend(&layer->parts[layer->recompute != 0 ? FEDGE_PART_RECOMPUTE : FEDGE_PART_OUTPUT], time);
 }
 
-/* Layer [index]'s inputs are used forward, and backward when they are needed there. */
+/* Extends the lives of layer [index]'s inputs to their uses, forward and backward. */
 static void use_inputs(fedge_graph_plan *plan, uint32_t index)
 {
     const fedge_layer_plan *layer = &plan->layers[index];
@@ -359,7 +360,7 @@ static void use_inputs(fedge_graph_plan *plan, uint32_t index)
     }
 }
 
-/* Sizes of all parts, and the times at which each is first and last used. */
+/* Sets the sizes of all parts, and the times of their first and last use. */
 static void set_parts(fedge_graph_plan *plan)
 {
     const uint32_t last = plan->spec->num_layers - 1, loss = plan->spec->num_layers;
@@ -370,16 +371,16 @@ static void set_parts(fedge_graph_plan *plan)
                              fedge_micro_batch(plan->options) * sizeof(float);
         const fedge_layer_sizes sizes = fedge_graph_sizes(plan, i);
         set_part(layer, FEDGE_PART_OUTPUT, out, i, i == last ? loss : i);
-        const uint64_t widened = fedge_graph_widened(plan, i);
+        const uint64_t widened = fedge_graph_widened_bytes(plan, i);
         set_part(layer, FEDGE_PART_FORWARD, fedge_graph_aligned(sizes.forward) + widened, i, i);
         if (layer->recompute != 0)
             set_part(layer, FEDGE_PART_RECOMPUTE, out, layer->recompute, layer->recompute);
         use_inputs(plan, i);
         if (layer->backward) {
             const uint64_t gradients =
-                fedge_keeps_gradients(plan->options) ? 0 : fedge_graph_gradient_bytes(plan, i);
+                fedge_stores_gradients(plan->options) ? 0 : fedge_graph_gradient_bytes(plan, i);
             const uint64_t scratch = fedge_graph_aligned(sizes.backward) + gradients +
-                                     fedge_graph_all_apart(plan, i) + widened;
+                                     fedge_graph_all_separate_bytes(plan, i) + widened;
             const uint64_t recompute = recompute_bytes(plan, back);
             if (uses(plan, i) & FEDGE_USES_Y)
                 use_backward(plan, i, back);
@@ -393,8 +394,8 @@ static void set_parts(fedge_graph_plan *plan)
     }
 }
 
-/* Joins the arrays of layers that work in place. */
-static void join_parts(fedge_graph_plan *plan)
+/* Lets layers that work in place share arrays. */
+static void share_parts(fedge_graph_plan *plan)
 {
     for (uint32_t i = 0; i < plan->spec->num_layers; i++) {
         fedge_layer_plan *layer = &plan->layers[i];
@@ -403,14 +404,16 @@ static void join_parts(fedge_graph_plan *plan)
             fedge_interval *whole = &plan->layers[layer->output_of].parts[FEDGE_PART_OUTPUT];
             extend(whole, layer->parts[FEDGE_PART_OUTPUT].end);
             layer->parts[FEDGE_PART_OUTPUT].size = 0;
-            if (layer->recompute != 0) { /* then what it lies on is made again too, before it */
+            if (layer->recompute !=
+                0) { /* the array's owner is recomputed too, before this layer */
                 extend(&plan->layers[layer->output_of].parts[FEDGE_PART_RECOMPUTE],
                        layer->parts[FEDGE_PART_RECOMPUTE].end);
                 layer->parts[FEDGE_PART_RECOMPUTE].size = 0;
             }
         }
         fedge_layer_plan *root = &plan->layers[layer->output_of];
-        root->keeps_output = root->keeps_output || (uses(plan, i) & FEDGE_USES_Y) != 0;
+        root->output_read_backward =
+            root->output_read_backward || (uses(plan, i) & FEDGE_USES_Y) != 0;
     }
     for (uint32_t i = plan->spec->num_layers; i-- > 0;) {
         fedge_layer_plan *layer = &plan->layers[i];
@@ -451,12 +454,12 @@ static void find_uses(const fedge_graph_plan *plan, uint32_t root, uint32_t *for
     }
 }
 
-/* Arrays that are kept for the backward pass, in 16 bits meanwhile. Not the model's outputs, whose
- * gradient comes at once. */
-static void keep_in_half(fedge_graph_plan *plan)
+/* Plans arrays that the backward pass reads to be stored in 16 bits meanwhile. Not the model's
+ * outputs, whose gradient follows at once. */
+static void plan_half(fedge_graph_plan *plan)
 {
     const uint32_t loss = plan->spec->num_layers;
-    uint32_t exact = 0; /* layers before this one may make indices */
+    uint32_t exact = 0; /* layers before this one may output indices */
     for (uint32_t i = 0; i < loss; i++) {
         const uint16_t source = plan->layers[i].sources[0];
         if ((ops_of(plan, i)->flags & FEDGE_EXACT_X) && source != FEDGE_INPUT_MODEL)
@@ -473,7 +476,7 @@ static void keep_in_half(fedge_graph_plan *plan)
         find_uses(plan, i, &forward, &backward);
         layer->parts[FEDGE_PART_RECOMPUTE] =
             (fedge_interval){.size = output->size, .begin = (uint16_t)backward, .end = output->end};
-        set_part(layer, FEDGE_PART_KEPT,
+        set_part(layer, FEDGE_PART_HALF,
                  (uint64_t)fedge_shape_count(&layer->out) * fedge_micro_batch(plan->options) *
                      sizeof(uint16_t),
                  forward, backward);
@@ -483,31 +486,31 @@ static void keep_in_half(fedge_graph_plan *plan)
     }
 }
 
-#define UNPLACED UINT32_MAX /* an offset */
+#define UNPLACED UINT32_MAX
 
 static fedge_interval *part_at(fedge_graph_plan *plan, uint32_t index)
 {
     return &plan->layers[index / FEDGE_PARTS].parts[index % FEDGE_PARTS];
 }
 
-/* The lowest offset at which [part] meets none of the [n] placed intervals, which are in the order
- * of their offsets. */
+/* The lowest offset at which [part] does not collide with the [n] placed intervals, which are
+ * sorted by offset. */
 static uint32_t find_offset(fedge_graph_plan *plan, const fedge_interval *part,
                             const uint16_t *placed, uint32_t n)
 {
     uint32_t at = 0;
     for (uint32_t i = 0; i < n; i++) {
         const fedge_interval *other = part_at(plan, placed[i]);
-        const bool meets =
+        const bool overlaps =
             plan->options->unshared || (part->begin <= other->end && other->begin <= part->end);
-        if (meets && other->offset < at + (uint64_t)part->size &&
+        if (overlaps && other->offset < at + (uint64_t)part->size &&
             at < (uint64_t)other->offset + other->size)
             at = other->offset + other->size;
     }
     return at;
 }
 
-/* Places intervals greedily, the largest first, each as low as it fits. */
+/* Places intervals greedily, the largest first, each at the lowest offset where it fits. */
 static bool place_parts(fedge_graph_plan *plan)
 {
     uint16_t placed[FEDGE_MAX_LAYERS * FEDGE_PARTS];
@@ -527,7 +530,7 @@ static bool place_parts(fedge_graph_plan *plan)
         fedge_interval *part = part_at(plan, next);
         part->offset = find_offset(plan, part, placed, n);
         const uint64_t end = (uint64_t)part->offset + part->size;
-        if (end > MOST_UNITS)
+        if (end > MAX_UNITS)
             return false;
         arena = end > arena ? end : arena;
         uint32_t at = n++;
@@ -547,16 +550,16 @@ static bool place_all(fedge_graph_plan *plan)
         fedge_layer_plan *layer = &plan->layers[i];
         memset(layer->parts, 0, sizeof(layer->parts));
         layer->output_of = layer->gradient_of = (uint16_t)i;
-        layer->keeps_output = false;
+        layer->output_read_backward = false;
     }
-    choose_again(plan);
+    plan_recomputing(plan);
     set_parts(plan);
-    join_parts(plan);
-    keep_in_half(plan);
+    share_parts(plan);
+    plan_half(plan);
     return place_parts(plan);
 }
 
-/* With masks when that takes fewer bytes. */
+/* Uses masks if that takes fewer bytes. */
 static bool lay_out(fedge_graph_plan *plan)
 {
     const bool fits = place_all(plan);
@@ -570,8 +573,9 @@ static bool lay_out(fedge_graph_plan *plan)
     return place_all(plan);
 }
 
-/* Can layer [index] work on batches of these sizes: of a whole part, and of what is left behind the
- * last whole part of the largest batch? */
+/* Checks that layer [index] accepts a whole part of a batch, and the remainder of the largest
+ * batch.
+ */
 static fedge_status check_batches(const fedge_graph_plan *plan, uint32_t index, fedge_error *err)
 {
     const fedge_layer_ops *ops = ops_of(plan, index);
@@ -592,11 +596,11 @@ static fedge_status too_big(const fedge_graph_plan *plan, fedge_error *err)
 {
     const uint32_t batch = fedge_micro_batch(plan->options);
     uint32_t largest = 0;
-    size_t most = 0;
+    size_t max_size = 0;
     for (uint32_t i = 0; i < plan->spec->num_layers; i++) {
         for (int part = 0; part < FEDGE_PARTS; part++) {
-            if (plan->layers[i].parts[part].size > most) {
-                most = plan->layers[i].parts[part].size;
+            if (plan->layers[i].parts[part].size > max_size) {
+                max_size = plan->layers[i].parts[part].size;
                 largest = i;
             }
         }
@@ -631,7 +635,7 @@ fedge_status fedge_graph_plan_make(fedge_graph_plan *plan, const fedge_model_spe
     for (uint32_t i = 0; i < spec->num_layers; i++)
         FEDGE_TRY(check_batches(plan, i, err));
     plan->layers[spec->num_layers - 1].num_readers++; /* the loss */
-    choose_joined(plan);
-    choose_steps(plan);
+    absorb_rectifiers(plan);
+    choose_fused_steps(plan);
     return lay_out(plan) ? FEDGE_OK : too_big(plan, err);
 }

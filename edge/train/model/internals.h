@@ -1,8 +1,8 @@
 /* Model internals, and the two ways to run a model; private to edge/train.
  *
- * Fused (edge/train/fused): whole stages on channels-last images with the SGD step inside the
- * backward pass; the fastest, for plain lists of Linear, Conv2d, MaxPool2d, ReLU and Flatten.
- * General (graph.c): layer by layer by the table of edge/train/layers/layer.h, for everything.
+ * Fused (edge/train/fused): whole stages on channels-last images, with the SGD step inside the
+ * backward pass. The fastest way, for chains of Linear, Conv2d, MaxPool2d, ReLU and Flatten.
+ * General (graph.c): layer by layer with the table of edge/train/layers/layer.h. Runs every model.
  */
 #ifndef FEDGE_EDGE_TRAIN_MODEL_INTERNALS_H
 #define FEDGE_EDGE_TRAIN_MODEL_INTERNALS_H
@@ -18,49 +18,48 @@
 #include "edge/train/model.h"
 #include "edge/train/optimizers/optimizers.h"
 
-/* ---- the arena: aligned parts of the caller's one block (memory.c) ---- */
+/* ---- the arena: aligned parts of the caller's block (memory.c) ---- */
 
 #define FEDGE_BLOCK_ALIGNMENT 64
 
-/* Counting bytes and handing them out are the same walk: without a block the bytes are counted
- * only, so the planned size is exact. */
+/* Without a block the arena counts bytes only. Counting and allocating run the same code, so the
+ * planned size is exact. */
 typedef struct fedge_arena {
     uint8_t *block; /* NULL: count only */
     size_t used;
-    bool overflow; /* more was requested than this machine can address */
+    bool overflow; /* more than this machine can address was requested */
 } fedge_arena;
 
-/* [count] aligned elements; their bytes are added to *account. NULL without a block. */
+/* [count] aligned elements, or NULL without a block. Adds their bytes to *account. */
 void *fedge_arena_take(fedge_arena *arena, size_t count, size_t element_size, size_t *account);
 
-/* a · b, or SIZE_MAX (which no block holds) on overflow. */
+/* a · b, or on overflow SIZE_MAX, which no block can hold. */
 size_t fedge_arena_product(size_t a, size_t b);
 
-/* ---- what the options ask for, before there is a model (spec.c) ---- */
+/* ---- properties of the options (spec.c) ---- */
 
-/* Checks that the options and the loss are known and possible: FEDGE_INVALID_ARGUMENT,
- * FEDGE_UNSUPPORTED. */
+/* Checks the options and the loss: FEDGE_INVALID_ARGUMENT, FEDGE_UNSUPPORTED. */
 FEDGE_MUST_USE fedge_status fedge_model_check_options(const fedge_model_spec *spec,
                                                       const fedge_model_options *options,
                                                       fedge_error *err);
 
-/* The CPU's features that the options allow. */
+/* The CPU's features that the options allow to use. */
 unsigned fedge_model_features(const fedge_model_options *options);
 
-/* The kernels that the options ask for. */
+/* The kernels for the options' precision and features. */
 fedge_kernels fedge_kernels_for(const fedge_model_options *options);
 
-/* True if matrix products are made in fp32 on a CPU (tf32 is for GPUs). */
+/* True if CPUs compute matrix products in fp32, as they do for tf32. */
 bool fedge_multiplies_fp32(const fedge_model_options *options);
 
-/* Examples that pass through the layers at a time. */
+/* Examples that pass through the layers at a time, at most. */
 uint32_t fedge_micro_batch(const fedge_model_options *options);
 
-/* Floats kept for each parameter besides its value. */
-uint32_t fedge_states_of_each(const fedge_model_options *options);
+/* Floats stored per parameter besides its value and gradient. */
+uint32_t fedge_states_per_parameter(const fedge_model_options *options);
 
-/* True if every parameter's gradient is kept until all have been made. */
-bool fedge_keeps_gradients(const fedge_model_options *options);
+/* True if all gradients are stored before the optimizer's step. */
+bool fedge_stores_gradients(const fedge_model_options *options);
 
 /* ---- the model ---- */
 
@@ -69,7 +68,7 @@ typedef struct fedge_graph fedge_graph;
 
 struct fedge_model {
     const fedge_kernels *kernels;
-    fedge_fused *fused; /* one of the two, the other NULL */
+    fedge_fused *fused; /* either this or [graph] is NULL */
     fedge_graph *graph;
     fedge_model_options options;
     const fedge_loss_ops *loss;
@@ -78,31 +77,32 @@ struct fedge_model {
     float loss_argument;
     uint32_t outputs;
     const float *last_outputs;
-    float *all_outputs; /* (max_batch, outputs): of all micro-batches; NULL without */
+    float *all_outputs; /* (max_batch, outputs) with micro-batches, else NULL */
     size_t example_size, num_values, num_buffers;
-    size_t num_floats;       /* in values: num_values, less those kept in int8 */
-    float *values, *buffers; /* values: NULL with weights of 16 bits */
-    uint16_t *half;          /* (num_values): the values in 16 bits, or NULL */
+    size_t num_floats;       /* length of values: num_values without those in int8 */
+    float *values, *buffers; /* values: NULL if weights are stored in 16 bits */
+    uint16_t *half;          /* (num_values): weights in 16 bits, or NULL */
     float *states[FEDGE_MAX_OPTIMIZER_STATES];
     float *anchor, *correction, *gradients; /* (num_values) each, or NULL */
     uint64_t num_steps, seed;
     uint32_t round, client_index;
 };
 
-/* Memory that fused stages share, one after another: counts of elements. */
+/* Memory that fused stages use in turn, in elements. */
 typedef struct fedge_scratch_counts {
-    size_t packed; /* floats: weights in the kernels' order */
-    size_t bias;   /* floats: biases padded to lanes */
-    size_t band;   /* floats: convolution rows waiting to be pooled */
-    size_t input;  /* floats: one padded planar example; or the gradient of one in place */
+    size_t packed;                         /* floats: weights in the kernels' order */
+    size_t bias;                           /* floats: biases padded to lanes */
+    size_t band;                           /* floats: rows of a convolution before pooling */
+    size_t input;                          /* floats: one padded planar example, or its gradient */
     size_t weight_gradient, bias_gradient; /* floats */
     size_t entries, entry_counts;          /* fedge_grad_entry; uint32_t */
 } fedge_scratch_counts;
 
-/* What fedge_fused_survey finds, for fedge_fused_lay_out. */
+/* The result of fedge_fused_survey, for fedge_fused_lay_out. */
 typedef struct fedge_fused_needs {
     uint32_t num_stages;
-    size_t buffers[2]; /* floats per example: gradients in training, else activations in turn */
+    size_t buffers[2]; /* floats per example, used alternately: gradients, or activations without
+                          training */
     fedge_scratch_counts scratch;
 } fedge_fused_needs;
 
@@ -112,12 +112,12 @@ typedef struct fedge_model_layout {
     const fedge_model_spec *spec;
     const fedge_model_options *options;
     const fedge_kernels *kernels;
-    fedge_model *model; /* never NULL; its values, buffers and states are taken already */
+    fedge_model *model; /* never NULL; values, buffers and states are allocated before lay_out */
     fedge_model_memory *memory;
     fedge_fused_needs fused; /* set by fedge_fused_survey */
 } fedge_model_layout;
 
-/* The layer and tensor that a value belongs to. */
+/* The layer and the tensor to which a value belongs. */
 typedef struct fedge_value_owner {
     uint32_t layer;
     fedge_layer_type type;
@@ -128,7 +128,7 @@ typedef struct fedge_value_owner {
 /* The index of the first of [n] values that is not finite; [n] if all are. */
 size_t fedge_find_not_finite(const fedge_kernels *kernels, const float *values, size_t n);
 
-/* For messages: a NaN without its sign, which says nothing and differs between CPUs. */
+/* For messages: drops the sign of a NaN, which differs between CPUs. */
 static inline double fedge_printable(double value)
 {
     return isnan(value) ? (double)NAN : value;
@@ -136,43 +136,44 @@ static inline double fedge_printable(double value)
 
 /* ---- bytes of each layer (memory.c) ---- */
 
-/* Takes the layers in their order: keeps all of them, or only the largest. */
+/* Receives the layers in order. Stores all of them if [layers] is set, and finds the largest. */
 typedef struct fedge_memory_sink {
     fedge_layer_memory *layers; /* or NULL */
     uint32_t count, largest;
-    size_t most; /* bytes of the largest */
+    size_t largest_bytes;
 } fedge_memory_sink;
 
 void fedge_memory_put(fedge_memory_sink *sink, const fedge_layer_memory *layer);
 
-/* A layer with the output [shape]: its parameters, values and optimizer's states; the rest 0. */
+/* The parameters, values and optimizer's states of a layer with this output shape; other members
+ * are 0. */
 fedge_layer_memory fedge_describe_layer(const fedge_layer_spec *layer,
                                         const fedge_model_options *options, uint32_t rank,
                                         const uint32_t *shape);
 
-/* ---- the fused way: all that edge/train/model calls of edge/train/fused (fused.c) ---- */
+/* ---- the fused way: the interface of edge/train/fused (fused.c) ---- */
 
-/* True if the fused stages can run this model as the options ask. The spec may still be wrong. */
+/* True if the fused stages can run this model with these options. The spec need not be valid. */
 bool fedge_fused_fits(const fedge_model_spec *spec, const fedge_model_options *options);
 
-/* Sizes before anything is taken: sets the model's num_values, outputs and example_size. */
+/* Sets the model's num_values, outputs and example_size. Allocates nothing. */
 FEDGE_MUST_USE fedge_status fedge_fused_survey(fedge_model_layout *layout, fedge_error *err);
 
-/* Takes the rest of the memory; sets model->fused. */
+/* Allocates the remaining memory and sets model->fused. */
 FEDGE_MUST_USE fedge_status fedge_fused_lay_out(fedge_model_layout *layout, fedge_error *err);
 
-/* *outputs: (batch, outputs); *gradient: where the loss puts their gradient before backward (NULL
- * when not training). */
+/* *outputs: (batch, outputs). *gradient: the loss writes their gradient there before the backward
+ * pass; NULL without training. */
 FEDGE_MUST_USE fedge_status fedge_fused_forward(fedge_model *model, const float *x, uint32_t batch,
                                                 const float **outputs, float **gradient);
 
-/* Backward, and the optimizer's step. */
+/* The backward pass and the optimizer's step. */
 void fedge_fused_backward(fedge_model *model, const float *x, const fedge_optimizer *optimizer);
 
 /* The owner of the parameters' value [index] in schema order. */
 fedge_value_owner fedge_fused_owner(const fedge_model *model, size_t index);
 
-/* Puts the bytes of every layer into [sink]. */
+/* Passes the bytes of every layer to [sink]. */
 FEDGE_MUST_USE fedge_status fedge_fused_layer_memory(const fedge_model_spec *spec,
                                                      const fedge_model_options *options,
                                                      const fedge_kernels *kernels,
@@ -186,7 +187,7 @@ FEDGE_MUST_USE fedge_status fedge_graph_layer_memory(const fedge_model_spec *spe
                                                      const fedge_kernels *kernels,
                                                      fedge_memory_sink *sink, fedge_error *err);
 
-/* As their fused namesakes. [train] false: forward keeps nothing for a backward pass. */
+/* As in the fused way. With [train] false, forward saves nothing for a backward pass. */
 FEDGE_MUST_USE fedge_status fedge_graph_survey(fedge_model_layout *layout, fedge_error *err);
 FEDGE_MUST_USE fedge_status fedge_graph_lay_out(fedge_model_layout *layout, fedge_error *err);
 FEDGE_MUST_USE fedge_status fedge_graph_forward(fedge_model *model, const float *x, uint32_t batch,
@@ -196,26 +197,25 @@ FEDGE_MUST_USE fedge_status fedge_graph_forward(fedge_model *model, const float 
 /* The owner of value [index] of the parameters, or of the buffers. */
 fedge_value_owner fedge_graph_owner(const fedge_model *model, bool buffer, size_t index);
 
-/* Checks that every layer can work on a pass of [batch] examples, whatever is in them:
+/* Checks that every layer accepts a pass of [batch] examples, whatever their values:
  * FEDGE_INVALID_ARGUMENT with the layer and the numbers. */
 FEDGE_MUST_USE fedge_status fedge_graph_check(const fedge_graph *graph, uint32_t batch, bool train,
                                               fedge_error *err);
 
-/* Loads parameters in schema order into a model that keeps some in int8. */
+/* Loads parameters in schema order into a model with some of them in int8. */
 void fedge_graph_load(fedge_model *model, const float *values);
 
-/* Before the first part of a batch: names the step's stream of random numbers, clears the gradients
- * that are kept. */
+/* Before the first part of a batch: starts the step's random stream and clears stored gradients. */
 void fedge_graph_begin(fedge_model *model);
 
-/* Backward. Parameters step at once unless gradients are kept; those are added to, and
- * fedge_graph_finish takes the step. */
+/* The backward pass. Each layer takes its optimizer step at once, or, if gradients are stored, adds
+ * to them; then fedge_graph_finish takes the step. */
 void fedge_graph_backward(fedge_model *model, const fedge_optimizer *optimizer);
 void fedge_graph_finish(fedge_model *model, const fedge_optimizer *optimizer);
 
 /* For tests of the plan: calls [watch] with FEDGE_TIME_BEGIN before a forward pass, and with each
- * time of graph_plan.h once its work is done. Returns the arena of the plan's intervals. Only for a
- * model that is run layer by layer. */
+ * time of graph_plan.h after its work. Returns the arena of the plan's intervals. Only for models
+ * that run layer by layer. */
 #define FEDGE_TIME_BEGIN UINT32_MAX
 typedef void (*fedge_graph_watcher)(void *user, uint32_t time);
 uint8_t *fedge_graph_watch(fedge_model *model, fedge_graph_watcher watch, void *user);

@@ -28,7 +28,7 @@ size_t fedge_arena_product(size_t a, size_t b)
 
 /* ---- the bytes of each layer ---- */
 
-/* Of a tensor in int8: rows, scales and sums (int8.h). */
+/* Bytes of a tensor in int8: rows, scales and sums (int8.h). */
 static size_t int8_bytes(const fedge_layer_tensor *tensor)
 {
     const size_t rows = tensor->shape[0], length = fedge_layer_tensor_count(tensor) / rows;
@@ -51,7 +51,8 @@ fedge_layer_memory fedge_describe_layer(const fedge_layer_spec *layer,
         described.values +=
             fedge_layer_in_int8(options, &list[i]) ? int8_bytes(&list[i]) : count * sizeof(float);
     }
-    described.optimizer = described.parameters * fedge_states_of_each(options) * sizeof(float);
+    described.optimizer =
+        described.parameters * fedge_states_per_parameter(options) * sizeof(float);
     return described;
 }
 
@@ -64,8 +65,8 @@ void fedge_memory_put(fedge_memory_sink *sink, const fedge_layer_memory *layer)
 {
     const size_t bytes = layer->values + layer->optimizer + layer->output + layer->saved +
                          layer->gradient + layer->scratch;
-    if (bytes > sink->most) {
-        sink->most = bytes;
+    if (bytes > sink->largest_bytes) {
+        sink->largest_bytes = bytes;
         sink->largest = sink->count;
     }
     if (sink->layers)
@@ -89,11 +90,11 @@ fedge_status fedge_graph_layer_memory(const fedge_model_spec *spec,
         if (options->weights != FEDGE_STORAGE_FP32)
             now.values -= now.parameters * (sizeof(float) - sizeof(uint16_t));
         now.output = bytes_of(layer, FEDGE_PART_OUTPUT);
-        now.saved = bytes_of(layer, FEDGE_PART_KEPT);
+        now.saved = bytes_of(layer, FEDGE_PART_HALF);
         now.saved += bytes_of(layer, FEDGE_PART_SAVED);
         now.gradient = bytes_of(layer, FEDGE_PART_GRADIENT);
         now.scratch = forward > backward ? forward : backward;
-        now.scratch += fedge_keeps_gradients(options) ? now.parameters * sizeof(float) : 0;
+        now.scratch += fedge_stores_gradients(options) ? now.parameters * sizeof(float) : 0;
         fedge_memory_put(sink, &now);
     }
     return FEDGE_OK;

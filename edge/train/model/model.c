@@ -8,29 +8,29 @@
 #include "edge/train/kernels/half.h"
 #include "edge/train/model/internals.h"
 
-/* A table of the model's own, for what its precision changes. */
-typedef struct own_kernels {
+/* A table in the model's block, whose products are in bf16. */
+typedef struct bf16_kernels {
     fedge_kernels table;
     char name[40];
-} own_kernels;
+} bf16_kernels;
 
-/* The kernels that the options ask for, in the model where they are its own. [counted]: where a
- * table is made without a block.
- */
-static const fedge_kernels *choose_kernels(fedge_model_layout *layout, own_kernels *counted)
+/* The kernels for the options. A bf16 table is allocated in the model's block; [counted] replaces
+ * it while bytes are only counted. */
+static const fedge_kernels *choose_kernels(fedge_model_layout *layout, bf16_kernels *counted)
 {
     const fedge_model_options *options = layout->options;
     if (options->precision != FEDGE_PRECISION_BF16)
         return fedge_kernels_choose(fedge_model_features(options));
-    own_kernels *own = fedge_arena_take(&layout->arena, 1, sizeof(*own), &layout->memory->scratch);
-    own = !own ? counted : own;
-    own->table = fedge_kernels_for(options);
-    fedge_os_format(own->name, sizeof(own->name), "%s %s", own->table.name, own->table.in_bf16);
-    own->table.name = own->name;
-    return &own->table;
+    bf16_kernels *made =
+        fedge_arena_take(&layout->arena, 1, sizeof(*made), &layout->memory->scratch);
+    made = !made ? counted : made;
+    made->table = fedge_kernels_for(options);
+    fedge_os_format(made->name, sizeof(made->name), "%s %s", made->table.name, made->table.in_bf16);
+    made->table.name = made->name;
+    return &made->table;
 }
 
-/* What is kept for each parameter besides its value: fedge_states_of_each, and gradients. */
+/* Allocates the states per parameter (fedge_states_per_parameter) and stored gradients. */
 static void take_states(fedge_model_layout *layout)
 {
     fedge_model *self = layout->model;
@@ -45,22 +45,22 @@ static void take_states(fedge_model_layout *layout)
         self->anchor = fedge_arena_take(arena, n, sizeof(float), account);
     if (options->training && options->correction)
         self->correction = fedge_arena_take(arena, n, sizeof(float), account);
-    if (fedge_keeps_gradients(options))
+    if (fedge_stores_gradients(options))
         self->gradients = fedge_arena_take(arena, n, sizeof(float), &layout->memory->gradients);
 }
 
-/* Lays a model out in [block], or counts its bytes when there is none. Counting and taking are one
- * function, so that what is asked for is what is used: fedge_model_new runs it twice.
+/* Lays a model out in [block], or counts its bytes if [block] is NULL. One function does both, so
+ * that the count is exact; fedge_model_new calls it twice.
  *
- * A model is either fused (fused/: a chain of common layers, whose backward pass takes the step as
- * it goes) or a graph (graph.c: any layers). Both survey the layers first, which gives the number
- * of values that the arrays here have, and lay out their own memory behind them. */
+ * A model is either fused (fused/: a chain of common layers, whose backward pass includes the
+ * optimizer's step) or a graph (graph.c: any layers). Both survey the layers first, to know the
+ * sizes of the arrays allocated here, and then lay out their own memory. */
 static fedge_status lay_out(const fedge_model_spec *spec, const fedge_model_options *options,
                             void *block, fedge_model **model, fedge_model_memory *memory,
                             fedge_error *err)
 {
     fedge_model counted = {0};
-    own_kernels counted_kernels;
+    bf16_kernels counted_kernels;
     *memory = (fedge_model_memory){0};
     FEDGE_TRY(fedge_model_check_options(spec, options, err));
     fedge_model_layout layout = {
@@ -132,7 +132,7 @@ fedge_status fedge_model_layer_memory(const fedge_model_spec *spec,
     return sum_layers(spec, options, &(fedge_memory_sink){.layers = layers}, err);
 }
 
-/* FEDGE_TOO_BIG, naming the layer with the most bytes. For a model that lay_out has accepted. */
+/* FEDGE_TOO_BIG, with the name of the layer that has most bytes. The model is valid. */
 static fedge_status fail_block(const fedge_model_spec *spec, const fedge_model_options *options,
                                size_t needed, size_t given, fedge_error *err)
 {
@@ -144,7 +144,7 @@ static fedge_status fail_block(const fedge_model_spec *spec, const fedge_model_o
         "the model needs a block of %zu bytes but was given %zu; layer %u (%s \"%s\") "
         "takes the most, %zu, not all at once",
         needed, given, (unsigned)all.largest, fedge_layer_type_name(spec->layers[all.largest].type),
-        fedge_layer_label(&spec->layers[all.largest], all.largest, label), all.most);
+        fedge_layer_label(&spec->layers[all.largest], all.largest, label), all.largest_bytes);
 }
 
 fedge_status fedge_model_new(fedge_model **model, const fedge_model_spec *spec,
@@ -160,8 +160,8 @@ fedge_status fedge_model_new(fedge_model **model, const fedge_model_spec *spec,
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "the model's block must be aligned to %d bytes", FEDGE_BLOCK_ALIGNMENT);
     }
-    /* Zero is where optimizers' states and gradients begin, and two runs in blocks with other
-     * leftovers must not differ. */
+    /* Optimizers' states and gradients start at zero, and old contents of the block must not
+     * influence a run. */
     memset(block, 0, memory.total);
     fedge_model *made = NULL;
     FEDGE_TRY(lay_out(spec, options, block, &made, &memory, err));
@@ -233,8 +233,8 @@ void fedge_model_get_trained(const fedge_model *model, float *state)
         return;
     }
     const fedge_storage weights = model->options.weights;
-    /* Only what training has changed: that 16 bits cannot hold the start exactly must not travel as
-     * if it had been learnt. */
+    /* Adds only the change made by training: the rounding of the start to 16 bits must not look
+     * like an update. */
     for (size_t i = 0; i < model->num_values; i++) {
         uint16_t start;
         float before, after;
@@ -327,7 +327,7 @@ static fedge_status check_labels(const fedge_model *model, const fedge_batch *ba
 fedge_status fedge_model_check_size(const fedge_model *model, uint32_t size, bool training,
                                     fedge_error *err)
 {
-    const uint32_t most = fedge_micro_batch(&model->options);
+    const uint32_t max = fedge_micro_batch(&model->options);
     if (size == 0 || size > model->options.max_batch) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "a batch of %u examples: this model was made for 1 to %u", (unsigned)size,
@@ -335,9 +335,9 @@ fedge_status fedge_model_check_size(const fedge_model *model, uint32_t size, boo
     }
     if (!model->graph)
         return FEDGE_OK;
-    const uint32_t left = size % most;
-    if (size >= most)
-        FEDGE_TRY(fedge_graph_check(model->graph, most, training, err));
+    const uint32_t left = size % max;
+    if (size >= max)
+        FEDGE_TRY(fedge_graph_check(model->graph, max, training, err));
     return left > 0 ? fedge_graph_check(model->graph, left, training, err) : FEDGE_OK;
 }
 
@@ -393,7 +393,7 @@ static fedge_batch part_of(const fedge_model *model, const fedge_batch *batch, u
         .size = size};
 }
 
-/* Outputs and loss; the loss's gradient too when training, of the mean over [whole] examples. */
+/* Outputs and loss, and in training the gradient of the mean loss over [whole] examples. */
 static fedge_status pass(fedge_model *model, const fedge_batch *batch, uint32_t whole, bool train,
                          double *loss_sum, uint32_t *correct, fedge_error *err)
 {
@@ -408,7 +408,7 @@ static fedge_status pass(fedge_model *model, const fedge_batch *batch, uint32_t 
     model->last_outputs = loss.y;
     loss.dy = train ? loss.dy : NULL;
     *loss_sum = model->loss->run(&loss, correct);
-    /* Before it goes backward, so that a batch which diverges leaves no NaN in the parameters. */
+    /* Before the backward pass, so that a diverged batch leaves no NaN in the parameters. */
     if (!isfinite(*loss_sum)) {
         return fedge_fail(err, FEDGE_NOT_FINITE,
                           "%s: the loss of a batch of %u examples is %g: lower the learning rate, "
@@ -416,36 +416,36 @@ static fedge_status pass(fedge_model *model, const fedge_batch *batch, uint32_t 
                           fedge_loss_type_name(model->loss_type), (unsigned)batch->size,
                           fedge_printable(*loss_sum));
     }
-    /* A loss averages over the examples it is given. Parts of a batch are weighed by their share,
-     * so that their gradients add up to those of the whole. */
-    const float share = (float)batch->size / (float)whole;
+    /* The loss averages over its part of the batch. Weighted by the part's size, the gradients of
+     * all parts add up to those of the whole batch. */
+    const float weight = (float)batch->size / (float)whole;
     const size_t n = (size_t)batch->size * model->outputs;
     for (size_t i = 0; loss.dy && batch->size < whole && i < n; i++)
-        loss.dy[i] *= share;
+        loss.dy[i] *= weight;
     return FEDGE_OK;
 }
 
-/* All of a batch, part by part; with an optimizer the parts go backward too. */
+/* Passes a batch part by part; with an optimizer, each part backward too. */
 static fedge_status pass_parts(fedge_model *model, const fedge_batch *batch,
                                const fedge_optimizer *optimizer, double *loss_sum,
                                uint32_t *correct, fedge_error *err)
 {
-    const uint32_t most = fedge_micro_batch(&model->options);
+    const uint32_t max = fedge_micro_batch(&model->options);
     *loss_sum = 0.0;
     *correct = 0;
-    for (uint32_t first = 0; first < batch->size; first += most) {
+    for (uint32_t first = 0; first < batch->size; first += max) {
         const uint32_t left = batch->size - first;
-        const fedge_batch part = part_of(model, batch, first, left < most ? left : most);
+        const fedge_batch part = part_of(model, batch, first, left < max ? left : max);
         double loss = 0.0;
-        uint32_t right = 0;
+        uint32_t part_correct = 0;
         const fedge_status status =
-            pass(model, &part, batch->size, optimizer != NULL, &loss, &right, err);
+            pass(model, &part, batch->size, optimizer != NULL, &loss, &part_correct, err);
         if (status != FEDGE_OK) {
             return fedge_error_prefix(err, status, "examples %u to %u of the batch",
                                       (unsigned)first, (unsigned)(first + part.size - 1));
         }
         *loss_sum += loss;
-        *correct += right;
+        *correct += part_correct;
         if (optimizer)
             fedge_graph_backward(model, optimizer);
         /* The next part overwrites these outputs. */
@@ -471,7 +471,7 @@ fedge_status fedge_model_train(fedge_model *model, const fedge_batch *batch,
         fedge_graph_begin(model);
     FEDGE_TRY(model->all_outputs ? pass_parts(model, batch, optimizer, loss_sum, correct, err)
                                  : pass(model, batch, batch->size, true, loss_sum, correct, err));
-    /* Before the step is taken: Adam's corrections are of step 1 at the first. */
+    /* Counted before the step is taken, since Adam counts steps from 1. */
     model->num_steps++;
     if (model->fused) {
         fedge_fused_backward(model, batch->x, optimizer);
@@ -507,9 +507,9 @@ fedge_status fedge_model_evaluate(fedge_model *model, const float *x, const int3
     return fedge_model_test(model, &examples, loss_sum, correct, err);
 }
 
-/* Numbers that are not finite, and whose they are. */
+/* ---- finding numbers that are not finite ---- */
 
-#define WIDE 256u /* values of 16 bits that are widened at a time */
+#define WIDE 256u /* values converted from 16 bits at a time */
 
 size_t fedge_find_not_finite(const fedge_kernels *kernels, const float *values, size_t n)
 {
@@ -519,7 +519,7 @@ size_t fedge_find_not_finite(const fedge_kernels *kernels, const float *values, 
     return first;
 }
 
-/* As fedge_find_not_finite, in the parameters of any storage. *value: the one found. */
+/* As fedge_find_not_finite, for parameters in any storage. *value: the value at the index. */
 static size_t find_parameter(const fedge_model *model, float *value)
 {
     const size_t n = model->num_values;

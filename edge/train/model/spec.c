@@ -1,4 +1,4 @@
-/* A model as a job describes it: its parameters and their first values. */
+/* The parameters of a model's specification, their initial values, and properties of options. */
 #include <assert.h>
 
 #include "edge/core/os.h"
@@ -203,12 +203,12 @@ uint32_t fedge_micro_batch(const fedge_model_options *options)
     return part > 0 && part < options->max_batch ? part : options->max_batch;
 }
 
-bool fedge_keeps_gradients(const fedge_model_options *options)
+bool fedge_stores_gradients(const fedge_model_options *options)
 {
     return options->training && (options->clip || fedge_micro_batch(options) < options->max_batch);
 }
 
-uint32_t fedge_states_of_each(const fedge_model_options *options)
+uint32_t fedge_states_per_parameter(const fedge_model_options *options)
 {
     const uint32_t anchors = options->training && options->proximal;
     const uint32_t corrections = options->training && options->correction;
