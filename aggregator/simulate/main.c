@@ -475,15 +475,16 @@ static fedge_status read_model(const model_command *command, fedge_error *err)
     fedge_status status = FEDGE_OK;
     FEDGE_TRY(fedge_model_file_read(command->path, &report, err));
     if (command->json)
-        status = print_json(&report, command->path, err);
+        FEDGE_TRY_OR(print_json(&report, command->path, err), done);
     else
         print_lines(&report);
-    if (status == FEDGE_OK && named(&report) && strcmp(named(&report), report.model) != 0) {
+    if (named(&report) && strcmp(named(&report), report.model) != 0) {
         status = fedge_fail(
             err, FEDGE_MISMATCH,
             "%s: its metadata is of model %.64s, but its tensors are not: they were changed later",
             command->path, named(&report));
     }
+done:
     fedge_model_report_fini(&report);
     return status;
 }

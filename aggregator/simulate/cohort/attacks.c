@@ -14,9 +14,9 @@ struct fedge_attack_kind {
     const char *name;
     double strength;     /* default */
     double max_strength; /* the highest strength */
-    bool needs_moments;  /* it needs mean and deviation of the honest updates */
+    bool needs_moments;  /* [forge] needs mean and deviation of the honest updates */
     double (*forge)(double strength, double value, double mean, double deviation);
-    /* Attacks on data have this instead: it spoils one example. */
+    /* Set instead of [forge] by attacks on data; changes one example. */
     void (*poison)(fedge_dataset *dataset, uint32_t example, uint32_t num_labels);
 };
 
@@ -146,15 +146,16 @@ static fedge_status read(void *user, uint32_t index, uint32_t tensor, size_t at,
     moments *of = calloc(1, sizeof(*of));
     if (!of)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for what malicious clients send");
-    const fedge_status status = attack->kind->needs_moments
-                                    ? count_moments(self, tensor, at, count, of, &num, err)
-                                    : FEDGE_OK;
-    for (size_t j = 0; j < count && status == FEDGE_OK; j++) {
+    fedge_status status = FEDGE_OK;
+    if (attack->kind->needs_moments)
+        FEDGE_TRY_OR(count_moments(self, tensor, at, count, of, &num, err), done);
+    for (size_t j = 0; j < count; j++) {
         const double mean = num > 0.0 ? of->sum[j] / num : 0.0;
         const double spread = num > 0.0 ? of->squares[j] / num - mean * mean : 0.0;
         const double deviation = spread > 0.0 ? sqrt(spread) : 0.0;
         v[j] = clamp(attack->kind->forge(attack->strength, v[j], mean, deviation));
     }
+done:
     free(of);
     return status;
 }

@@ -1,12 +1,11 @@
-/* Malicious clients of a simulation: the updates they send, or the data they spoil.
+/* Malicious clients of a simulation, which manipulate their updates or their data.
  *
- * Clients 0 to num − 1 lie. Some spoil their data and train on it as honest ones do, whatever the
- * strategy. The others lie about their updates: they know what all others of their round send, and
- * together send the most harmful values, in fixed point, rounded and clamped to the bound as an
- * honest update is. They need a strategy that takes updates one by one (robust/robust.h);
- * FedTrimmedAvg with beta 0 is the plain mean.
+ * Clients 0 to num − 1 are malicious. An attack on data changes their examples, on which they train
+ * like any client. An attack on updates replaces what they send by values computed from the round's
+ * honest updates, in fixed point, rounded and clamped to the bound like these. It needs a strategy
+ * that takes updates one by one (robust/robust.h); FedTrimmedAvg with beta 0 is the plain mean.
  *
- * A table: a new attack is a line in it, its test, and a row in docs/guides/sweeps.md.
+ * A new attack is an entry of the table in attacks.c, a test, and a row in docs/guides/sweeps.md.
  */
 #ifndef FEDGE_AGGREGATOR_SIMULATE_COHORT_ATTACKS_H
 #define FEDGE_AGGREGATOR_SIMULATE_COHORT_ATTACKS_H
@@ -20,7 +19,7 @@
 #include "edge/data/dataset.h"
 #include "edge/plan/plan.h"
 
-#define FEDGE_BACKDOOR_LABEL 0 /* the class that marked examples shall be classified as */
+#define FEDGE_BACKDOOR_LABEL 0 /* the class that a backdoor gives to marked examples */
 
 typedef struct fedge_attack_kind fedge_attack_kind;
 
@@ -35,19 +34,19 @@ typedef struct fedge_attack {
 FEDGE_MUST_USE fedge_status fedge_attack_parse(const char *text, fedge_attack *attack,
                                                fedge_error *err);
 
-/* Does it lie about updates? Then it needs a strategy that collects. */
+/* Does it replace updates? Such an attack needs a strategy that collects. */
 bool fedge_attack_forges_updates(const fedge_attack *attack);
 bool fedge_attack_is_backdoor(const fedge_attack *attack);
 
-/* An attack on data: spoils the fraction [strength] of the examples that malicious clients train
- * on, spread evenly; held-out examples stay. Does nothing for other attacks. FEDGE_UNSUPPORTED:
- * labels are not classes. */
+/* Changes the fraction [strength] of the examples that malicious clients train on, spread evenly;
+ * held-out examples stay. Does nothing unless the attack is on data. FEDGE_UNSUPPORTED: labels are
+ * not classes. */
 FEDGE_MUST_USE fedge_status fedge_attack_poison_data(const fedge_attack *attack,
                                                      const fedge_plan *plan,
                                                      fedge_client_data *client_data,
                                                      fedge_error *err);
 
-/* A round's updates with lies in place of those of malicious clients. */
+/* A round's updates, in which those of malicious clients are replaced. */
 typedef struct fedge_attacked {
     fedge_attack attack;
     fedge_updates honest;  /* before the attack */

@@ -52,13 +52,13 @@ static fedge_status hold_out(fedge_client_data *client_data, uint32_t client, do
     if (!train.indices)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to split %" PRIu32 " examples", count);
     memcpy(train.indices, examples, count * sizeof(*examples));
-    fedge_status status = fedge_view_split(&train, fraction, seed, client, &held_out, err);
-    if (status == FEDGE_OK) {
-        memcpy(examples, train.indices, train.count * sizeof(*examples));
-        if (held_out.count > 0)
-            memcpy(examples + train.count, held_out.indices, held_out.count * sizeof(*examples));
-        client_data->held_out_first[client] = client_data->first[client] + train.count;
-    }
+    fedge_status status;
+    FEDGE_TRY_OR(fedge_view_split(&train, fraction, seed, client, &held_out, err), done);
+    memcpy(examples, train.indices, train.count * sizeof(*examples));
+    if (held_out.count > 0)
+        memcpy(examples + train.count, held_out.indices, held_out.count * sizeof(*examples));
+    client_data->held_out_first[client] = client_data->first[client] + train.count;
+done:
     fedge_view_fini(&held_out);
     fedge_view_fini(&train);
     return status;

@@ -1,5 +1,5 @@
-/* The simulated clients' data: one data set in memory, divided among them; on ranks that have files
- * of their own, this rank's part of it.
+/* The simulated clients' data: one data set in memory, divided among them. Where ranks have local
+ * files, it is this rank's part.
  *
  * A client's examples are those that a deployed client with the same part of the same division
  * would load, in the same order, so that both train alike.
@@ -18,21 +18,19 @@
 
 /* Read by any number of threads once it is made. */
 typedef struct fedge_client_data {
-    fedge_dataset *dataset; /* of a part: the examples of this rank's clients, then validation
-                               examples of the others */
+    fedge_dataset *dataset; /* all examples; where ranks have local files, those of this rank's
+                               clients, then the others' examples for validation */
     const fedge_placement *placement; /* of the data on the ranks; NULL: all ranks have all */
     uint32_t num_clients;
     uint32_t num_examples; /* of all clients on all ranks, and those without an owner */
-    int32_t *labels;       /* (num_examples), of a part; NULL: the data set has them */
-    uint32_t crc32;        /* of a part: fedge_dataset_crc32 of the whole */
-    uint32_t *owner;       /* of each example; FEDGE_PARTITION_UNUSED or _VALIDATION: none */
-    uint32_t *examples; /* indices: client 0's, then client 1's, …, held-out ones of each last; then
-                           those for validation. Of a part, UINT32_MAX for examples of other ranks
-                         */
-    uint32_t *first;    /* (num_clients + 1): client c has examples[first[c], first[c + 1]) */
-    uint32_t
-        *held_out_first; /* (num_clients): of those, examples[held[c], first[c + 1]) are held out */
-    uint32_t max_examples; /* examples of the largest training or held-out part */
+    int32_t *labels;       /* (num_examples), with local files; NULL: the data set has them */
+    uint32_t crc32;        /* with local files: fedge_dataset_crc32 of all examples */
+    uint32_t *owner;       /* (num_examples); FEDGE_PARTITION_UNUSED or _VALIDATION: none */
+    uint32_t *examples;    /* indices into [dataset], client by client, each client's held-out ones
+                              last; then those for validation. UINT32_MAX: only other ranks have it */
+    uint32_t *first;       /* (num_clients + 1): client c has examples[first[c], first[c + 1]) */
+    uint32_t *held_out_first; /* (num_clients): from here to first[c + 1] they are held out */
+    uint32_t max_examples;    /* of the largest training or held-out part */
     uint32_t num_validation;
 } fedge_client_data;
 
@@ -55,7 +53,7 @@ void fedge_client_data_free(fedge_client_data *client_data); /* NULL is fine */
 
 /* (num_examples) */
 const int32_t *fedge_client_data_labels(const fedge_client_data *client_data);
-/* fedge_dataset_crc32 of all examples, on whichever ranks they are. */
+/* fedge_dataset_crc32 of all examples, with those that only other ranks have. */
 uint32_t fedge_client_data_crc32(const fedge_client_data *client_data);
 /* The owner of examples[at]; FEDGE_PLACEMENT_ANYONE: it is for validation. */
 uint32_t fedge_client_data_client_at(const fedge_client_data *client_data, uint32_t at);
@@ -65,8 +63,8 @@ fedge_view fedge_client_data_train(const fedge_client_data *client_data, uint32_
 fedge_view fedge_client_data_held_out(const fedge_client_data *client_data, uint32_t client);
 fedge_view fedge_client_data_validation(const fedge_client_data *client_data);
 
-/* For client_data_placed.c: divides the examples of [fresh] by [owner], which it takes. Errors as
- * above; the caller frees [fresh]. */
+/* For client_data_placed.c: divides the examples of [fresh] by [owner] and takes ownership of it.
+ * Errors as above; the caller frees [fresh]. */
 FEDGE_MUST_USE fedge_status fedge_client_data_divide(fedge_client_data *fresh, uint32_t *owner,
                                                      uint32_t num_examples, double held_out,
                                                      uint64_t seed, fedge_error *err);

@@ -13,7 +13,7 @@
 #include "edge/data/formats/csv.h"
 #include "edge/plan/plan.h"
 
-/* One client's file, as a rank that has it describes it. No padding, since it is compared. */
+/* A rank's description of one client's file. It has no padding, since it is compared. */
 typedef struct file_facts {
     uint32_t count;        /* examples */
     uint32_t crc32_values; /* as they are stored */
@@ -43,8 +43,8 @@ static fedge_status agree(const loading *self, fedge_status status, fedge_error 
 
 /* ---- the files of this rank ------------------------------------------------------------------ */
 
-/* A checksum of the column names in this rank's csv files (fedge_csv.names); 0: none. All its files
- * have the same, or they had not been loaded. */
+/* A checksum of the column names in this rank's csv files (fedge_csv.names); 0: none. Loading has
+ * checked that all its files have the same. */
 static uint32_t header_of(const loading *self)
 {
     char path[FEDGE_MAX_PATH];
@@ -88,7 +88,7 @@ static fedge_status load_local(loading *self, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* ---- the files of all ------------------------------------------------------------------------ */
+/* ---- all ranks' files ------------------------------------------------------------------------ */
 
 /* FEDGE_MISMATCH where [rank] describes a client's file differently from another rank. */
 static fedge_status compare_files(loading *self, uint32_t rank, const uint8_t *gathered,
@@ -274,20 +274,19 @@ static fedge_status exchange(loading *self, fedge_error *err)
     fedge_status status = indices && buffer
                               ? fedge_dataset_extend(fresh->dataset, lacking, &values, &labels, err)
                               : no_memory(err);
-    status = agree(self, status, err);
-    if (status == FEDGE_OK) {
-        assert(indices && buffer);
-        exchange_validation(self, indices, values, labels, buffer);
-        const uint32_t listed = fresh->first[fresh->num_clients] + fresh->num_validation;
-        for (uint32_t i = 0; i < listed; i++)
-            fresh->examples[i] = indices[fresh->examples[i]];
-    }
+    FEDGE_TRY_OR(agree(self, status, err), done);
+    assert(indices && buffer);
+    exchange_validation(self, indices, values, labels, buffer);
+    const uint32_t listed = fresh->first[fresh->num_clients] + fresh->num_validation;
+    for (uint32_t i = 0; i < listed; i++)
+        fresh->examples[i] = indices[fresh->examples[i]];
+done:
     free(indices);
     free(buffer);
     return status;
 }
 
-/* ---- all of it ------------------------------------------------------------------------------- */
+/* ---- loading --------------------------------------------------------------------------------- */
 
 /* [gathered]: all ranks' local files. Ranks can differ only in a lack of memory. */
 static fedge_status divide_gathered(loading *self, const fedge_collective_gathered *gathered,

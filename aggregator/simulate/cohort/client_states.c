@@ -12,7 +12,7 @@
 #define MAGIC "FEDGECV1"
 #define HEADER_SIZE 32u
 
-/* ---- places ---------------------------------------------------------------------------------- */
+/* ---- locations ------------------------------------------------------------------------------- */
 
 static size_t values_size(const fedge_client_states *states)
 {
@@ -43,7 +43,7 @@ fedge_status fedge_client_states_init(fedge_client_states *states, uint32_t num_
     pthread_mutex_init(&states->lock, NULL);
     if (!states->committed || !states->pending) {
         fedge_client_states_fini(states);
-        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for what %" PRIu32 " clients keep",
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the states of %" PRIu32 " clients",
                           num_clients);
     }
     return FEDGE_OK;
@@ -74,7 +74,7 @@ static bool is_taken(const fedge_client_location *location)
 static fedge_status fail_file(fedge_status status, fedge_error *err)
 {
     return fedge_error_prefix(err, status,
-                              "cannot keep what clients keep in a file (raise "
+                              "cannot store clients' states in a file (raise "
                               "--client-state-memory, or name another folder in TMPDIR)");
 }
 
@@ -115,7 +115,7 @@ static fedge_status take_location(fedge_client_states *states, fedge_client_loca
         states->used += size;
     } else if (memory == 0) {
         status = fedge_fail(err, FEDGE_NO_MEMORY,
-                            "no memory for the %zu bytes that a client keeps: "
+                            "no memory for the %zu bytes of a client's state: "
                             "--client-state-memory BYTES has them in a file beyond that",
                             size);
     } else {
@@ -241,7 +241,7 @@ static size_t row_size(const fedge_client_states *states)
 
 static fedge_status no_memory(const fedge_client_states *states, fedge_error *err)
 {
-    return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the %zu bytes that a client keeps",
+    return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the %zu bytes of a client's state",
                       row_size(states));
 }
 
@@ -299,8 +299,8 @@ static fedge_status read_row(fedge_client_states *states, const uint8_t *row, fl
 {
     const uint32_t client = fedge_get_u32(row);
     if (client >= states->num_clients || is_taken(&states->committed[client])) {
-        return fedge_fail(err, FEDGE_CORRUPT, "%s: client %" PRIu32 " has no place, or two", path,
-                          client);
+        return fedge_fail(err, FEDGE_CORRUPT,
+                          "%s: client %" PRIu32 " does not exist, or has two states", path, client);
     }
     fedge_get_f32s(row + sizeof(uint32_t), values, states->num_values);
     return fedge_client_states_set(states, client, values, err);
@@ -313,7 +313,7 @@ static fedge_status read_all(fedge_client_states *states, const fedge_os_file *f
     uint32_t crc = 0;
     FEDGE_TRY(fedge_os_read_at(file, 0, header, sizeof(header), err));
     if (memcmp(header, MAGIC, 8) != 0)
-        return fedge_fail(err, FEDGE_CORRUPT, "%s is not a file of what clients keep", file->path);
+        return fedge_fail(err, FEDGE_CORRUPT, "%s is not a file of clients' states", file->path);
     if (fedge_get_u32(header + 12) != states->num_clients ||
         fedge_get_u64(header + 16) != states->num_values) {
         return fedge_fail(err, FEDGE_MISMATCH,

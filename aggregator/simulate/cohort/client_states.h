@@ -16,7 +16,7 @@
 #include "edge/core/os.h"
 #include "edge/core/status.h"
 
-/* How much of them is in memory. All 0: all. */
+/* Limits the memory of the states. All 0: no limit. */
 typedef struct fedge_client_states_limit {
     uint64_t memory;    /* bytes of values; 0: no limit */
     const char *folder; /* of the file; NULL: TMPDIR, or /var/tmp */
@@ -25,7 +25,7 @@ typedef struct fedge_client_states_limit {
     void *user;
 } fedge_client_states_limit;
 
-/* Where one client's values are. */
+/* Where one client's values are. All 0: nowhere, and they are zeros. */
 typedef struct fedge_client_location {
     float *values; /* NULL: not in memory */
     uint32_t slot; /* in the file, from 1; 0: not in the file */
@@ -35,10 +35,9 @@ typedef struct fedge_client_location {
 typedef struct fedge_client_states {
     uint32_t num_clients;
     size_t num_values;                /* of each */
-    fedge_client_location *committed; /* (num_clients) of closed rounds; nowhere: all 0 */
-    fedge_client_location
-        *pending;   /* (num_clients) changed in the open round; nowhere: unchanged */
-    uint32_t round; /* the last closed round */
+    fedge_client_location *committed; /* (num_clients), of the closed rounds */
+    fedge_client_location *pending;   /* (num_clients), of the open round; nowhere: unchanged */
+    uint32_t round;                   /* the last closed round */
     fedge_client_states_limit limit;
     pthread_mutex_t lock; /* of the fields below */
     uint64_t used;        /* bytes of values in memory */
@@ -77,9 +76,9 @@ FEDGE_MUST_USE fedge_status fedge_client_states_put(fedge_client_states *states,
 FEDGE_MUST_USE fedge_status fedge_client_states_set(fedge_client_states *states, uint32_t client,
                                                     const float *values, fedge_error *err);
 
-/* [round] has closed: makes its changes permanent. */
+/* Makes the changes of [round], which has closed, permanent. */
 void fedge_client_states_commit(fedge_client_states *states, uint32_t round);
-/* The open round is dropped: discards its changes. */
+/* Discards the changes of the open round. */
 void fedge_client_states_roll_back(fedge_client_states *states);
 
 /* Writes the states of all clients that have one; a failure leaves no file. Little-endian:
@@ -87,7 +86,7 @@ void fedge_client_states_roll_back(fedge_client_states *states);
  * that follows; then for each u32 client and its values as f32. */
 FEDGE_MUST_USE fedge_status fedge_client_states_save(const fedge_client_states *states,
                                                      const char *path, fedge_error *err);
-/* Loads into unused states, which after a failure must not be used. FEDGE_NOT_FOUND,
+/* Loads into unused states, which must not be used after a failure. FEDGE_NOT_FOUND,
  * FEDGE_TRUNCATED, FEDGE_CORRUPT, FEDGE_NO_MEMORY; FEDGE_MISMATCH: of other clients or another
  * model. */
 FEDGE_MUST_USE fedge_status fedge_client_states_load(fedge_client_states *states, const char *path,

@@ -10,7 +10,7 @@
 
 #define ALIGNMENT 64
 
-/* Values of the copy that is trained and then sent, where it is apart from the model. */
+/* Values of a copy that holds the trained model, then the update to send. */
 static size_t num_copied(const fedge_plan *plan)
 {
     const size_t model = plan->schema.num_elements, sent = plan->sent.schema.num_elements;
@@ -171,7 +171,7 @@ fedge_status fedge_client_update_add(fedge_client_update *update, fedge_sim_back
 
 /* ---- encoding and accumulating --------------------------------------------------------------- */
 
-#define WINDOW 1024u /* sums between chosen values that are added at once */
+#define WINDOW 1024u /* sums that are added at once around sparse values */
 
 /* FEDGE_NOT_FINITE for a NaN; differences of finite numbers are never NaN. */
 static fedge_status check_changes(const fedge_update *update, fedge_error *err)
@@ -197,7 +197,7 @@ typedef struct destination {
     int32_t *v;
 } destination;
 
-/* Adds chosen values with zeros between them, in windows that have at least one. */
+/* Adds the values at [indices] with zeros between them, in windows that have at least one. */
 static fedge_status add_sparse(const destination *to, size_t first, const uint32_t *indices,
                                size_t n, const int32_t *v, fedge_error *err)
 {

@@ -24,11 +24,11 @@ typedef struct fedge_client_update {
     fedge_deflater *deflater; /* NULL, as the two below, when updates are not deflated */
     uint8_t *bytes, *packed;
     fedge_hooks_state hooks; /* when the plan has hooks */
-    uint64_t total;          /* bytes of all of it, with the lane's sums */
+    uint64_t total;          /* bytes of all of these, and of the lane's sums */
 } fedge_client_update;
 
-/* Bytes that _init takes, with the sums of its lane. [needs_copy]: the trainer's values are not one
- * array of floats, so a copy is made; hooks always need it. */
+/* Bytes that _init takes, and those of its lane's sums. [needs_copy]: the trainer's values are not
+ * one array of floats, so a copy is made; hooks always need one. */
 uint64_t fedge_client_update_size(const fedge_job *job, bool needs_copy);
 
 /* [config] must outlive it. FEDGE_NO_MEMORY; call _fini also then. */

@@ -63,16 +63,16 @@ fedge_status fedge_evaluate_sets(fedge_sim_backend *backend, fedge_evaluation_se
     fedge_sim_backend_run(backend, 0, NULL, tasks, num_tasks);
     fedge_status status = FEDGE_OK;
     at = 0;
-    for (uint32_t s = 0; s < num_sets && status == FEDGE_OK; s++) {
-        status = sum(&sets[s], tasks + at, err);
+    for (uint32_t s = 0; s < num_sets; s++) {
+        FEDGE_TRY_OR(sum(&sets[s], tasks + at, err), done);
         at += num_chunks_of(&sets[s]);
     }
+done:
     free(tasks);
     return status;
 }
 
-/* ---- classes -------------------------- -------------------------------------------------------
- */
+/* ---- classes --------------------------------------------------------------------------------- */
 
 void fedge_classify(const fedge_model_spec *spec, const float *outputs, uint32_t batch,
                     int32_t *predicted)

@@ -35,19 +35,19 @@ FEDGE_MUST_USE fedge_status fedge_evaluate_sets(fedge_sim_backend *backend,
 
 /* Results of a classification by class.
  *
- * Of class c, with the examples whose label is c (support) and those predicted as c (predicted):
- * precision = right / predicted, recall = right / support, F1 = 2 · right / (support + predicted),
- * each 0 where its denominator is 0. The macro means go over the classes that occur as label or
- * prediction, as scikit-learn's f1_score(average="macro", zero_division=0) has it.
+ * Of class c, with the examples whose label is c (support), those predicted as c (predicted) and
+ * those of which both hold (correct): precision = correct / predicted, recall = correct / support,
+ * F1 = 2 · correct / (support + predicted), each 0 where its denominator is 0. The macro means go
+ * over the classes that occur as label or prediction, as scikit-learn's f1_score(average="macro",
+ * zero_division=0) has it.
  */
 
-#define FEDGE_CONFUSION_MAX_CLASSES 128u /* of more there is no matrix */
-#define FEDGE_CLASSES_MAX_LISTED 4096u   /* of more there are no numbers of each class */
+#define FEDGE_CONFUSION_MAX_CLASSES 128u /* no matrix for more */
+#define FEDGE_CLASSES_MAX_LISTED 4096u   /* no numbers of each class for more */
 
 /* The class of each example by its outputs, (batch, outputs): that of the largest, the first of
  * equal ones; with one output 1 where it is over 0, else 0. With BCEWithLogitsLoss and several
- * outputs this may be the label where accuracy does not count it, which wants all outputs on their
- * side of 0. */
+ * outputs accuracy is stricter: it needs all outputs on the right side of 0. */
 void fedge_classify(const fedge_model_spec *spec, const float *outputs, uint32_t batch,
                     int32_t *predicted);
 
@@ -85,12 +85,12 @@ typedef struct fedge_client_accuracies {
     double mean, weighted_mean;     /* weighted by examples: the accuracy over all of them */
     double deviation;               /* over the clients, divided by their number, as the variance
                                        that q-FFL (Li et al., ICLR 2020) reports */
-    double worst_tenth, best_tenth; /* means of the ceil(clients / 10) at either end (likewise) */
+    double worst_tenth, best_tenth; /* means of the ceil(clients / 10) at each end */
     fedge_accuracy_quantiles quantiles;
 } fedge_client_accuracies;
 
 /* Fills all but num_eligible and held_out. correct, examples: (num_clients ≥ 1), examples ≥ 1;
- * room: (num_clients), overwritten. */
+ * scratch: (num_clients), overwritten. */
 void fedge_client_accuracies_measure(fedge_client_accuracies *to, const uint64_t *correct,
                                      const uint32_t *examples, uint32_t num_clients,
                                      double *scratch);

@@ -155,7 +155,7 @@ fedge_status fedge_memory_check(const fedge_memory *memory, uint64_t usable, fed
         {memory->present, "that the program and its data have", "fewer or smaller examples"},
         {memory->model, "for the global model", "a smaller model"},
         {memory->threads, threads, "fewer --threads, a smaller batch-size or a smaller model"},
-        {memory->states, "for what clients keep and an open round's copies",
+        {memory->states, "for clients' states and an open round's copies",
          "--client-state-memory BYTES, beyond which it lies in a file, fewer clients or rounds, a "
          "smaller cohort or another strategy"},
         {memory->tasks, "for a round's tasks", "fewer clients a round"}};

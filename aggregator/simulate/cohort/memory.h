@@ -1,5 +1,5 @@
-/* The memory of a run, computed before it takes any: a system promises more memory than it has, and
- * would kill the program without a message in some later round. */
+/* The memory of a run, computed before it takes any: a system that overcommits would kill the
+ * program in a later round, without a message. */
 #ifndef FEDGE_AGGREGATOR_SIMULATE_COHORT_MEMORY_H
 #define FEDGE_AGGREGATOR_SIMULATE_COHORT_MEMORY_H
 
@@ -23,18 +23,18 @@ typedef struct fedge_memory {
 typedef struct fedge_memory_demand {
     const fedge_job *job;
     uint32_t num_clients, num_threads;
-    uint64_t thread_bytes;  /* of one: fedge_sim_backend_ops.size */
-    size_t task_bytes;      /* of one, as the simulation keeps it */
+    uint64_t thread_bytes;  /* of one thread: fedge_sim_backend_ops.size */
+    size_t task_bytes;      /* of one task in the simulation */
     bool no_hashes;         /* no hashes of the rounds' models */
-    bool is_distributed;    /* the sums of several ranks are joined */
-    uint64_t state_memory;  /* as fedge_client_states_limit has it */
-    uint64_t robust_memory; /* as fedge_accumulator_config has it */
+    bool is_distributed;    /* several ranks sum together */
+    uint64_t state_memory;  /* fedge_client_states_limit.memory */
+    uint64_t robust_memory; /* fedge_accumulator_config.robust_memory */
 } fedge_memory_demand;
 
 /* Bytes that the program may still take, at least 1; UINT64_MAX: unknown. */
 uint64_t fedge_memory_left(void);
 
-/* The memory of a run, with what the program has now. */
+/* The memory of a run, including what the program has now. */
 FEDGE_MUST_USE fedge_status fedge_memory_count(fedge_memory *memory,
                                                const fedge_memory_demand *demand, fedge_error *err);
 

@@ -251,7 +251,7 @@ static size_t stride_of(uint32_t num_ranks)
     return (num_ranks + 7u) / 8u;
 }
 
-/* Deals each client a home rank. */
+/* Assigns each client a home rank. */
 static fedge_status choose_homes(fedge_placement *self, fedge_error *err)
 {
     fedge_placement_work *work = calloc(self->num_clients, sizeof(*work));
@@ -362,15 +362,16 @@ fedge_status fedge_placement_find_tests(fedge_placement *placement,
 {
     const uint8_t has = has_test_set;
     fedge_collective_gathered gathered;
-    const fedge_status status =
-        fedge_collective_gather(collective, &has, sizeof(has), &gathered, err);
-    bool all = status == FEDGE_OK;
-    for (uint32_t rank = 0; all && rank < collective->num_ranks; rank++)
-        all = gathered.bytes[rank] == gathered.bytes[0];
-    if (status == FEDGE_OK && !all) {
+    fedge_status status;
+    FEDGE_TRY_OR(fedge_collective_gather(collective, &has, sizeof(has), &gathered, err), done);
+    bool alike = true;
+    for (uint32_t rank = 0; rank < collective->num_ranks; rank++)
+        alike = alike && gathered.bytes[rank] == gathered.bytes[0];
+    if (!alike) {
         placement->tests = gathered.bytes;
         gathered.bytes = NULL;
     }
+done:
     fedge_collective_gathered_fini(&gathered);
     return status;
 }

@@ -1,4 +1,4 @@
-/* The ranks on which data are, when ranks have local files.
+/* Which ranks have which clients' data, where ranks have local files.
  *
  * With the division per-file each file is one client's, and a rank needs only the files of some
  * clients. A file is identified by its line in the client file and its name without folders, so its
@@ -27,15 +27,15 @@ typedef struct fedge_placement {
     uint32_t *homes;  /* (num_clients), with holders: fedge_placement_home */
     uint32_t *local;  /* (num_local), with holders: clients whose files this rank has, ascending */
     uint32_t num_local;    /* with holders */
-    char *values, *labels; /* with holders: this rank's files, a path a line */
+    char *values, *labels; /* with holders: this rank's files, one path per line */
 } fedge_placement;
 
-/* All ranks call this, with the division per-file and as many lines in [data] on each. Finds the
- * ranks that have each file; [placement] stays all 0 where all ranks have all. [wanted]: the number
- * of clients, 0: of files. Fails on all ranks alike. FEDGE_NOT_FOUND: no rank has a client's file;
- * the message has its number, its name and the ranks. FEDGE_MISMATCH: there are not [wanted] files,
- * or a line names different files on two ranks, or values lack labels. FEDGE_NO_MEMORY; errors of
- * listing files. */
+/* All ranks call this, with the division per-file and the same number of lines in [data]. Finds the
+ * ranks that have each file; [placement] stays all 0 where all ranks have all files. [wanted]: the
+ * number of clients, 0: of files. Fails on all ranks alike. FEDGE_NOT_FOUND: no rank has a client's
+ * file; the message has its number, its name and the ranks. FEDGE_MISMATCH: there are not [wanted]
+ * files, or a line names different files on two ranks, or values lack labels. FEDGE_NO_MEMORY;
+ * errors of listing files. */
 FEDGE_MUST_USE fedge_status fedge_placement_find(fedge_placement *placement,
                                                  const fedge_collective *collective,
                                                  const fedge_site_data *data, uint32_t wanted,
@@ -52,7 +52,7 @@ bool fedge_placement_has(const fedge_placement *placement, uint32_t rank, uint32
 /* The lowest rank that has the data of [client]. */
 uint32_t fedge_placement_first(const fedge_placement *placement, uint32_t client);
 /* The rank that always does the client's work where clients have states: one that has its data,
- * chosen so that ranks have about as many clients. */
+ * chosen so that clients are spread evenly. */
 uint32_t fedge_placement_home(const fedge_placement *placement, uint32_t num_ranks,
                               uint32_t client);
 

@@ -11,8 +11,8 @@
 
 /* ---- abilities ------------------------------------------------------------------------------- */
 
-/* Checks that each GPU has the job's precision and memory for a client. Runs that share GPUs learn
- * it when they join, since memory then depends on the others. */
+/* Checks that each GPU has the job's precision and memory for a client. Runs that share GPUs check
+ * it when they join a team, since memory then depends on the others. */
 static fedge_status check_gpus(const fedge_sim_backend_config *config, fedge_error *err)
 {
     uint32_t num_gpus = 0;
@@ -162,7 +162,7 @@ static fedge_status no_memory(fedge_error *err)
     return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for GPUs' trainer");
 }
 
-/* Makes what this run has for itself on each GPU. */
+/* Takes this run's buffers for GPU [index]. */
 static fedge_status open_buffers(trainer_cuda *self, uint32_t index, fedge_error *err)
 {
     const fedge_sim_backend_config *config = &self->config;

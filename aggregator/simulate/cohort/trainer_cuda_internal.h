@@ -1,7 +1,7 @@
 /* Internals of the backend "cuda".
  *
- * A team is the GPUs with their cohorts and the runs whose clients are trained there: one run, or
- * the runs of a sweep side by side. Their models are the members of each cohort's work. */
+ * A team is a set of GPUs with their cohorts, and the runs whose clients they train: one run, or
+ * several runs of a sweep at once. Each run is a member of every cohort's work. */
 #ifndef FEDGE_AGGREGATOR_SIMULATE_COHORT_TRAINER_CUDA_INTERNAL_H
 #define FEDGE_AGGREGATOR_SIMULATE_COHORT_TRAINER_CUDA_INTERNAL_H
 
@@ -42,7 +42,7 @@ typedef struct trainer_cuda_job {
 } trainer_cuda_job;
 
 struct trainer_cuda_team {
-    /* What the cohorts are made from; [plan]: the first run's, as text. */
+    /* The inputs of the cohorts. [plan] is the first run's, as text. */
     char *plan;
     uint32_t crc32[FEDGE_COHORT_SETS], counts[FEDGE_COHORT_SETS];
     trainer_cuda_storage storage;
@@ -53,8 +53,8 @@ struct trainer_cuda_team {
     pthread_cond_t changed;
     trainer_cuda *runs[FEDGE_COHORT_MAX_MEMBERS];
     uint32_t num_runs, num_waiting;
-    bool busy; /* the last run to arrive works for all that wait */
-    /* The present work. */
+    bool busy; /* the last run to arrive does the work of all that wait */
+    /* The current work. */
     trainer_cuda *members[FEDGE_COHORT_MAX_MEMBERS];
     uint32_t num_members, next_member;
     bool training, lost;
@@ -70,8 +70,8 @@ struct trainer_cuda {
     fedge_cohort_chunk **chunks;  /* (num_gpus), (num_chunks): the sums of changes on each GPU */
     uint64_t host_bytes;
     bool accumulates;    /* GPUs add changes to the sums themselves */
-    uint32_t num_chunks; /* then */
-    size_t update_bytes; /* then: of an update as it would be sent */
+    uint32_t num_chunks; /* with accumulates */
+    size_t update_bytes; /* with accumulates: of an encoded update */
     trainer_cuda_job *jobs;
     uint32_t capacity, num_jobs, next, num_done;
     bool waiting; /* for the other runs of the team, or for the one that works for all */
@@ -84,7 +84,7 @@ struct trainer_cuda {
 
 /* ---- trainer_cuda_team.c */
 
-/* Gives [self] a team: the shared one where it can join, else one for itself. */
+/* Gives [self] a team: the shared one if it can join, else a new one. */
 fedge_status fedge_trainer_cuda_join(trainer_cuda *self, fedge_error *err);
 void fedge_trainer_cuda_leave(trainer_cuda *self);
 

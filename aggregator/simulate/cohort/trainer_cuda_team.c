@@ -75,7 +75,7 @@ static fedge_status open_gpus(trainer_cuda_team *team, const fedge_sim_backend_c
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for GPUs' trainer");
     for (uint32_t i = 0; i < team->num_gpus; i++)
         FEDGE_TRY(open_gpu(team, config, i, err));
-    /* Fewer threads will do: the other GPUs do the work of one without a thread. */
+    /* Fewer threads suffice: the other GPUs do the work of one without a thread. */
     const fedge_worker_pool_config threads = {.name = "GPU's thread",
                                               .thread = "gpu",
                                               .num_workers = team->num_gpus - 1,
@@ -94,14 +94,15 @@ static fedge_status new_team(const fedge_sim_backend_config *config, uint32_t ma
     pthread_cond_init(&fresh->changed, NULL);
     fresh->max_members = max_members;
     const fedge_status status = open_gpus(fresh, config, err);
-    if (status == FEDGE_OK)
-        *team = fresh;
-    else
+    if (status != FEDGE_OK) {
         free_team(fresh);
-    return status;
+        return status;
+    }
+    *team = fresh;
+    return FEDGE_OK;
 }
 
-/* ---- joining and leaving--------------------------------------------------------------------- */
+/* ---- joining and leaving --------------------------------------------------------------------- */
 
 /* May the run join? */
 static bool is_alike(const trainer_cuda_team *team, const fedge_sim_backend_config *config)
@@ -135,7 +136,7 @@ static bool is_lost(trainer_cuda_team *team)
     return lost;
 }
 
-/* Finds or makes the shared team; *team NULL: the run needs one for itself. The caller holds
+/* Finds or makes the shared team; *team NULL: the run needs a new one. The caller holds
  * shared->mutex. */
 static fedge_status find_shared(fedge_sim_shared *shared, const fedge_sim_backend_config *config,
                                 trainer_cuda_team **team, fedge_error *err)
@@ -166,21 +167,20 @@ fedge_status fedge_trainer_cuda_join(trainer_cuda *self, fedge_error *err)
 {
     fedge_sim_shared *shared = self->config.shared;
     trainer_cuda_team *team = NULL;
-    fedge_status status = FEDGE_OK;
     if (shared) {
         pthread_mutex_lock(&shared->mutex);
-        status = find_shared(shared, &self->config, &team, err);
+        const fedge_status status = find_shared(shared, &self->config, &team, err);
         self->is_shared = team != NULL;
         if (team)
             add_member(team, self);
         pthread_mutex_unlock(&shared->mutex);
+        FEDGE_TRY(status);
     }
-    if (status == FEDGE_OK && !team) {
-        status = new_team(&self->config, 1, &team, err);
-        if (status == FEDGE_OK)
-            add_member(team, self);
+    if (!team) {
+        FEDGE_TRY(new_team(&self->config, 1, &team, err));
+        add_member(team, self);
     }
-    return status;
+    return FEDGE_OK;
 }
 
 /* Wakes the runs that wait: this one may be the last they waited for. */
@@ -194,7 +194,7 @@ void fedge_trainer_cuda_leave(trainer_cuda *self)
         free_team(team);
         return;
     }
-    pthread_mutex_lock(&shared->mutex); /* so that nobody frees the team when it is empty */
+    pthread_mutex_lock(&shared->mutex); /* so that no other run frees the empty team */
     pthread_mutex_lock(&team->mutex);
     uint32_t at = 0;
     while (team->runs[at] != self)

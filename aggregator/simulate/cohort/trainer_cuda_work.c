@@ -229,7 +229,7 @@ static fedge_status add_update(const trainer_cuda_gpu *self, trainer_cuda_job *d
     const trainer_cuda *backend = done->backend;
     fedge_client_update *update = &backend->updates[self->index];
     FEDGE_TRY(check_finite(backend, values, err));
-    /* Other clients have begun on this buffer since this one has. */
+    /* Other clients have used this buffer since this one began. */
     FEDGE_TRY(fedge_client_update_begin(update, done->task->client, &done->cohort.correction, err));
     if (update->values)
         memcpy(update->values, values, backend->plan->schema.num_elements * sizeof(*values));

@@ -38,7 +38,7 @@ typedef struct worker {
 struct trainer_pool {
     fedge_sim_backend_config config;
     const fedge_plan *plan;
-    /* The present call of run. */
+    /* The current call of run. */
     uint32_t round;
     const int8_t *bounds_log2;
     fedge_sim_backend_task *tasks;
@@ -415,8 +415,8 @@ static fedge_status size(const fedge_sim_backend_config *config, uint64_t *bytes
     return config->max_evaluated > 0 ? add_model(plan, &tester, bytes, err) : FEDGE_OK;
 }
 
-/* Checks that enough clients for a round can be trained. One whose last batch is too small for a
- * layer cannot; it is replaced as others that fail. */
+/* Checks that enough clients for a round can be trained. A client whose last batch is too small for
+ * a layer cannot; it is replaced like any that fails. */
 static fedge_status check_clients(const worker *self, fedge_error *err)
 {
     const fedge_plan *plan = self->pool->plan;

@@ -49,8 +49,7 @@ fedge_status fedge_sim_backend_check(const fedge_sim_backend_ops *ops,
     return ops->check ? ops->check(config, err) : FEDGE_OK;
 }
 
-/* The first backend from [at] on that can do the job; [because]: why those before were not taken,
- * or
+/* The first backend from [at] on that can do the job. [because]: why those before were rejected, or
  * "". */
 static fedge_status first_able(const fedge_sim_backend_ops *const *at, const char *because,
                                const fedge_sim_backend_config *config,

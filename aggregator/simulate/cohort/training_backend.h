@@ -44,13 +44,13 @@ typedef struct fedge_sim_backend_task {
     uint32_t round;           /* TRAIN: in which the client began; 0: the present one */
     const float *start;       /* TRAIN: the model to start from; NULL: the global one */
     fedge_update_facts facts; /* TRAIN: round is given; the backend sets the rest */
-    uint32_t update_index;    /* TRAIN: where a strategy that collects keeps the update */
+    uint32_t update_index;    /* TRAIN: of the stored update, where the strategy collects */
     uint64_t bytes_up;        /* TRAIN: of the update as it would be sent */
     uint64_t clamped;
     double seconds; /* of the thread */
 } fedge_sim_backend_task;
 
-/* State that the backends of runs side by side share, if any; a backend sets it. */
+/* State shared by the backends of concurrent runs. A backend sets it. */
 typedef struct fedge_sim_shared {
     uint32_t max_runs;     /* at a time */
     pthread_mutex_t mutex; /* of the fields below */
@@ -71,7 +71,7 @@ typedef struct fedge_sim_backend_config {
     uint32_t num_threads;     /* 1 to FEDGE_SIM_BACKEND_MAX_THREADS; the caller's is one of them */
     uint32_t num_gpus;        /* of gpus[]; 0: all that there are */
     const uint32_t *gpus;     /* the driver's numbers */
-    fedge_sim_shared *shared; /* with the backends of other runs; NULL: alone */
+    fedge_sim_shared *shared; /* with the backends of concurrent runs; NULL: alone */
     const fedge_log *log;     /* of the choice and its reason; may be NULL */
     fedge_cancel_fn cancel;   /* asked between steps of training; may be NULL */
     /* Called now and then on the caller's thread with the number of tasks done. May be NULL. */
@@ -81,7 +81,7 @@ typedef struct fedge_sim_backend_config {
 
 typedef struct fedge_sim_backend_ops {
     const char *name;  /* "cpu" */
-    bool batches_runs; /* works for runs side by side together; they wait for each other */
+    bool batches_runs; /* trains concurrent runs together; they wait for each other */
 
     /* Checks that it can do the job on this machine. FEDGE_UNSUPPORTED says what it cannot do;
      * FEDGE_NOT_FOUND: hardware or driver is missing; FEDGE_NO_MEMORY: no client fits, with the
@@ -107,14 +107,14 @@ typedef struct fedge_sim_backend_ops {
                 fedge_sim_backend_task *tasks, uint32_t num_tasks);
 
     uint64_t (*bytes_per_thread)(const void *state);
-    /* For people: a line for the CPU or each GPU with its clients at once and their memory. */
+    /* Writes a line for the CPU or each GPU: its clients at once and their memory. */
     void (*describe)(const void *state, char *text, size_t size);
 } fedge_sim_backend_ops;
 
 /* The backends of this program, the best first; NULL after the last. */
 extern const fedge_sim_backend_ops *const fedge_sim_backends[];
 
-/* Is [name] a backend that joins runs? False for "auto", which may be any. */
+/* Is [name] a backend that batches runs? False for "auto", which may be any. */
 bool fedge_sim_backend_batches_runs(const char *name);
 
 /* The --engine that takes the first of the table that can do the job. */
@@ -159,9 +159,8 @@ void fedge_sim_backend_run(fedge_sim_backend *backend, uint32_t round, const int
 /* The backend "cpu": threads that do virtual clients' work, one client per thread at a time.
  *
  * Each thread has a model, a lane of sums and buffers of its own, taken once; a task takes no
- * memory (except a client's first with a state). The global model and
- * the data are shared and only read. Tasks are begun in their order. A waiting thread spins for a
- * tenth of a millisecond before it sleeps.
+ * memory, except a client's first with a state. The global model and the data are shared and only
+ * read. Tasks begin in order. A waiting thread spins for a tenth of a millisecond before it sleeps.
  */
 
 extern const fedge_sim_backend_ops fedge_sim_backend_cpu;

@@ -53,7 +53,7 @@ typedef struct fedge_experiment {
     char resume_note[FEDGE_RESULTS_MAX_NOTE]; /* after a failed run: fedge_results_describe */
     uint64_t started_ms, drawn_ms;
     uint32_t resumed_at;       /* rounds that were done before */
-    uint64_t clients_at_start; /* likewise */
+    uint64_t clients_at_start; /* clients that were trained before */
 } fedge_experiment;
 
 /* Loads options->strategy_plugin, if there is one, and sets options->plugin. *plugin must outlive
@@ -80,9 +80,9 @@ void fedge_experiment_fini(fedge_experiment *experiment); /* also after a check 
 
 /* On rank 0: runs it, with options->stop_at_target until all targets are reached, and writes the
  * results. FEDGE_CANCELLED: it was interrupted, perhaps in the last evaluation; the results are
- * those until then, and --resume does what is left. After any other failure the folder has the
- * rounds before, with curves and summary, and a checkpoint of the last of them where possible
- * (fedge_results_fail); experiment->kept describes them.
+ * those until then, and --resume continues. After any other failure the folder has the rounds
+ * before, with curves and summary, and a checkpoint of the last of them where possible
+ * (fedge_results_fail); experiment->resume_note describes them.
  *
  * On the other ranks: works until rank 0 calls fedge_experiment_fini. After a failure rank 0 would
  * wait for this rank: call fedge_collective_abort. */

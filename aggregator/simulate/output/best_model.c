@@ -52,10 +52,12 @@ static fedge_status make_file(const fedge_best_model *best, const fedge_plan *pl
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a model file of %zu bytes", *size);
     const fedge_status status =
         fedge_safetensors_write(&plan->schema, best->values, bytes, *size, err);
-    *file = status == FEDGE_OK ? bytes : NULL;
-    if (!*file)
+    if (status != FEDGE_OK) {
         free(bytes);
-    return status;
+        return status;
+    }
+    *file = bytes;
+    return FEDGE_OK;
 }
 
 fedge_status fedge_best_model_save(const fedge_best_model *best, const fedge_plan *plan,

@@ -302,7 +302,7 @@ static fedge_status restore(fedge_results *results, fedge_simulation *simulation
     fedge_status status = load_states(results, simulation, err);
     if (status != FEDGE_OK) {
         return fedge_error_prefix(err, status,
-                                  "%s cannot go on without what its clients keep; restore the file "
+                                  "%s cannot go on without its clients' states; restore the file "
                                   "or start again in another --out",
                                   results->dir);
     }

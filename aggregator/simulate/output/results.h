@@ -77,8 +77,8 @@ FEDGE_MUST_USE fedge_status fedge_results_partition(const fedge_results *results
                                                     fedge_error *err);
 
 /* Restores [simulation] and the run summary from the newest checkpoint, if there is one, and cuts
- * rounds.jsonl after its round. FEDGE_MISMATCH: rounds.jsonl ends before that round. Needed without
- * --resume too. */
+ * rounds.jsonl after its round. FEDGE_MISMATCH: rounds.jsonl ends before that round. Call it
+ * without --resume too. */
 FEDGE_MUST_USE fedge_status fedge_results_begin(fedge_results *results,
                                                 fedge_simulation *simulation, fedge_error *err);
 
@@ -107,7 +107,7 @@ FEDGE_MUST_USE fedge_status fedge_results_finish(fedge_results *results,
 void fedge_results_fail(fedge_results *results, fedge_simulation *simulation,
                         const fedge_final_evaluation *final_evaluation,
                         char resume_note[FEDGE_RESULTS_MAX_NOTE]);
-/* Says how many rounds the folder has and where --resume would continue; "" without a folder. */
+/* Writes how many rounds the folder has and where --resume would continue; "" without a folder. */
 void fedge_results_describe(const fedge_results *results, char resume_note[FEDGE_RESULTS_MAX_NOTE]);
 
 #endif

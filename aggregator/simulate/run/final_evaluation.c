@@ -116,17 +116,20 @@ static fedge_status measure_clients(fedge_client_accuracies *to, const workload 
     uint32_t *examples = malloc(count * sizeof(*examples));
     double *scratch = malloc(count * sizeof(*scratch));
     bool diverged = false;
-    fedge_status status = correct && examples && scratch
-                              ? FEDGE_OK
-                              : fedge_fail(err, FEDGE_NO_MEMORY,
-                                           "no memory for %" PRIu32 " clients' accuracies", count);
-    for (uint32_t i = 0; i < count && status == FEDGE_OK; i++) {
+    fedge_status status;
+    FEDGE_TRY_OR(correct && examples && scratch
+                     ? FEDGE_OK
+                     : fedge_fail(err, FEDGE_NO_MEMORY,
+                                  "no memory for %" PRIu32 " clients' accuracies", count),
+                 done);
+    for (uint32_t i = 0; i < count; i++) {
         correct[i] = sets[i].correct;
         examples[i] = sets[i].view.count;
         diverged = diverged || isnan(sets[i].loss);
     }
-    if (status == FEDGE_OK && !diverged)
+    if (!diverged)
         fedge_client_accuracies_measure(to, correct, examples, count, scratch);
+done:
     free(correct);
     free(examples);
     free(scratch);
@@ -175,12 +178,15 @@ fedge_status fedge_backdoor_measure(fedge_simulation *simulation, fedge_dataset 
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %" PRIu32 " predictions", count);
     for (uint32_t i = 0; i < count; i++)
         fedge_dataset_stamp(test_set, i);
-    fedge_status status = fedge_simulation_evaluate(simulation, &set, 1, true, err);
-    for (uint32_t i = 0; i < count && status == FEDGE_OK && !isnan(set.loss); i++) {
+    *fraction = NAN;
+    fedge_status status;
+    FEDGE_TRY_OR(fedge_simulation_evaluate(simulation, &set, 1, true, err), done);
+    for (uint32_t i = 0; i < count && !isnan(set.loss); i++) {
         others += labels[i] != FEDGE_BACKDOOR_LABEL;
         fooled += labels[i] != FEDGE_BACKDOOR_LABEL && set.predicted[i] == FEDGE_BACKDOOR_LABEL;
     }
     *fraction = others > 0 ? (double)fooled / others : NAN;
+done:
     free(set.predicted);
     return status == FEDGE_CANCELLED ? FEDGE_OK : status;
 }

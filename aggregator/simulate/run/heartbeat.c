@@ -32,7 +32,7 @@ struct fedge_heartbeat {
     uint8_t word;
     uint32_t from;
     uint32_t num_ended;
-    uint64_t next_ms; /* of the next beat */
+    uint64_t next_ms; /* of the next heartbeat */
 };
 
 static bool is_peer(const fedge_heartbeat *self, uint32_t rank)
@@ -54,7 +54,7 @@ static void send_heartbeats(fedge_heartbeat *self, uint64_t now_ms)
     self->next_ms = now_ms + FEDGE_HEARTBEAT_EVERY_MS;
     for (uint32_t rank = 0; rank < self->collective.num_ranks; rank++) {
         peer *to = &self->peers[rank];
-        /* If one cannot be sent for lack of memory, the next is in time. */
+        /* One that cannot be sent for lack of memory is skipped; the next comes in time. */
         if (is_peer(self, rank) && is_sent(self, &to->alive))
             to->alive = fedge_collective_begin_send(&self->collective, &ALIVE, sizeof(ALIVE), rank);
     }
@@ -112,7 +112,7 @@ static void *run(void *arg)
     fedge_heartbeat *self = arg;
     const uint32_t others = self->collective.rank == 0 ? self->collective.num_ranks - 1 : 1;
     bool ending = false;
-    fedge_os_name_thread("beats");
+    fedge_os_name_thread("heartbeat");
     for (;;) {
         if (!ending)
             send_heartbeats(self, fedge_os_monotonic_ms());
@@ -129,15 +129,16 @@ static fedge_status start(fedge_heartbeat *self, fedge_ranks_stuck_fn stuck, voi
 {
     self->peers = calloc(self->collective.num_ranks, sizeof(*self->peers));
     if (!self->peers)
-        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for beats between ranks");
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for heartbeats between ranks");
     FEDGE_TRY(fedge_ranks_watch_init(&self->watch, fedge_ranks_silence_ms(0), stuck, user, err));
     for (uint32_t rank = 0; rank < self->collective.num_ranks; rank++) {
         if (is_peer(self, rank))
             fedge_ranks_watch_heard(&self->watch, rank);
     }
     const int failed = pthread_create(&self->thread, NULL, run, self);
-    return failed ? fedge_fail_errno(err, failed, "cannot start a thread for beats between ranks")
-                  : FEDGE_OK;
+    return failed
+               ? fedge_fail_errno(err, failed, "cannot start a thread for heartbeats between ranks")
+               : FEDGE_OK;
 }
 
 static void free_heartbeat(fedge_heartbeat *self)
@@ -157,7 +158,7 @@ fedge_status fedge_heartbeat_new(const fedge_collective *collective, fedge_ranks
         return FEDGE_OK;
     fedge_heartbeat *fresh = calloc(1, sizeof(*fresh));
     if (!fresh)
-        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for beats between ranks");
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for heartbeats between ranks");
     fedge_condition_init(&fresh->changed);
     pthread_mutex_init(&fresh->mutex, NULL);
     fedge_status status;

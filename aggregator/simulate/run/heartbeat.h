@@ -16,9 +16,9 @@
 
 typedef struct fedge_heartbeat fedge_heartbeat;
 
-/* All ranks call this. [stuck] is called on another thread, and ends all ranks. Alone *beats is
- * NULL. A failure of one rank is none of the others', which would wait for it in
- * fedge_heartbeat_end: fedge_collective_abort. */
+/* All ranks call this. [stuck] is called on another thread and must end all ranks. With one rank
+ * *heartbeat is NULL. A failure on one rank does not reach the others, which would wait for it in
+ * fedge_heartbeat_end: call fedge_collective_abort. */
 FEDGE_MUST_USE fedge_status fedge_heartbeat_new(const fedge_collective *collective,
                                                 fedge_ranks_stuck_fn stuck, void *user,
                                                 fedge_heartbeat **heartbeat, fedge_error *err);

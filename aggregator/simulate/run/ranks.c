@@ -276,7 +276,7 @@ fedge_status fedge_sim_ranks_collect(fedge_sim_ranks *ranks, fedge_error *err)
     free(values);
     return whole ? FEDGE_OK
                  : fedge_fail(err, FEDGE_NO_MEMORY,
-                              "no room for what the clients of other ranks keep: give rank 0 "
+                              "no memory for the states of other ranks' clients: give rank 0 "
                               "more memory or disk (--client-state-memory), or use fewer clients "
                               "or another strategy");
 }
@@ -290,7 +290,7 @@ fedge_status fedge_sim_ranks_spread(fedge_sim_ranks *ranks, fedge_error *err)
     ranks_command command = {.kind = RANKS_SPREAD, .round = states->round};
     float *values = malloc(size);
     if (!values)
-        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for what clients keep");
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for clients' states");
     for (uint32_t i = 0; i < states->num_clients; i++)
         command.num_clients += fedge_client_states_has(states, i);
     send_command(ranks, &command);

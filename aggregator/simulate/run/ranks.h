@@ -5,8 +5,8 @@
  * and the tasks; each does its part and sends the results back. Before a step the sums of all are
  * joined on rank 0.
  *
- * Work is dealt to ranks that have the data for it (placement.h), so that all have about as many
- * examples. Where clients have states, a client always trains on the same rank, and its state stays
+ * Work is dealt to ranks that have the data for it (placement.h), about the same number of examples
+ * to each. Where clients have states, a client always trains on the same rank, and its state stays
  * there; rank 0 collects changed states before a checkpoint. A task's result depends on neither, so
  * the run equals that of one process, bit for bit on the same CPU kernels.
  */
@@ -39,9 +39,9 @@ typedef struct fedge_sim_ranks {
 size_t fedge_ranks_task_bytes(const fedge_collective *collective);
 
 /* Takes [*backend], which was opened with [config], and on rank 0 replaces it by one that shares
- * the work. The accumulator of config->global becomes one that joins, as [sums] say. Does nothing
- * when [collective] is alone. FEDGE_NO_MEMORY. [ranks] must not be moved afterwards; call _fini
- * after the backend's close. */
+ * the work. The accumulator of config->global becomes a distributed one, as [sums] say. Does
+ * nothing when [collective] is alone. FEDGE_NO_MEMORY. [ranks] must not be moved afterwards; call
+ * _fini after the backend's close. */
 FEDGE_MUST_USE fedge_status fedge_sim_ranks_init(fedge_sim_ranks *ranks,
                                                  const fedge_collective *collective,
                                                  const fedge_sim_backend_config *config,
@@ -49,29 +49,29 @@ FEDGE_MUST_USE fedge_status fedge_sim_ranks_init(fedge_sim_ranks *ranks,
                                                  fedge_sim_backend *backend, fedge_error *err);
 void fedge_sim_ranks_fini(fedge_sim_ranks *ranks);
 
-/* The ranks after 0: obeys rank 0's commands until the last. Rank 0 learns of failures from tasks
- * or sums. A returned failure is one that rank 0 cannot learn and would wait for: call
- * fedge_collective_abort. */
+/* On the ranks after 0: carries out rank 0's commands until the last. Rank 0 learns of failures
+ * from tasks or sums. A returned failure has not reached rank 0, which would wait for this rank:
+ * call fedge_collective_abort. */
 FEDGE_MUST_USE fedge_status fedge_sim_ranks_serve(fedge_sim_ranks *ranks, fedge_error *err);
 
 /* Rank 0. */
 
-/* The model has changed otherwise than by the step after fedge_sim_ranks_join. */
+/* The model has changed other than by the step after fedge_sim_ranks_join. */
 void fedge_sim_ranks_model_changed(fedge_sim_ranks *ranks);
 /* Joins the sums of all ranks in the model's accumulator, before a step. As
  * fedge_distributed_join. */
 FEDGE_MUST_USE fedge_status fedge_sim_ranks_join(fedge_sim_ranks *ranks, fedge_error *err);
-/* [round] has closed: clears the others' sums and commits their clients' states. */
+/* Closes [round]: clears the others' sums and commits their clients' states. */
 void fedge_sim_ranks_commit(fedge_sim_ranks *ranks, uint32_t round);
-/* The open round is dropped: clears the others' sums and rolls their clients' states back. */
+/* Drops the open round: clears the others' sums and rolls their clients' states back. */
 void fedge_sim_ranks_drop(fedge_sim_ranks *ranks);
 /* Collects changed states of the others' clients in config.states. FEDGE_NO_MEMORY. */
 FEDGE_MUST_USE fedge_status fedge_sim_ranks_collect(fedge_sim_ranks *ranks, fedge_error *err);
 /* Sends the others their clients' states from config.states, which has been loaded. */
 FEDGE_MUST_USE fedge_status fedge_sim_ranks_spread(fedge_sim_ranks *ranks, fedge_error *err);
-/* The others serve from now on, or will soon. */
+/* The others serve from now on, or soon. */
 void fedge_sim_ranks_lead(fedge_sim_ranks *ranks);
-/* Ends the others' serving, if they do. */
+/* Makes the others stop serving, if they serve. */
 void fedge_sim_ranks_end(fedge_sim_ranks *ranks);
 
 #endif

@@ -17,7 +17,7 @@ typedef enum ranks_command_kind {
 
 typedef struct ranks_command {
     ranks_command_kind kind;
-    uint32_t round;       /* RUN, KEEP, SPREAD */
+    uint32_t round;       /* RUN, COMMIT, SPREAD */
     uint32_t num_tasks;   /* RUN */
     uint32_t num_clients; /* SPREAD: clients with a state */
     uint64_t state_size;  /* RUN: of a strategy that broadcasts its state; 0: not sent */
@@ -27,8 +27,7 @@ typedef struct ranks_command {
 
 /* A task as ranks send it: they run the same program, so its layout is the same. */
 typedef struct ranks_task {
-    fedge_sim_backend_task task; /* of [view] only the count is valid, and [predicted] is
-                                  * not */
+    fedge_sim_backend_task task; /* only the count of [view] is valid; [predicted] is not */
     fedge_placement_work work;
     uint32_t first; /* TEST: of its examples, in the client data's list or in the test set */
     bool wants_classes;

@@ -173,26 +173,35 @@ static fedge_status carry_out(fedge_simulation *self, const fedge_rounds_action 
     return fedge_fail(err, FEDGE_INTERNAL, "unknown action %d", (int)action->type);
 }
 
+/* Carries out the next action of the round machine, or passes time until there is one. */
+static fedge_status advance(fedge_simulation *self, bool *finished, fedge_error *err)
+{
+    fedge_rounds_action action;
+    char text[128];
+    if (fedge_rounds_next(self->rounds, &action))
+        return carry_out(self, &action, finished, err);
+    if (self->config.profiles)
+        return fedge_simulation_pass_time(self, err);
+    if (fedge_rounds_get_state(self->rounds) == FEDGE_ROUNDS_RUNNING)
+        return work(self, err);
+    fedge_rounds_describe(self->rounds, text, sizeof(text));
+    return fedge_fail(err, FEDGE_INTERNAL, "the simulation cannot go on: %s", text);
+}
+
+static fedge_status run_rounds(fedge_simulation *self, fedge_error *err)
+{
+    bool finished = false;
+    if (fedge_simulation_is_async(self))
+        return fedge_simulation_run_async(self, err);
+    FEDGE_TRY(fedge_simulation_join_all(self, err));
+    while (!finished)
+        FEDGE_TRY(advance(self, &finished, err));
+    return FEDGE_OK;
+}
+
 fedge_status fedge_simulation_run(fedge_simulation *self, fedge_error *err)
 {
-    const bool async = fedge_simulation_is_async(self);
-    fedge_status status =
-        async ? fedge_simulation_run_async(self, err) : fedge_simulation_join_all(self, err);
-    bool finished = async;
-    while (status == FEDGE_OK && !finished) {
-        fedge_rounds_action action;
-        if (fedge_rounds_next(self->rounds, &action)) {
-            status = carry_out(self, &action, &finished, err);
-        } else if (self->config.profiles) {
-            status = fedge_simulation_pass_time(self, err);
-        } else if (fedge_rounds_get_state(self->rounds) == FEDGE_ROUNDS_RUNNING) {
-            status = work(self, err);
-        } else {
-            char text[128];
-            fedge_rounds_describe(self->rounds, text, sizeof(text));
-            status = fedge_fail(err, FEDGE_INTERNAL, "the simulation cannot go on: %s", text);
-        }
-    }
+    const fedge_status status = run_rounds(self, err);
     if (status != FEDGE_OK) {
         fedge_client_states_roll_back(&self->states);
         fedge_sim_ranks_drop(&self->ranks);

@@ -41,7 +41,7 @@ typedef struct fedge_simulation_config {
     const fedge_collective *collective; /* of ranks that share the work; NULL: alone */
     uint32_t num_threads;
     const char *backend;               /* name of the training backend, or "auto"; NULL: "cpu" */
-    fedge_sim_shared *shared;          /* with the simulations beside it; NULL: none */
+    fedge_sim_shared *shared;          /* with concurrent simulations; NULL: none */
     const fedge_log *log;              /* says which backend trains, and why; may be NULL */
     const char *accumulator;           /* NULL: that of the backend, if it has one, else "cpu" */
     fedge_accumulator_config sums;     /* its GPUs are the backend's too */
@@ -92,10 +92,10 @@ FEDGE_MUST_USE fedge_status fedge_simulation_new(const fedge_simulation_config *
                                                  fedge_simulation **simulation, fedge_error *err);
 void fedge_simulation_free(fedge_simulation *simulation); /* NULL is fine */
 
-/* Loads what fedge_client_states_save wrote; before fedge_simulation_restore. */
+/* Loads what fedge_client_states_save wrote. Call it before fedge_simulation_restore. */
 FEDGE_MUST_USE fedge_status fedge_simulation_load_states(fedge_simulation *simulation,
                                                          const char *path, fedge_error *err);
-/* Resumes from [state] with the model in [file] and the strategy's saved state; before
+/* Resumes from [state] with the model in [file] and the strategy's saved state. Call it before
  * fedge_simulation_run. Clients' states must be loaded first, unless no round was closed or none is
  * left. FEDGE_MISMATCH: they are of another round. */
 FEDGE_MUST_USE fedge_status fedge_simulation_restore(fedge_simulation *simulation,
@@ -111,14 +111,15 @@ FEDGE_MUST_USE fedge_status fedge_simulation_restore(fedge_simulation *simulatio
  * also of a client's work, the backend is closed, and nothing can be run or evaluated. */
 FEDGE_MUST_USE fedge_status fedge_simulation_run(fedge_simulation *simulation, fedge_error *err);
 
-/* On several ranks, once all have made theirs: rank 0 leads until it frees its simulation; the
- * others only serve until then. A failure is one that rank 0 cannot learn (fedge_sim_ranks_serve).
+/* On several ranks, once each has its simulation: rank 0 leads until it frees its own; the others
+ * only serve until then. A returned failure has not reached rank 0 (fedge_sim_ranks_serve).
  */
 void fedge_simulation_lead(fedge_simulation *simulation);
 FEDGE_MUST_USE fedge_status fedge_simulation_serve(fedge_simulation *simulation, fedge_error *err);
 
-/* Makes [round] the last: in on_round the one that has ended, or before fedge_simulation_restore
- * the one to resume from. Its evaluation on clients still follows, if the job has one. */
+/* Makes [round] the last. Call it in on_round for the round that has ended, or before
+ * fedge_simulation_restore for the one to resume from. Its evaluation on clients still follows, if
+ * the job has one. */
 void fedge_simulation_end_after(fedge_simulation *simulation, uint32_t round);
 
 /* The SHA-256 of the present model's file. FEDGE_NO_MEMORY. */
@@ -139,7 +140,7 @@ FEDGE_MUST_USE fedge_status fedge_simulation_collect_states(fedge_simulation *si
 /* The name of this rank's accumulator. */
 const char *fedge_simulation_accumulator(const fedge_simulation *simulation);
 const char *fedge_simulation_backend(const fedge_simulation *simulation); /* "cpu" */
-/* For people: a line for each CPU or GPU with its clients at once, and the accumulator, with their
+/* Writes a line for each CPU or GPU with its clients at once, and the accumulator, with their
  * memory. */
 void fedge_simulation_plan(const fedge_simulation *simulation, char *text, size_t size);
 uint64_t fedge_simulation_bytes_per_thread(const fedge_simulation *simulation);
@@ -159,7 +160,7 @@ FEDGE_MUST_USE fedge_status fedge_simulation_evaluate(fedge_simulation *simulati
 
 #define FEDGE_REPLAY_MAX_UPDATES 16777216u
 
-/* Plain data, its own. */
+/* Owns its arrays. */
 typedef struct fedge_replay {
     fedge_buffered_update *updates;
     uint32_t *ends; /* (num_rounds): one past the last update of each round */

@@ -16,7 +16,7 @@
 #include "edge/plan/update.h"
 
 #define TASK_US ((uint64_t)1000000) /* without client profiles */
-#define STREAM 3                    /* of rounds.c's names */
+#define STREAM 3                    /* apart from those of rounds.c */
 
 /* The state of the federation. */
 typedef struct federation {

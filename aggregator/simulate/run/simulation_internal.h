@@ -37,17 +37,17 @@ struct fedge_simulation {
     fedge_sim_ranks ranks; /* all 0: alone */
     fedge_rounds *rounds;
     uint64_t now_ms;                   /* without client profiles */
-    fedge_virtual_clock virtual_clock; /* with them */
-    uint64_t clock_us;                 /* likewise: when the last phase ended */
-    uint64_t waiting_us;               /* likewise: when the last phase ended or the run began */
-    bool evaluation_due;               /* the next phase is an evaluation */
-    bool mid_step;                     /* the model is between two rounds */
+    fedge_virtual_clock virtual_clock; /* with client profiles */
+    uint64_t clock_us;                 /* with profiles: when the last phase ended */
+    uint64_t waiting_us; /* with profiles: when the last phase ended or the run began */
+    bool evaluation_due; /* the next phase is an evaluation */
+    bool mid_step;       /* the model is between two rounds */
     uint32_t rounds_closed;
     uint32_t last_round; /* of an asynchronous run */
     uint64_t next_task_id;
     uint32_t failures;        /* consecutive failed attempts of a round */
-    uint64_t first_opened_us; /* with client profiles: when the round's first attempt opened */
-    uint32_t asked_failed[FEDGE_SPEED_QUANTILES]; /* likewise: tasks of failed attempts */
+    uint64_t first_opened_us; /* with profiles: when the round's first attempt opened */
+    uint32_t asked_failed[FEDGE_SPEED_QUANTILES]; /* with profiles: tasks of failed attempts */
     char why[FEDGE_ERROR_MESSAGE_SIZE];           /* why the last attempt failed */
     /* The open phase. */
     int8_t bounds_log2[FEDGE_MAX_TENSORS];
@@ -70,7 +70,7 @@ struct fedge_simulation {
 /* Begins a training phase and sets the bounds of its updates. */
 void fedge_simulation_begin_round(fedge_simulation *self);
 
-/* Does the step, the evaluation and the line of a phase, whose tasks are in [sent]. */
+/* Does the step, the evaluation and the line of a phase; its tasks are in [sent]. */
 FEDGE_MUST_USE fedge_status fedge_simulation_conclude(fedge_simulation *self,
                                                       const fedge_rounds_action *action,
                                                       fedge_error *err);

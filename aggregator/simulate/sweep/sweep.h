@@ -40,14 +40,14 @@ void fedge_sweep_free(fedge_sweep *sweep); /* NULL is fine */
  * next. All ranks call it and take runs in turn; at the end rank 0 has all results, and all ranks
  * have the first failure.
  *
- * As many runs go side by side, each on a part of the threads, as keep all threads busy: one at a
- * time where its rounds train as many clients as there are threads, or where memory does not hold
- * two. A run that fails in its rounds (it diverged) or before (the data cannot be divided so) is
+ * Runs go side by side, each on some of the threads, until all threads are busy: one at a time
+ * where its rounds train as many clients as there are threads, or where memory does not hold two. A
+ * run that fails in its rounds (it diverged) or before (the data cannot be divided in this way) is
  * noted, and the others continue. With options->resume existing runs are continued.
  *
- * FEDGE_CANCELLED: [cancel] said so, which any thread may call; all runs are interrupted and their
- * results kept. A file that cannot be written, or a lack of memory in a run's rounds, ends all runs
- * in the same way.
+ * FEDGE_CANCELLED: [cancel], which any thread may call, returned true; all runs are interrupted and
+ * their results stay. A file that cannot be written, or a lack of memory in a run's rounds, ends
+ * all runs in the same way.
  *
  * Unless options->quiet or json, prints a line for each run that has ended to standard error, and
  * on a terminal a bar if one goes at a time. Also notes options that an axis replaces, and before

@@ -461,11 +461,11 @@ fedge_status fedge_sweep_make(const fedge_sweep *sweep, uint32_t combination,
                    ? fedge_fail(err, FEDGE_CORRUPT, "%s is not a JSON object", sweep->options->job)
                    : status;
     }
-    fedge_status status = apply(sweep, combination, job, options, err);
-    if (status == FEDGE_OK) {
-        *text = fedge_json_keep_digits(job) ? cJSON_Print(job) : NULL;
-        status = *text ? FEDGE_OK : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a job");
-    }
+    fedge_status status;
+    FEDGE_TRY_OR(apply(sweep, combination, job, options, err), done);
+    *text = fedge_json_keep_digits(job) ? cJSON_Print(job) : NULL;
+    status = *text ? FEDGE_OK : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a job");
+done:
     cJSON_Delete(job);
     return status;
 }

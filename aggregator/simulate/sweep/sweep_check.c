@@ -21,8 +21,8 @@ static const char *after_position(const char *message)
     return colon ? colon : message;
 }
 
-/* Puts the combination before *err's message, and drops the line number in its text, which nobody
- * sees. */
+/* Puts the combination before *err's message, and drops the line number, which is of a text that
+ * the user does not have. */
 static fedge_status fail_with(const fedge_sweep *sweep, const char *name, fedge_status status,
                               fedge_error *err)
 {

@@ -40,8 +40,8 @@ typedef struct sweep_run {
     uint32_t number; /* from 1, in the order of running */
     uint32_t combination, seed;
     uint32_t num_threads;               /* ≥ 1 */
-    bool alone;                         /* no other runs beside it, so it may draw its bar */
-    fedge_sim_shared *shared;           /* with the runs beside it; NULL: none */
+    bool alone;                         /* no other run is under way, so it may draw its bar */
+    fedge_sim_shared *shared;           /* with concurrent runs; NULL: none */
     const fedge_collective *collective; /* of the ranks that share it; NULL: alone */
     const char *backend;                /* NULL: the sweep's */
 } sweep_run;
@@ -126,7 +126,7 @@ FEDGE_MUST_USE fedge_status fedge_sweep_run_one(const fedge_sweep *sweep, const 
                                                 const sweep_callbacks *callbacks, sweep_outcome *to,
                                                 fedge_error *err);
 
-/* sweep_run.c: is it a failure of the machine, which other runs would meet too? */
+/* sweep_run.c: is it a failure of the machine, which would affect other runs too? */
 bool fedge_sweep_is_machine_failure(fedge_status status);
 
 /* sweep_run.c: notes the result of a run that has ended, and prints its line unless options->quiet
@@ -134,16 +134,16 @@ bool fedge_sweep_is_machine_failure(fedge_status status);
 void fedge_sweep_end_run(const fedge_sweep *sweep, const sweep_run *run, sweep_outcome *of,
                          fedge_status ended, const fedge_error *why);
 
-/* sweep_pool.c: the threads of one run, where as many runs go side by side as keep [num_threads]
- * busy with their cohorts, at most [max_runs]. */
+/* sweep_pool.c: the threads of one run, where runs go side by side until their cohorts keep
+ * [num_threads] busy, at most [max_runs] of them. */
 uint32_t fedge_sweep_threads(uint32_t num_threads, uint32_t cohort, uint32_t max_runs);
 
 /* sweep_pool.c: is there memory for another run beside [running]? The first goes alone until [need]
  * is known. usable 0: unknown. */
 bool fedge_sweep_has_memory(uint32_t running, uint64_t at_start, uint64_t need, uint64_t usable);
 
-/* sweep_pool.c: the runs that groups of ranks do together at the end: those that would leave half
- * of the ranks or more without one. */
+/* sweep_pool.c: how many of the last runs are each done by a group of ranks: those that would leave
+ * half of the ranks or more idle. */
 uint32_t fedge_sweep_num_shared(uint32_t num_runs, uint32_t num_ranks);
 
 /* sweep_check.c: checks a combination as far as possible without data, and notes its cohort. */

@@ -12,7 +12,7 @@
 #include "edge/core/os.h"
 
 #define STACK_SIZE                                                                                 \
-    ((size_t)8 << 20) /* of a thread that sets up runs; as the first thread of a program */
+    ((size_t)8 << 20) /* of a thread that sets up runs; that of a program's first thread */
 
 /* The runs of a sweep, side by side where one has no work for all threads. */
 typedef struct pool {
@@ -120,7 +120,7 @@ static bool take(pool *self, sweep_run *run)
         self->running++;
         self->num_busy += run->num_threads;
     }
-    pthread_cond_broadcast(&self->changed); /* another run is the next now */
+    pthread_cond_broadcast(&self->changed); /* the next run has changed */
     pthread_mutex_unlock(&self->mutex);
     return taken;
 }
@@ -268,8 +268,8 @@ static fedge_status take_group_outcome(const fedge_sweep *sweep, const sweep_run
     return FEDGE_OK;
 }
 
-/* The ranks of a group after the first serve it. After a failure within the rounds the first would
- * wait for this rank, so it ends all. */
+/* Serves a group's first rank. After a failure within the rounds that rank would wait for this one,
+ * so all ranks are ended. */
 static void serve_group(const fedge_sweep *sweep, const sweep_run *run,
                         const sweep_callbacks *callbacks)
 {

@@ -106,7 +106,7 @@ fedge_status fedge_virtual_clock_sure(fedge_virtual_clock *virtual_clock, uint32
     while (*num < most && due->count > 0 && is_sure(virtual_clock, &due->items[0], change))
         virtual_clock->sure[(*num)++] = fedge_event_queue_pop(due);
     for (uint32_t i = 0; i < *num; i++)
-        FEDGE_TRY(fedge_event_queue_push(due, virtual_clock->sure[i], err)); /* there is room */
+        FEDGE_TRY(fedge_event_queue_push(due, virtual_clock->sure[i], err)); /* capacity suffices */
     *events = virtual_clock->sure;
     return FEDGE_OK;
 }

@@ -32,7 +32,7 @@ static void the_parts_are_summed(void **state)
     assert_int_equal(check(&memory, all - 1, &err), FEDGE_TOO_BIG);
     assert_string_equal(
         err.message,
-        "180 MB are needed: 88 MB for what clients keep and an open round's copies, "
+        "180 MB are needed: 88 MB for clients' states and an open round's copies, "
         "59 MB that the program and its data have, 26 MB for 2 threads of 13 MB each, 6 MB for the "
         "global model; and there are 179 MB for this program: use --client-state-memory BYTES, "
         "beyond which it lies in a file, fewer clients or rounds, a "

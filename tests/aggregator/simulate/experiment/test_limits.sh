@@ -62,7 +62,7 @@ made_up() { unshare -rm bash made_up.sh "$@"; }
 made_up 1 "${run[@]}" >said 2>&1 || true
 if grep -qF "0 MB for this program" said; then
     # 20 variates and 2 copies of 4 MB, and more: refused before the first round, by the parts together
-    ends 3 "88 MB for what clients keep" made_up 40000000 "${run[@]}" --out tight --client-state-memory 100000000
+    ends 3 "88 MB for clients' states" made_up 40000000 "${run[@]}" --out tight --client-state-memory 100000000
     grep -qF "40 MB for this program: use " said || fail "not what there is: $(cat said)"
     grep -qF "fewer clients or rounds" said || fail "not what to change: $(cat said)"
     # Without the option what clients keep has what the rest leaves, and the rest has to fit.
