@@ -323,7 +323,7 @@ static void take_part(fedge_rank_worker *self, fedge_request *from)
     uint32_t slot = 0;
     /* Otherwise the part was on its way when the slot moved to another rank or the device
      * reconnected. */
-    if (fedge_intake_find(&self->intake, from->position.task_id, &slot) &&
+    if (fedge_intake_find(&self->intake, from->message.position.task_id, &slot) &&
         self->intake.slots[slot].conn_id == from->conn_id &&
         self->intake.slots[slot].holder.uploading &&
         fedge_intake_part(&self->intake, slot, from, fedge_os_monotonic_ms(), &err) != FEDGE_OK)
@@ -488,7 +488,7 @@ static fedge_status follow_rank_0(fedge_rank_worker *self, fedge_error *err)
     fedge_status status = FEDGE_OK;
     for (;;) {
         fedge_rendezvous_command command;
-        fedge_rendezvous_broadcast_command(self->config.collective, &command);
+        fedge_collective_broadcast(self->config.collective, &command, sizeof(command), 0);
         switch ((fedge_rendezvous_command_kind)command.kind) {
         case FEDGE_RENDEZVOUS_RECOVER:
             status = receive_phase(self, command.num_tasks, err);

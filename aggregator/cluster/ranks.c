@@ -138,7 +138,8 @@ static bool forward(void *ranks, fedge_request *request)
 {
     fedge_ranks *self = ranks;
     /* Bytes of an upload stay on the rank that their client is connected to. */
-    if (self->config.worker && request->type == FEDGE_REQUEST_PART)
+    if (self->config.worker && request->type == FEDGE_REQUEST_MESSAGE &&
+        request->message.type == FEDGE_MESSAGE_PART)
         return fedge_rank_worker_post(self->config.worker, request);
     fedge_rank_message *message = fedge_rank_message_of_request(request);
     const uint64_t size = message ? message->size : 0;

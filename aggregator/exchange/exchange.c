@@ -10,7 +10,8 @@
 void fedge_request_free(fedge_request *request)
 {
     if (request) {
-        free(request->upload);
+        if (request->type == FEDGE_REQUEST_MESSAGE)
+            free(request->message.upload);
         free(request->frame);
         free(request);
     }

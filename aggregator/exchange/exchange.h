@@ -26,10 +26,7 @@
 typedef enum fedge_request_type {
     FEDGE_REQUEST_JOIN,    /* HELLO came: the device waits for WELCOME and tasks */
     FEDGE_REQUEST_LEAVE,   /* the connection closes, or its device declined the plan */
-    FEDGE_REQUEST_FETCH,   /* blob */
-    FEDGE_REQUEST_UPLOAD,  /* upload and meta, the message's JSON */
-    FEDGE_REQUEST_PART,    /* position and payload */
-    FEDGE_REQUEST_DECLINE, /* notice; without a task it is about the plan */
+    FEDGE_REQUEST_MESSAGE, /* message, its JSON in meta, and its payload */
     FEDGE_REQUEST_DRAIN,   /* from the operator: end after this round */
     FEDGE_REQUEST_GPUS,    /* from the operator: sum on sums.gpus from the next round on */
     FEDGE_REQUEST_REPORT   /* from another rank: a fedge_report (cluster/protocol/rank_message.h) in
@@ -45,13 +42,10 @@ typedef struct fedge_request {
     bool hangs_up; /* JOIN: the client may be sent away until a later time (HELLO) */
     char device_id[FEDGE_UUID_TEXT];
     union {
-        fedge_blob_ref blob;
-        fedge_position position;
-        fedge_notice notice;
-        fedge_accumulator_config sums;
+        fedge_client_message message;  /* MESSAGE */
+        fedge_accumulator_config sums; /* GPUS */
     };
-    fedge_upload *upload; /* malloc'ed */
-    const char *meta;     /* (meta_size), in frame */
+    const char *meta; /* (meta_size), in frame */
     uint32_t meta_size;
     const uint8_t *payload; /* (payload_size), in frame */
     uint32_t payload_size;

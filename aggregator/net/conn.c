@@ -311,9 +311,10 @@ static void send_notice(fedge_conn *conn, fedge_message_type type, const fedge_n
 /* Tells the engine that the device will not come back. */
 static void give_up(fedge_conn *conn, const fedge_notice *notice)
 {
-    fedge_request *request = fedge_conn_new_request(conn, FEDGE_REQUEST_DECLINE);
+    fedge_request *request = fedge_conn_new_request(conn, FEDGE_REQUEST_MESSAGE);
     if (request) { /* else its task is lost with the connection, as if it might come back */
-        request->notice = *notice;
+        request->message.type = FEDGE_MESSAGE_DECLINE;
+        request->message.notice = *notice;
         fedge_conn_ask(conn, request);
     }
 }

@@ -70,38 +70,18 @@ static void note_notice(fedge_conn *conn, fedge_message_type type, const fedge_n
         fedge_log_str("text", notice->text));
 }
 
-static void handle_notice(fedge_conn *conn, fedge_message_type type, fedge_request *request)
+static void handle_notice(fedge_conn *conn, fedge_request *request)
 {
-    note_notice(conn, type, &request->notice);
-    if (type != FEDGE_MESSAGE_DECLINE || !conn->joined) {
+    const fedge_client_message *message = &request->message;
+    note_notice(conn, message->type, &message->notice);
+    if (message->type != FEDGE_MESSAGE_DECLINE || !conn->joined) {
         fedge_request_free(request);
         return;
     }
-    const bool stays = request->notice.has_task;
+    const bool stays = message->notice.has_task;
     fedge_conn_ask(conn, request);
     if (!stays)
         fedge_conn_leave(conn); /* it declined the plan: it stays connected but gets no task */
-}
-
-static fedge_status read_message(const fedge_message *message, fedge_request *request,
-                                 fedge_error *err)
-{
-    switch (message->type) {
-    case FEDGE_MESSAGE_FETCH:
-        request->type = FEDGE_REQUEST_FETCH;
-        return fedge_fetch_read(message, &request->blob, err);
-    case FEDGE_MESSAGE_UPLOAD:
-        request->type = FEDGE_REQUEST_UPLOAD;
-        request->upload = malloc(sizeof(*request->upload));
-        return request->upload ? fedge_upload_read(message, request->upload, err)
-                               : fedge_fail(err, FEDGE_NO_MEMORY, "out of memory");
-    case FEDGE_MESSAGE_PART:
-        request->type = FEDGE_REQUEST_PART;
-        return fedge_position_read(message, &request->position, err);
-    default:
-        request->type = FEDGE_REQUEST_DECLINE;
-        return fedge_notice_read(message, &request->notice, err);
-    }
 }
 
 /* A message of a client that has said HELLO. */
@@ -109,25 +89,18 @@ static void handle_ready(fedge_conn *conn, const fedge_message *message, fedge_r
                          uint8_t **frame, uint64_t now_ms)
 {
     fedge_error err;
-    const fedge_status status = read_message(message, request, &err);
+    const fedge_status status = fedge_client_message_read(message, &request->message, &err);
     if (status == FEDGE_NO_MEMORY) {
         fedge_conn_refuse_for_memory(conn, now_ms);
         fedge_request_free(request);
     } else if (status != FEDGE_OK) {
         fedge_conn_refuse(conn, FEDGE_REASON_BAD_META, err.message, now_ms);
         fedge_request_free(request);
-    } else if (request->type == FEDGE_REQUEST_DECLINE) {
-        handle_notice(conn, message->type, request);
+    } else if (message->type == FEDGE_MESSAGE_DECLINE || message->type == FEDGE_MESSAGE_BYE) {
+        handle_notice(conn, request);
     } else {
         hand_over(conn, message, request, frame);
     }
-}
-
-static bool is_of_clients(unsigned type)
-{
-    return type == FEDGE_MESSAGE_HELLO || type == FEDGE_MESSAGE_FETCH ||
-           type == FEDGE_MESSAGE_UPLOAD || type == FEDGE_MESSAGE_PART ||
-           type == FEDGE_MESSAGE_DECLINE || type == FEDGE_MESSAGE_BYE;
 }
 
 /* A type that is not known is skipped, unless it says that it must not be. */
@@ -148,7 +121,7 @@ static void handle_other(fedge_conn *conn, const fedge_message *message, uint64_
 static void handle(fedge_conn *conn, const fedge_message *message, uint8_t **frame, uint64_t now_ms)
 {
     char text[96];
-    if (!is_of_clients(message->type)) {
+    if (!fedge_is_of_clients(message->type)) {
         handle_other(conn, message, now_ms);
         return;
     }
@@ -159,7 +132,8 @@ static void handle(fedge_conn *conn, const fedge_message *message, uint8_t **fra
         fedge_conn_refuse(conn, FEDGE_REASON_BAD_STATE, text, now_ms);
         return;
     }
-    fedge_request *request = fedge_conn_new_request(conn, FEDGE_REQUEST_JOIN);
+    fedge_request *request =
+        fedge_conn_new_request(conn, hello ? FEDGE_REQUEST_JOIN : FEDGE_REQUEST_MESSAGE);
     if (!request)
         fedge_conn_refuse_for_memory(conn, now_ms);
     else if (hello)

@@ -212,10 +212,7 @@ void fedge_engine_free(fedge_engine *engine)
         fedge_mailbox_free(engine->mailbox);
     }
     fedge_journal_free(engine->journal);
-    for (uint32_t i = 0; i < engine->num_slots; i++)
-        fedge_grant_free(engine->slots[i].announced);
-    fedge_intake_end(&engine->intake);
-    free(engine->slots);
+    fedge_engine_free_slots(engine);
     fedge_engine_free_old_models(engine);
     fedge_engine_free_deferred(engine);
     free(engine->other_ranks.tasks);
@@ -492,7 +489,8 @@ static void leave(fedge_engine *engine, const fedge_request *from)
 static void fetch(fedge_engine *engine, const fedge_request *from)
 {
     /* By hash, never "the newest": a late client must not get other bytes than its task named. */
-    const char *hash = from->blob.hash;
+    const fedge_blob_ref *wanted = &from->message.blob;
+    const char *hash = wanted->hash;
     fedge_blob *blob = strcmp(hash, engine->plan->hash) == 0    ? engine->plan
                        : strcmp(hash, engine->model->hash) == 0 ? engine->model
                                                                 : NULL;
@@ -503,7 +501,7 @@ static void fetch(fedge_engine *engine, const fedge_request *from)
     if (!blob)
         blob = fedge_engine_find_old_model(engine, hash);
     if (blob) {
-        fedge_engine_send_blob(engine, from->conn_id, blob, from->blob.offset, from->blob.size);
+        fedge_engine_send_blob(engine, from->conn_id, blob, wanted->offset, wanted->size);
     } else {
         const fedge_notice notice = fedge_stale_blob_notice(hash);
         fedge_engine_send_notice(engine, from->conn_id, FEDGE_MESSAGE_REFUSE, &notice);
@@ -529,6 +527,26 @@ static void want_gpus(fedge_engine *engine, const fedge_accumulator_config *sums
     engine->gpus_wanted = true;
 }
 
+static void handle_message(fedge_engine *engine, fedge_request *request, uint64_t now_ms)
+{
+    switch (request->message.type) {
+    case FEDGE_MESSAGE_FETCH:
+        fetch(engine, request);
+        break;
+    case FEDGE_MESSAGE_UPLOAD:
+        fedge_engine_upload(engine, request, now_ms);
+        break;
+    case FEDGE_MESSAGE_PART:
+        fedge_engine_part(engine, request, now_ms);
+        break;
+    case FEDGE_MESSAGE_DECLINE:
+        fedge_engine_decline(engine, request, now_ms);
+        break;
+    default: /* the connection answers all others */
+        break;
+    }
+}
+
 static void handle(fedge_engine *engine, fedge_request *request, uint64_t now_ms)
 {
     switch (request->type) {
@@ -538,17 +556,8 @@ static void handle(fedge_engine *engine, fedge_request *request, uint64_t now_ms
     case FEDGE_REQUEST_LEAVE:
         leave(engine, request);
         break;
-    case FEDGE_REQUEST_FETCH:
-        fetch(engine, request);
-        break;
-    case FEDGE_REQUEST_UPLOAD:
-        fedge_engine_upload(engine, request, now_ms);
-        break;
-    case FEDGE_REQUEST_PART:
-        fedge_engine_part(engine, request, now_ms);
-        break;
-    case FEDGE_REQUEST_DECLINE:
-        fedge_engine_decline(engine, request, now_ms);
+    case FEDGE_REQUEST_MESSAGE:
+        handle_message(engine, request, now_ms);
         break;
     case FEDGE_REQUEST_DRAIN:
         fedge_engine_drain(engine, now_ms);

@@ -11,7 +11,7 @@
 #include "edge/plan/client_hooks.h"
 #include "edge/plan/update.h"
 
-static void free_slots(fedge_engine *engine)
+void fedge_engine_free_slots(fedge_engine *engine)
 {
     for (uint32_t i = 0; i < engine->num_slots; i++)
         fedge_grant_free(engine->slots[i].announced);
@@ -23,7 +23,7 @@ static void free_slots(fedge_engine *engine)
 
 fedge_status fedge_engine_new_slots(fedge_engine *engine, uint32_t num_slots, fedge_error *err)
 {
-    free_slots(engine);
+    fedge_engine_free_slots(engine);
     engine->slots = calloc(num_slots, sizeof(*engine->slots));
     if (!engine->slots)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a cohort of %u", num_slots);
@@ -579,7 +579,7 @@ void fedge_engine_on_closed(fedge_engine *engine, fedge_completion *completion, 
     if (result->over)
         fedge_engine_stop_early(engine);
     fedge_engine_defer_uploads(engine);
-    free_slots(engine);
+    fedge_engine_free_slots(engine);
     /* Last, since this may open the next phase, which wants new slots and the new model. */
     fedge_rounds_closed(engine->rounds, now_ms);
     fedge_engine_drop_old_models(engine);

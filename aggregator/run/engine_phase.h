@@ -11,6 +11,7 @@ void fedge_engine_on_opened(fedge_engine *engine, fedge_completion *completion, 
 void fedge_engine_on_closed(fedge_engine *engine, fedge_completion *completion, uint64_t now_ms);
 FEDGE_MUST_USE fedge_status fedge_engine_new_slots(fedge_engine *engine, uint32_t num_slots,
                                                    fedge_error *err);
+void fedge_engine_free_slots(fedge_engine *engine);
 /* Takes uploads from now on, into engine->journal, which is new or recovered. */
 FEDGE_MUST_USE fedge_status fedge_engine_begin_intake(fedge_engine *engine, fedge_error *err);
 /* All other ranks have opened the phase (their worst failure is engine->other_ranks.worst), or

@@ -54,7 +54,8 @@ static void refuse_task(fedge_engine *engine, uint64_t conn_id, uint32_t client_
 static void refuse_upload(fedge_engine *engine, const fedge_request *from, fedge_reason reason,
                           const char *text)
 {
-    refuse_task(engine, from->conn_id, from->client_index, from->upload->task_id, reason, text);
+    refuse_task(engine, from->conn_id, from->client_index, from->message.upload->task_id, reason,
+                text);
 }
 
 static void refuse_for_memory(fedge_engine *engine, const fedge_request *from, const char *text)
@@ -114,7 +115,7 @@ static bool was_accepted(const fedge_engine *engine, uint64_t task_id, uint32_t 
 static void take_evaluation(fedge_engine *engine, const fedge_request *from,
                             fedge_engine_slot *slot, uint64_t now_ms)
 {
-    const fedge_upload *upload = from->upload;
+    const fedge_upload *upload = from->message.upload;
     double loss = fedge_upload_metric(upload, "loss");
     double accuracy = fedge_upload_metric(upload, "accuracy");
     if (upload->num_examples == 0 || !isfinite(loss) || !(accuracy >= 0.0 && accuracy <= 1.0)) {
@@ -149,7 +150,7 @@ static uint32_t weigh(const fedge_engine *engine, const fedge_upload *upload,
 
 static fedge_grant *new_grant(const fedge_engine *engine, const fedge_request *from, uint32_t index)
 {
-    const fedge_upload *upload = from->upload;
+    const fedge_upload *upload = from->message.upload;
     const fedge_rounds_task *task = fedge_rounds_find(engine->rounds, upload->task_id, NULL);
     fedge_grant *grant = calloc(1, sizeof(*grant));
     fedge_ingest_upload *incoming = malloc(sizeof(*incoming));
@@ -259,7 +260,7 @@ void fedge_engine_resume_deferred(fedge_engine *engine, uint64_t now_ms)
 static void take_update(fedge_engine *engine, const fedge_request *from, uint32_t index,
                         uint64_t now_ms)
 {
-    const fedge_upload *upload = from->upload;
+    const fedge_upload *upload = from->message.upload;
     fedge_error err;
     if (!takes_updates(engine) && !fedge_engine_has_buffer(engine)) {
         refuse_upload(engine, from, FEDGE_REASON_STALE_TASK, "the round is closing");
@@ -291,7 +292,7 @@ static void refuse_kind(fedge_engine *engine, const fedge_request *from, uint32_
         return; /* the right result has come already */
     assert(index < engine->num_slots);
     if (++engine->slots[index].bad_uploads >= FEDGE_ENGINE_MAX_BAD_UPLOADS)
-        lose(engine, from->upload->task_id, now_ms);
+        lose(engine, from->message.upload->task_id, now_ms);
     else
         fedge_engine_resend_task(engine, index, now_ms);
 }
@@ -311,7 +312,7 @@ static bool may_be_taken(const fedge_engine *engine, const fedge_upload *upload,
 
 void fedge_engine_upload(fedge_engine *engine, const fedge_request *from, uint64_t now_ms)
 {
-    const fedge_upload *upload = from->upload;
+    const fedge_upload *upload = from->message.upload;
     uint32_t index = 0;
     /* Task ids are unique within one run and incarnation only, so these are checked first. Results
      * that counted in the phase before come next: their ACK was lost, and a refusal as stale would
@@ -351,7 +352,7 @@ void fedge_engine_part(fedge_engine *engine, fedge_request *from, uint64_t now_m
     fedge_error err;
     uint32_t index = 0;
     const fedge_rounds_task *task =
-        fedge_rounds_find(engine->rounds, from->position.task_id, &index);
+        fedge_rounds_find(engine->rounds, from->message.position.task_id, &index);
     if (!task || !engine->journal || engine->other_ranks.closing || index >= engine->num_slots ||
         task->client_index != from->client_index || task->state != FEDGE_TASK_OPEN)
         return; /* on its way when the task ended; the client gets an answer about that */
@@ -504,7 +505,7 @@ static uint64_t not_before_of_decline(const fedge_notice *notice, uint64_t now_m
 void fedge_engine_decline(fedge_engine *engine, const fedge_request *from, uint64_t now_ms)
 {
     uint32_t index = 0;
-    const fedge_notice *notice = &from->notice;
+    const fedge_notice *notice = &from->message.notice;
     const uint32_t client_index = from->client_index;
     /* A DECLINE without a task is about the plan, and ends the client's open task. */
     const fedge_rounds_task *task = notice->has_task ? NULL : open_task_of(engine, client_index);

@@ -257,12 +257,6 @@ fedge_status fedge_rendezvous(const fedge_collective *collective, fedge_status s
     return fedge_collective_agree(collective, status, NULL, 0, err);
 }
 
-void fedge_rendezvous_broadcast_command(const fedge_collective *collective,
-                                        fedge_rendezvous_command *command)
-{
-    fedge_collective_broadcast(collective, command, sizeof(*command), 0);
-}
-
 void fedge_rendezvous_broadcast_phase(const fedge_collective *collective,
                                       fedge_journal_phase *phase, fedge_journal_task *tasks,
                                       uint32_t num_tasks)

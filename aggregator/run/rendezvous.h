@@ -77,7 +77,7 @@ FEDGE_MUST_USE fedge_status fedge_rendezvous(const fedge_collective *collective,
                                              fedge_rank_disks *disks, fedge_state *state,
                                              fedge_error *err);
 
-/* Rank 0's commands to the others during a start, in any order until END. */
+/* Commands that rank 0 broadcasts during a start, in any order until END. */
 typedef enum fedge_rendezvous_command_kind {
     FEDGE_RENDEZVOUS_RECOVER, /* phase and tasks follow; the rank sends its updates */
     FEDGE_RENDEZVOUS_SUMS,    /* fedge_distributed_follow */
@@ -89,9 +89,7 @@ typedef struct fedge_rendezvous_command {
     uint32_t num_tasks; /* RECOVER */
 } fedge_rendezvous_command;
 
-/* Broadcasts from rank 0; on the others they fill in the arguments. */
-void fedge_rendezvous_broadcast_command(const fedge_collective *collective,
-                                        fedge_rendezvous_command *command);
+/* Broadcast from rank 0; on the others it fills in the arguments. */
 void fedge_rendezvous_broadcast_phase(const fedge_collective *collective,
                                       fedge_journal_phase *phase, fedge_journal_task *tasks,
                                       uint32_t num_tasks);

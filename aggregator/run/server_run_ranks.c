@@ -23,7 +23,7 @@ fedge_status fedge_server_run_rendezvous(fedge_server_run *server, const char *s
 void fedge_server_run_end_rendezvous(fedge_server_run *server)
 {
     fedge_rendezvous_command command = {.kind = FEDGE_RENDEZVOUS_END};
-    fedge_rendezvous_broadcast_command(others(server), &command);
+    fedge_collective_broadcast(others(server), &command, sizeof(command), 0);
     server->starting = false;
 }
 
@@ -36,7 +36,7 @@ static fedge_status together(void *user, fedge_accumulator *accumulator, fedge_e
     fedge_rendezvous_command command = {.kind = FEDGE_RENDEZVOUS_SUMS};
     if (!server->starting)
         return server->ranks->join_sums(server->ranks->user, accumulator, err);
-    fedge_rendezvous_broadcast_command(others(server), &command);
+    fedge_collective_broadcast(others(server), &command, sizeof(command), 0);
     return fedge_distributed_lead(accumulator, err);
 }
 
@@ -190,7 +190,7 @@ static fedge_status broadcast_phase(const fedge_server_run *server, fedge_recove
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a cohort of %u", phase.num_tasks);
     for (uint32_t i = 0; i < phase.num_tasks; i++)
         tasks[i] = fedge_journal_get_slot(recovery->journal, i).task;
-    fedge_rendezvous_broadcast_command(others(server), &command);
+    fedge_collective_broadcast(others(server), &command, sizeof(command), 0);
     fedge_rendezvous_broadcast_phase(others(server), &phase, tasks, phase.num_tasks);
     free(tasks);
     return FEDGE_OK;

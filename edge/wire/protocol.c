@@ -565,6 +565,32 @@ fedge_status fedge_notice_read(const fedge_message *message, fedge_notice *notic
     return FEDGE_OK;
 }
 
+bool fedge_is_of_clients(unsigned type)
+{
+    return type == FEDGE_MESSAGE_HELLO || type == FEDGE_MESSAGE_FETCH ||
+           type == FEDGE_MESSAGE_UPLOAD || type == FEDGE_MESSAGE_PART ||
+           type == FEDGE_MESSAGE_DECLINE || type == FEDGE_MESSAGE_BYE;
+}
+
+fedge_status fedge_client_message_read(const fedge_message *message, fedge_client_message *out,
+                                       fedge_error *err)
+{
+    out->type = (fedge_message_type)message->type;
+    out->upload = NULL;
+    switch (out->type) {
+    case FEDGE_MESSAGE_FETCH:
+        return fedge_fetch_read(message, &out->blob, err);
+    case FEDGE_MESSAGE_UPLOAD:
+        out->upload = malloc(sizeof(*out->upload));
+        return out->upload ? fedge_upload_read(message, out->upload, err)
+                           : fedge_fail(err, FEDGE_NO_MEMORY, "out of memory");
+    case FEDGE_MESSAGE_PART:
+        return fedge_position_read(message, &out->position, err);
+    default:
+        return fedge_notice_read(message, &out->notice, err);
+    }
+}
+
 /* ---- codecs in JSON -------------------------------------------------------------------------- */
 
 #define DEFLATE "+deflate"

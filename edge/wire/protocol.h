@@ -162,6 +162,17 @@ typedef struct fedge_notice {
     char server[FEDGE_MAX_SERVER]; /* BYE, REFUSE of a connection: come back there; "": anywhere */
 } fedge_notice;
 
+/* A message of a client that has sent HELLO. */
+typedef struct fedge_client_message {
+    fedge_message_type type;
+    fedge_upload *upload; /* UPLOAD; malloc'ed; otherwise NULL */
+    union {
+        fedge_blob_ref blob;     /* FETCH */
+        fedge_position position; /* PART */
+        fedge_notice notice;     /* DECLINE, BYE */
+    };
+} fedge_client_message;
+
 /* Writers pack a whole frame (header, JSON, no payload unless stated) into out[0, out_size);
  * *size gets its length. out_size of FEDGE_MESSAGE_MAX_SIZE always suffices. */
 FEDGE_MUST_USE fedge_status fedge_hello_pack(const fedge_hello *hello, uint8_t *out,
@@ -208,6 +219,12 @@ FEDGE_MUST_USE fedge_status fedge_ack_read(const fedge_message *message, fedge_a
                                            fedge_error *err);
 FEDGE_MUST_USE fedge_status fedge_notice_read(const fedge_message *message, fedge_notice *notice,
                                               fedge_error *err);
+
+/* True when clients send messages of this type, HELLO among them. */
+bool fedge_is_of_clients(unsigned type);
+/* Any type of a client but HELLO. Free out->upload, also after a failure. */
+FEDGE_MUST_USE fedge_status fedge_client_message_read(const fedge_message *message,
+                                                      fedge_client_message *out, fedge_error *err);
 
 /* ---- lists of parts -------------------------------------------------------------------------- */
 

@@ -108,13 +108,17 @@ fedge_status fedge_rank_message_open(const uint8_t *bytes, size_t size,
                                                                   : refuse(err, "its blob's name");
 }
 
+/* The pointer in an UPLOAD is another process's: reads it from its JSON. */
 static fedge_status read_upload(fedge_request *request, fedge_error *err)
 {
+    if (request->type != FEDGE_REQUEST_MESSAGE)
+        return FEDGE_OK;
+    request->message.upload = NULL;
     const fedge_message message = {
         .type = FEDGE_MESSAGE_UPLOAD, .meta = request->meta, .meta_size = request->meta_size};
-    request->upload = malloc(sizeof(*request->upload));
-    return request->upload ? fedge_upload_read(&message, request->upload, err)
-                           : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an upload");
+    return request->message.type == FEDGE_MESSAGE_UPLOAD
+               ? fedge_client_message_read(&message, &request->message, err)
+               : FEDGE_OK;
 }
 
 fedge_status fedge_rank_message_request(const fedge_rank_message_head *head, const uint8_t *body,
@@ -134,14 +138,13 @@ fedge_status fedge_rank_message_request(const fedge_rank_message_head *head, con
     memcpy(fresh, body, sizeof(*fresh));
     memcpy(frame, body + sizeof(*fresh), carried);
     fresh->item = (fedge_mailbox_item){0};
-    fresh->upload = NULL;
+
     fresh->frame = frame;
     fresh->meta = (const char *)frame;
     fresh->meta_size = head->meta_size;
     fresh->payload = frame + head->meta_size;
     fresh->payload_size = head->payload_size;
-    const fedge_status status =
-        fresh->type == FEDGE_REQUEST_UPLOAD ? read_upload(fresh, err) : FEDGE_OK;
+    const fedge_status status = read_upload(fresh, err);
     if (status != FEDGE_OK) {
         fedge_request_free(fresh);
         return status;

@@ -183,7 +183,7 @@ fedge_status fedge_intake_part(fedge_intake *intake, uint32_t slot, fedge_reques
     assert(slot < intake->num_slots);
     fedge_intake_slot *state = &intake->slots[slot];
     assert(!state->holder.uploading || state->incoming);
-    const fedge_position *position = &from->position;
+    const fedge_position *position = &from->message.position;
     const uint32_t size = from->payload_size;
     /* The part was sent to the phase before, or in answer to an earlier RESUME: a refusal of
      * damaged bytes may cross the client's announcement on a new connection, and then it announces

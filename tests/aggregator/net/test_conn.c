@@ -84,6 +84,7 @@ static void handle(bench *b, fedge_request *request)
     assert_int_equal(request->conn_id, 5);
     assert_int_equal(request->client_index, 7); /* of the certificate, not of a payload */
     assert_string_equal(request->device_id, "01234567-89ab-cdef-0123-456789abcdef");
+    const fedge_client_message *message = &request->message;
     switch (request->type) {
     case FEDGE_REQUEST_JOIN:
         b->joins++;
@@ -97,22 +98,22 @@ static void handle(bench *b, fedge_request *request)
     case FEDGE_REQUEST_LEAVE:
         b->leaves++;
         break;
-    case FEDGE_REQUEST_FETCH:
-        serve(b, &request->blob);
-        break;
-    case FEDGE_REQUEST_UPLOAD:
-        b->uploads++;
-        b->upload = *request->upload;
-        assert_int_equal(request->meta[0], '{');
-        break;
-    case FEDGE_REQUEST_PART:
-        b->parts++;
-        b->part = request->position;
-        b->data_size = request->payload_size;
-        memcpy(b->data, request->payload, request->payload_size);
-        break;
-    case FEDGE_REQUEST_DECLINE:
-        b->declines++;
+    case FEDGE_REQUEST_MESSAGE:
+        if (message->type == FEDGE_MESSAGE_FETCH) {
+            serve(b, &message->blob);
+        } else if (message->type == FEDGE_MESSAGE_UPLOAD) {
+            b->uploads++;
+            b->upload = *message->upload;
+            assert_int_equal(request->meta[0], '{');
+        } else if (message->type == FEDGE_MESSAGE_PART) {
+            b->parts++;
+            b->part = message->position;
+            b->data_size = request->payload_size;
+            memcpy(b->data, request->payload, request->payload_size);
+        } else {
+            assert_int_equal(message->type, FEDGE_MESSAGE_DECLINE);
+            b->declines++;
+        }
         break;
     case FEDGE_REQUEST_DRAIN:
     case FEDGE_REQUEST_GPUS:

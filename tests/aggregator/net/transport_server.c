@@ -51,9 +51,10 @@ static void join(fedge_engine *engine, const fedge_request *from)
 
 static void take_part(fedge_engine *engine, const fedge_request *from, uint64_t now_ms)
 {
-    engine->faults += from->position.offset != engine->bytes;
+    const fedge_position *position = &from->message.position;
+    engine->faults += position->offset != engine->bytes;
     for (uint32_t i = 0; i < from->payload_size; i++)
-        engine->faults += from->payload[i] != (from->position.offset + i) % 251;
+        engine->faults += from->payload[i] != (position->offset + i) % 251;
     engine->bytes += from->payload_size;
     engine->parts++;
     if (engine->parts % 3 == 0) {
@@ -61,7 +62,7 @@ static void take_part(fedge_engine *engine, const fedge_request *from, uint64_t 
         engine->resume_ms = now_ms + 1;
         engine->pauses++;
     }
-    if (from->position.task_id == 2) {
+    if (position->task_id == 2) {
         reply_with(engine, &(fedge_reply){.type = FEDGE_REPLY_MESSAGE,
                                           .conn_id = from->conn_id,
                                           .message = FEDGE_MESSAGE_ACK,
@@ -78,7 +79,7 @@ void fedge_engine_handle(fedge_engine *engine, fedge_request *request, uint64_t 
 {
     if (request->type == FEDGE_REQUEST_JOIN)
         join(engine, request);
-    else if (request->type == FEDGE_REQUEST_PART)
+    else if (request->type == FEDGE_REQUEST_MESSAGE && request->message.type == FEDGE_MESSAGE_PART)
         take_part(engine, request, now_ms);
     fedge_request_free(request);
 }

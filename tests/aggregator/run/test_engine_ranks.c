@@ -211,8 +211,8 @@ static void fail_worker(void *user, const fedge_error *err)
 static void damage_some(fedge_request *part)
 {
     damage *of = &damages[part->client_index];
-    if (of->task_id != part->position.task_id)
-        *of = (damage){.task_id = part->position.task_id};
+    if (of->task_id != part->message.position.task_id)
+        *of = (damage){.task_id = part->message.position.task_id};
     if (of->parts + 1 < FEDGE_ENGINE_MAX_BAD_UPLOADS && draw(8) == 0) {
         of->parts++;
         part->frame[(size_t)(part->payload - part->frame) + draw(part->payload_size)] ^= 1;
@@ -222,11 +222,13 @@ static void damage_some(fedge_request *part)
 /* For the federation. */
 static void post(federation *of, uint32_t rank, fedge_request *request)
 {
-    if (request->type == FEDGE_REQUEST_PART)
+    const bool is_part =
+        request->type == FEDGE_REQUEST_MESSAGE && request->message.type == FEDGE_MESSAGE_PART;
+    if (is_part)
         damage_some(request);
     if (rank == 0) {
         fedge_engine_handle(of->engine, request, of->now_ms);
-    } else if (request->type == FEDGE_REQUEST_PART) {
+    } else if (is_part) {
         (void)fedge_rank_worker_post(places[rank].worker, request);
     } else {
         put(&places[rank].up, fedge_rank_message_of_request(request));

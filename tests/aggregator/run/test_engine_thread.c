@@ -117,7 +117,8 @@ static bool post(uint64_t conn_id, uint32_t size)
 {
     fedge_request *request = calloc(1, sizeof(*request));
     assert_non_null(request);
-    request->type = FEDGE_REQUEST_PART;
+    request->type = FEDGE_REQUEST_MESSAGE;
+    request->message.type = FEDGE_MESSAGE_PART;
     request->conn_id = conn_id;
     request->payload_size = size;
     return fedge_engine_thread_post(thread, request);

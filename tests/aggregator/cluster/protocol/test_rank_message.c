@@ -39,11 +39,12 @@ static void a_part_travels_whole(void **state)
     for (uint64_t seed = 0; seed < 100; seed++) {
         fedge_rng draw = numbers(seed);
         fill(&draw, frame, sizeof(frame));
-        fedge_request sent = {.type = FEDGE_REQUEST_PART,
+        fedge_request sent = {.type = FEDGE_REQUEST_MESSAGE,
                               .conn_id = fedge_rng_below(&draw, 1000) + 1,
                               .client_index = fedge_rng_below(&draw, 1000),
                               .device_id = "5",
-                              .position = {.task_id = seed, .offset = 7 * seed},
+                              .message = {.type = FEDGE_MESSAGE_PART,
+                                          .position = {.task_id = seed, .offset = 7 * seed}},
                               .meta = (const char *)frame,
                               .meta_size = fedge_rng_below(&draw, 200),
                               .payload = frame + 200,
@@ -55,12 +56,12 @@ static void a_part_travels_whole(void **state)
         assert_int_equal(came->conn_id, sent.conn_id);
         assert_int_equal(came->client_index, sent.client_index);
         assert_string_equal(came->device_id, "5");
-        assert_int_equal(came->position.task_id, seed);
-        assert_int_equal(came->position.offset, 7 * seed);
+        assert_int_equal(came->message.position.task_id, seed);
+        assert_int_equal(came->message.position.offset, 7 * seed);
         assert_int_equal(came->payload_size, sent.payload_size);
         assert_memory_equal(came->payload, sent.payload, sent.payload_size);
         assert_memory_equal(came->meta, sent.meta, sent.meta_size);
-        assert_null(came->upload);
+        assert_null(came->message.upload);
         fedge_request_free(came);
         fedge_rank_message_free(message);
     }
@@ -80,18 +81,18 @@ static void an_upload_is_read_from_its_text(void **state)
     fedge_error err;
     assert_int_equal(fedge_upload_pack(&upload, frame, sizeof(frame), &size, &err), FEDGE_OK);
     assert_int_equal(fedge_message_unpack(frame, size, &wire, &err), FEDGE_OK);
-    fedge_request sent = {.type = FEDGE_REQUEST_UPLOAD,
+    fedge_request sent = {.type = FEDGE_REQUEST_MESSAGE,
                           .conn_id = 3,
-                          .upload = &upload,
+                          .message = {.type = FEDGE_MESSAGE_UPLOAD, .upload = &upload},
                           .meta = wire.meta,
                           .meta_size = wire.meta_size};
     fedge_rank_message *message = fedge_rank_message_of_request(&sent);
     fedge_rank_message_head head;
     fedge_request *came = open_request(message, &head);
-    assert_ptr_not_equal(came->upload, &upload);
-    assert_int_equal(came->upload->task_id, 9);
-    assert_int_equal(came->upload->num_examples, 12);
-    assert_string_equal(came->upload->metrics[0].name, "loss");
+    assert_ptr_not_equal(came->message.upload, &upload);
+    assert_int_equal(came->message.upload->task_id, 9);
+    assert_int_equal(came->message.upload->num_examples, 12);
+    assert_string_equal(came->message.upload->metrics[0].name, "loss");
     assert_int_equal(came->meta_size, wire.meta_size);
     fedge_request_free(came);
     fedge_rank_message_free(message);
@@ -127,7 +128,8 @@ static void a_damaged_rank_message_is_refused(void **state)
 {
     (void)state;
     const uint8_t payload[40] = {1, 2, 3};
-    const fedge_request sent = {.type = FEDGE_REQUEST_PART,
+    const fedge_request sent = {.type = FEDGE_REQUEST_MESSAGE,
+                                .message = {.type = FEDGE_MESSAGE_PART},
                                 .conn_id = 1,
                                 .payload = payload,
                                 .payload_size = sizeof(payload)};
