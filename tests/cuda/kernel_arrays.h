@@ -1,5 +1,4 @@
-/* Arrays of a launch on both sides, filled with small whole numbers, and what the tests of single
- * kernels compare. One launch at a time. */
+/* Arrays for tests of single kernels, and comparisons. One launch at a time. */
 #ifndef FEDGE_TESTS_CUDA_KERNEL_ARRAYS_H
 #define FEDGE_TESTS_CUDA_KERNEL_ARRAYS_H
 
@@ -11,10 +10,11 @@
 
 enum { SLOTS = 3, SEEDS = 24, MOST = 1 << 15 };
 
-/* Of all slots; the same values on both sides until a kernel or the test writes one of them. */
+/* An array (SLOTS, values) on the host and the GPU. Both copies are equal until a kernel or the
+ * test writes one of them. */
 typedef struct kernel_array {
     float *pinned, *gpu;
-    size_t values; /* of a slot */
+    size_t values;
 } kernel_array;
 
 extern fedge_rng kernel_rng;
@@ -22,7 +22,8 @@ extern fedge_cohort_shape kernel_shape;
 extern const fedge_cohort_slot_step *kernel_slot_steps; /* (SLOTS) */
 extern uint32_t kernel_counts[SLOTS];                   /* examples of each slot; some have none */
 
-/* An emulated machine for the seed, a shape and turns; and that nothing is left or went wrong. */
+/* Starts an emulated machine for the seed, with a random shape and slot steps. The end checks that
+ * nothing leaked or failed. */
 void kernel_begin(uint64_t seed);
 void kernel_end(void);
 
@@ -31,29 +32,29 @@ void *kernel_pin(size_t size);
 void *kernel_allocate(size_t size);
 void kernel_send(void *to, const void *from, size_t size);
 uint32_t kernel_below(uint32_t n); /* a random number of 0 to n − 1 */
-float kernel_whole(void);          /* of −4 to 4 */
+float kernel_whole(void);          /* a random whole number of −4 to 4 */
 
-kernel_array kernel_fill(size_t of_slot);           /* with whole numbers */
-kernel_array kernel_fill_fractions(size_t of_slot); /* of −1 to 1 */
+kernel_array kernel_fill(size_t of_slot);           /* random whole numbers of −4 to 4 */
+kernel_array kernel_fill_fractions(size_t of_slot); /* random fractions of −1 to 1 */
 void kernel_send_again(const kernel_array *at);
 void kernel_fetch(kernel_array *at); /* waits */
 void kernel_drop(kernel_array *at);
 
-/* What a product reads and makes, going forward and back. */
+/* The arrays of a product, forward and backward. */
 typedef struct kernel_product {
-    kernel_array x, dx, y, dy, values, gradients; /* of weights, and of a bias behind them */
+    kernel_array x, dx, y, dy, values, gradients; /* values, gradients: weights, then biases */
 } kernel_product;
 
-/* Of [in] and [out] values for each example; [t] leads to them. [fill] as kernel_fill. */
+/* Makes arrays of [in] and [out] values for each example, and sets [t] to them. */
 kernel_product kernel_fill_product(fedge_cohort_linear *t, size_t in, size_t out, size_t weights,
                                    kernel_array (*fill)(size_t of_slot));
-void kernel_fetch_product(kernel_product *at); /* what a product makes; waits */
+void kernel_fetch_product(kernel_product *at); /* fetches y, dx and gradients; waits */
 void kernel_drop_product(kernel_product *at);
 
-/* The first [n] values of a slot, bit for bit but for the sign of 0. */
+/* Compares the first [n] values of a slot, bit for bit except for the sign of 0. */
 void kernel_same(const kernel_array *at, uint32_t slot, const float *expected, size_t n,
                  const char *what);
-/* Likewise, each as near as it is [allowed]: 0 where it has to be exact. */
+/* Compares them within [allowed] of each. */
 void kernel_near(const kernel_array *at, uint32_t slot, const double *expected,
                  const double *allowed, size_t n, const char *what);
 

@@ -505,7 +505,7 @@ static fedge_status check_work(const fedge_cohort *cohort, const fedge_cohort_wo
         }
     }
     if (work->num_chunks > cohort->config.num_chunks) {
-        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "%u pieces: this cohort was made for %u",
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "%u chunks: this cohort was made for %u",
                           (unsigned)work->num_chunks, (unsigned)cohort->config.num_chunks);
     }
     return FEDGE_OK;

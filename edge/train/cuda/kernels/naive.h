@@ -1,7 +1,6 @@
-/* Naive versions of the fast kernels: one thread makes one result from its first term to its last.
- * The arguments are those of the fast launchers in kernels.h. Tests compare both; no program calls
- * these. The other kernels (elementwise, embedding, gather, pooling) are written naively
- * themselves.
+/* Naive versions of the fast kernels: one thread adds all terms of a result, from the first to the
+ * last. The arguments are those of the fast launchers in kernels.h. Tests compare both; no program
+ * calls these. Other kernels (elementwise, embedding, gather, pooling) are naive themselves.
  *
  * Factors are never rounded, y_factor and dx_factor count as 1, outputs are overwritten, attention
  * ignores dropout, and every output of a backward pass is wanted.

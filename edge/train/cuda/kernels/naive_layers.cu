@@ -45,6 +45,13 @@ static __global__ void norm_y(fedge_cohort_norm p, const slot_step *slots, uint3
     p.moments[2 * at + 1] = inverse;
 }
 
+/* The gradient of the normalised value i of a row. */
+static __device__ __forceinline__ double norm_gradient(const fedge_cohort_norm &p, uint32_t s,
+                                                       uint32_t row, const float *dy, uint32_t i)
+{
+    return (double)(dy[i] * weight_of(p.weight, s, norm_channel(p, row, i), 1.0f));
+}
+
 static __global__ void norm_dx(fedge_cohort_norm p, const slot_step *slots, uint32_t B)
 {
     const uint32_t s = blockIdx.z, row = value_index(), N = p.channels * p.spatial;
@@ -54,19 +61,15 @@ static __global__ void norm_dx(fedge_cohort_norm p, const slot_step *slots, uint
     const float *x = p.x + at * N, *dy = p.dy + at * N;
     const float mean = p.moments[2 * at], inverse = p.moments[2 * at + 1];
     double sum = 0.0, product = 0.0;
-    for (int pass = 0; pass < 2; pass++) {
-        for (uint32_t i = 0; i < N; i++) {
-            const double normalised = (double)((x[i] - mean) * inverse);
-            const double g =
-                (double)(dy[i] * weight_of(p.weight, s, norm_channel(p, row, i), 1.0f));
-            if (pass == 1) {
-                p.dx[at * N + i] =
-                    (float)((g - sum / N - normalised * product / N) * (double)inverse);
-                continue;
-            }
-            sum += g;
-            product += g * normalised;
-        }
+    for (uint32_t i = 0; i < N; i++) {
+        sum += norm_gradient(p, s, row, dy, i);
+        product += norm_gradient(p, s, row, dy, i) * (double)((x[i] - mean) * inverse);
+    }
+    for (uint32_t i = 0; i < N; i++) {
+        const double normalised = (double)((x[i] - mean) * inverse);
+        const double by_moments = sum / N + normalised * product / N;
+        p.dx[at * N + i] =
+            (float)((norm_gradient(p, s, row, dy, i) - by_moments) * (double)inverse);
     }
 }
 
