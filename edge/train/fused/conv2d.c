@@ -1,16 +1,15 @@
 /* Convolution: forward row by row, backward over the gradients that are not zero.
  *
- * Behind a ReLU and a max-pooling about one gradient in eight is left, so both backward kernels
- * walk a list of non-zero gradients per output channel instead of the whole image. A dense gradient
- * costs them no more than a dense kernel's arithmetic.
+ * A ReLU and a max-pooling leave about one gradient in eight, so both backward kernels walk a list
+ * of non-zero gradients per output channel instead of the whole image. For a dense gradient they
+ * cost no more arithmetic than a dense kernel.
  */
 #include <string.h>
 
 #include "edge/train/fused/stages.h"
 #include "edge/train/kernels/kernels.h"
 
-/* Position of weight (in channel, row, column) of any output channel in a patch, given the floats
- * per segment. */
+/* Index in a patch of an output channel's weight (in channel, row, column). */
 static size_t patch_index(const fedge_stage *stage, size_t segment_stride, size_t channel,
                           size_t row, size_t column)
 {
@@ -19,7 +18,8 @@ static size_t patch_index(const fedge_stage *stage, size_t segment_stride, size_
                : row * segment_stride + column * stage->in.padded_channels + channel;
 }
 
-/* state_dict order (o, channel, row, column) to blocks of packed_columns output channels. */
+/* Packs weights from state_dict order (o, channel, row, column) to blocks of packed_columns output
+ * channels. */
 static void pack_forward(const fedge_layer_context *context, const fedge_stage *stage)
 {
     const fedge_conv_shape *shape = &stage->windows->shape;
@@ -46,7 +46,7 @@ static void pack_forward(const fedge_layer_context *context, const fedge_stage *
     }
 }
 
-/* The caller's example with its border of zeros: (c, h + 2 pad, w + 2 pad). */
+/* Copies the caller's example and a border of zeros: (c, h + 2 pad, w + 2 pad). */
 static void copy_planar(const fedge_stage *stage, const float *x, float *padded)
 {
     const fedge_window *conv = &stage->windows->conv;
@@ -66,7 +66,7 @@ static void copy_planar(const fedge_stage *stage, const float *x, float *padded)
     }
 }
 
-/* Example [b] as the kernels read it. */
+/* Example [b] in the kernels' layout. */
 static const float *example(const fedge_layer_context *context, const fedge_stage *stage,
                             const float *x, size_t b)
 {
@@ -86,8 +86,7 @@ static void convolve_row(const fedge_layer_context *context, const fedge_stage *
                                        context->scratch.packed, context->scratch.bias, y);
 }
 
-/* One example, convolved and pooled a band of rows at a time, which stay in the first-level cache.
- */
+/* Convolves and pools one example by bands of rows, which stay in the first-level cache. */
 static void forward_pooled(const fedge_layer_context *context, const fedge_stage *stage,
                            const float *x, float *y, uint8_t *argmax)
 {
@@ -126,9 +125,9 @@ void fedge_conv2d_forward(const fedge_layer_context *context, const fedge_stage 
     }
 }
 
-/* Appends the non-zero gradients of a row of outputs to the lists of their channels and to the bias
- * gradients. g: (pixels, padded channels); pixel p's patch begins at first + p · step, or with
- * pooling at that plus offsets[argmax]. */
+/* Appends the non-zero gradients of a row of outputs to the lists of their channels, and adds them
+ * to the bias gradients. g: (pixels, padded channels); pixel p's patch begins at first + p · step,
+ * plus offsets[argmax] with pooling. */
 static void list_row(const fedge_layer_context *context, const fedge_stage *stage,
                      const fedge_window *window, const float *g, const uint8_t *argmax,
                      const uint32_t *offsets, uint32_t first, uint32_t step)
@@ -151,8 +150,9 @@ static void list_row(const fedge_layer_context *context, const fedge_stage *stag
     }
 }
 
-/* The lists of one example, (channels, capacity). Offsets wrap modulo 2^32 on the way where a
- * window begins in the padding; the offset of a maximum brings them back. */
+/* Makes the lists of one example, (channels, capacity), and returns the capacity. Offsets of
+ * windows that begin in the padding wrap modulo 2^32; adding the offset of a maximum wraps them
+ * back. */
 static size_t list_gradients(const fedge_layer_context *context, const fedge_stage *stage,
                              const float *dy, const uint8_t *argmax)
 {
@@ -178,7 +178,7 @@ static size_t list_gradients(const fedge_layer_context *context, const fedge_sta
     return capacity;
 }
 
-/* Weights as conv_input_grad reads them: (out channels, segments, segment_stride). */
+/* Packs weights for conv_input_grad: (out channels, segments, segment_stride). */
 static void pack_backward(const fedge_layer_context *context, const fedge_stage *stage)
 {
     const size_t stride = stage->windows->shape.segment_stride,

@@ -1,4 +1,4 @@
-/* The fused stages of a model: where they lie, and walking them. */
+/* The fused stages of a model: their memory and their passes. */
 #include <string.h>
 
 #include "edge/train/fused/stages.h"
@@ -45,8 +45,8 @@ bool fedge_fused_fits(const fedge_model_spec *spec, const fedge_model_options *o
     if (!fedge_multiplies_fp32(options) || options->weights != FEDGE_STORAGE_FP32 ||
         options->activations != FEDGE_STORAGE_FP32)
         return false;
-    /* A stage steps its parameters as it goes backward: what needs the whole gradient first (clip),
-     * or more of each value than SGD with momentum, is the graph's. */
+    /* A stage steps its parameters during its backward pass. The graph runs what needs the whole
+     * gradient first (clip), or more states than SGD with momentum. */
     if (options->general || options->unshared || fedge_micro_batch(options) < options->max_batch ||
         spec->loss != FEDGE_LOSS_CROSS_ENTROPY ||
         (options->training && (options->optimizer != FEDGE_OPTIMIZER_SGD || options->nesterov ||
@@ -60,9 +60,9 @@ bool fedge_fused_fits(const fedge_model_spec *spec, const fedge_model_options *o
     return true;
 }
 
-static void raise(size_t *most, size_t need)
+static void raise_to(size_t *max, size_t need)
 {
-    *most = need > *most ? need : *most;
+    *max = need > *max ? need : *max;
 }
 
 fedge_status fedge_fused_survey(fedge_model_layout *layout, fedge_error *err)
@@ -82,13 +82,13 @@ fedge_status fedge_fused_survey(fedge_model_layout *layout, fedge_error *err)
         size_t *buffers = out->buffers;
         const uint32_t i = out->num_stages++;
         if (!training)
-            raise(&buffers[i % 2], stage.out.size);
+            raise_to(&buffers[i % 2], stage.out.size);
         else if (stage.pass_gradient && !stage.in_place)
-            raise(&buffers[(i + 1) % 2], stage.in.size);
+            raise_to(&buffers[(i + 1) % 2], stage.in.size);
         fedge_plan_scratch(&stage, training, &out->scratch);
     }
     if (training && out->num_stages > 0)
-        raise(&out->buffers[(out->num_stages - 1) % 2], plan.grid.size); /* the last's output */
+        raise_to(&out->buffers[(out->num_stages - 1) % 2], plan.grid.size); /* the last's output */
     layout->model->outputs = plan.grid.channels;
     layout->model->num_values = layout->model->num_floats = plan.num_parameters;
     return FEDGE_OK;
@@ -118,8 +118,8 @@ static void fill_segments(const fedge_stage *stage, uint32_t *offsets)
     }
 }
 
-/* The memory of stages with windows: the windows, the indices of the maxima (of one example to
- * evaluate), the segments. */
+/* Allocates a stage's windows, the indices of maxima (of one example without training), and the
+ * segments. */
 static void take_windows(fedge_arena *arena, fedge_stage *stage, const fedge_model_options *options,
                          fedge_model_memory *memory)
 {
@@ -145,7 +145,8 @@ static void take_windows(fedge_arena *arena, fedge_stage *stage, const fedge_mod
     }
 }
 
-/* Everything of one stage but its parameters. Evaluation keeps two activations in turn. */
+/* Allocates one stage except its parameters. Without training, activations use two buffers
+ * alternately. */
 static void take_stage(fedge_arena *arena, fedge_stage *stage, const fedge_model_options *options,
                        float *shared, fedge_model_memory *memory)
 {
@@ -196,7 +197,7 @@ fedge_status fedge_fused_lay_out(fedge_model_layout *layout, fedge_error *err)
     fedge_model_memory *memory = layout->memory;
     fedge_arena *arena = &layout->arena;
     const fedge_fused_needs *sizes = &layout->fused;
-    union { /* where there is no block: one after the other */
+    union { /* used one after the other while bytes are only counted */
         fedge_fused fused;
         fedge_stage stage;
     } counted = {.fused = {.num_stages = 0}};
@@ -270,7 +271,7 @@ fedge_status fedge_fused_forward(fedge_model *model, const float *x, uint32_t ba
     return FEDGE_OK;
 }
 
-/* Where the gradient of stage [i]'s output lies. */
+/* The gradient of stage [i]'s output. */
 static float *gradient_of(const fedge_fused *self, uint32_t i)
 {
     return i + 1 < self->num_stages && self->stages[i + 1].in_place ? self->stages[i].activation
@@ -322,20 +323,20 @@ fedge_value_owner fedge_fused_owner(const fedge_model *model, size_t index)
 
 /* ---- bytes of each layer ---- */
 
-/* Of [size] floats per example, in a batch. */
+/* Bytes of a batch of [size] floats per example. */
 static size_t batch_bytes(const fedge_model_options *options, size_t size)
 {
     return (size_t)fedge_graph_aligned((uint64_t)size * options->max_batch * sizeof(float));
 }
 
-/* A walk over the layers beside that over the stages. */
+/* A walk over the layers, in parallel to that over the stages. */
 typedef struct fused_layers {
     const fedge_model_spec *spec;
     const fedge_model_options *options;
     fedge_memory_sink *sink;
-    uint32_t next;          /* layer */
-    fedge_shape shape;      /* into it */
-    fedge_layer_memory now; /* of the layer before, which later stages add to */
+    uint32_t next;          /* index of the next layer */
+    fedge_shape shape;      /* of its input */
+    fedge_layer_memory now; /* of the layer before; stages add to it */
 } fused_layers;
 
 static fedge_status walk_to(fused_layers *self, uint32_t end, fedge_error *err)

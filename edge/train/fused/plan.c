@@ -93,7 +93,7 @@ static fedge_status take_pool(fedge_stage_walk *plan, fedge_stage *stage, fedge_
     return FEDGE_OK;
 }
 
-/* How the convolution reads its input; see kernels.h. */
+/* Sets the segments of the convolution's input; see kernels.h. */
 static void set_conv_shape(fedge_stage *stage, uint32_t lanes, uint32_t out_channels)
 {
     const fedge_window *conv = &stage->windows->conv;
@@ -108,8 +108,7 @@ static void set_conv_shape(fedge_stage *stage, uint32_t lanes, uint32_t out_chan
     stage->windows->row_stride = conv->stride[0] * padded_w * pixel;
 }
 
-/* Weights and biases of [outputs] units with [fan_in] weights each, refused before they overflow.
- */
+/* Sets the numbers of weights and biases: [outputs] units with [fan_in] weights each. */
 static fedge_status set_parameters(const fedge_stage_walk *plan, fedge_stage *stage,
                                    uint64_t outputs, uint64_t fan_in, bool bias, fedge_error *err)
 {
@@ -159,8 +158,8 @@ static fedge_status take_linear(fedge_stage_walk *plan, fedge_stage *stage, fedg
                           layer->u.linear.bias, err);
 }
 
-/* True when the caller's example must be copied before layer [layer] can use it: a Linear reads it
- * where it is, a Conv2d with few channels through its own padded copy. */
+/* True if the caller's example must be copied before [layer] can use it. A Linear reads it in
+ * place, a Conv2d with few channels makes a padded copy itself. */
 static bool needs_import(const fedge_stage_walk *plan, const fedge_layer_spec *layer)
 {
     switch (layer->type) {
@@ -206,15 +205,15 @@ static fedge_status take_stage(fedge_stage_walk *plan, fedge_stage *stage, fedge
     }
 }
 
-/* Nobody reads the input of these after its gradient. It costs room for one example, which a batch
- * of one would not get back. A Linear reads its input to the last. */
+/* These stages do not read their input after computing its gradient. In place costs scratch for one
+ * example, so it does not pay for batches of one. A Linear reads its input until the end. */
 static bool is_in_place(const fedge_stage *stage, const fedge_model_options *options)
 {
     return options->training && options->max_batch > 1 && stage->pass_gradient &&
            (stage->kind == FEDGE_STAGE_CONV2D || stage->kind == FEDGE_STAGE_FLATTEN);
 }
 
-/* The output's grid, with the border that a convolution behind it wants. */
+/* Sets the output's grid, with the border that a convolution behind it needs. */
 static fedge_status set_output(fedge_stage_walk *plan, fedge_stage *stage, fedge_error *err)
 {
     set_grid(&stage->out, &plan->shape, plan->image, plan->lanes);
@@ -247,7 +246,7 @@ fedge_status fedge_stage_walk_next(fedge_stage_walk *plan, fedge_stage *stage, b
     memset(&plan->windows, 0, sizeof(plan->windows));
     stage->windows = &plan->windows;
     stage->in = plan->grid;
-    /* Nothing before the first parameters wants a gradient. */
+    /* Stages before the first parameters need no gradient. */
     stage->pass_gradient = plan->num_parameters > 0;
     FEDGE_TRY(take_stage(plan, stage, err));
     FEDGE_TRY(take_relus(plan, stage, err));
@@ -273,48 +272,47 @@ size_t fedge_stage_pool_size(const fedge_stage *stage)
 
 uint32_t fedge_stage_band_rows(const fedge_stage *stage)
 {
-    /* Windows that do not overlap need their own rows of the convolution only, one band at a time.
-     */
-    const bool apart = stage->windows->pool.stride[0] >= stage->windows->pool.kernel[0] &&
-                       stage->windows->pool.pad[0] == 0;
-    return apart ? stage->windows->pool.kernel[0] : stage->windows->conv.out[0];
+    /* Windows that do not overlap need only their own rows of the convolution, band by band. */
+    const bool disjoint = stage->windows->pool.stride[0] >= stage->windows->pool.kernel[0] &&
+                          stage->windows->pool.pad[0] == 0;
+    return disjoint ? stage->windows->pool.kernel[0] : stage->windows->conv.out[0];
 }
 
-static void raise(size_t *most, size_t need)
+static void raise_to(size_t *max, size_t need)
 {
-    *most = need > *most ? need : *most;
+    *max = need > *max ? need : *max;
 }
 
 void fedge_plan_scratch(const fedge_stage *stage, bool training, fedge_scratch_counts *counts)
 {
     if (stage->in_place)
-        raise(&counts->input, stage->in.size);
+        raise_to(&counts->input, stage->in.size);
     if (stage->kind != FEDGE_STAGE_CONV2D)
         return;
     const fedge_conv_shape *shape = &stage->windows->shape;
     const size_t patch = (size_t)shape->num_segments * shape->segment_length;
     const size_t gradient = (size_t)shape->num_segments * shape->segment_stride;
     const size_t channels = stage->out.channels;
-    raise(&counts->packed, patch * shape->out_channels);
-    raise(&counts->bias, shape->out_channels);
+    raise_to(&counts->packed, patch * shape->out_channels);
+    raise_to(&counts->bias, shape->out_channels);
     if (stage->pooled) {
-        raise(&counts->band, (size_t)fedge_stage_band_rows(stage) * stage->windows->conv.out[1] *
-                                 shape->out_channels);
+        raise_to(&counts->band, (size_t)fedge_stage_band_rows(stage) * stage->windows->conv.out[1] *
+                                    shape->out_channels);
     }
     if (stage->planar) {
         /* Weight gradients read whole vectors: up to lanes − 1 floats behind the last segment. */
-        raise(&counts->input,
-              (size_t)stage->in.channels *
-                      ((size_t)stage->windows->conv.in[0] + 2 * stage->windows->conv.pad[0]) *
-                      ((size_t)stage->windows->conv.in[1] + 2 * stage->windows->conv.pad[1]) +
-                  shape->segment_stride);
+        raise_to(&counts->input,
+                 (size_t)stage->in.channels *
+                         ((size_t)stage->windows->conv.in[0] + 2 * stage->windows->conv.pad[0]) *
+                         ((size_t)stage->windows->conv.in[1] + 2 * stage->windows->conv.pad[1]) +
+                     shape->segment_stride);
     }
     if (training) {
         const uint32_t *out = stage->pooled ? stage->windows->pool.out : stage->windows->conv.out;
-        raise(&counts->packed, gradient * channels);
-        raise(&counts->weight_gradient, gradient * channels);
-        raise(&counts->bias_gradient, channels);
-        raise(&counts->entries, channels * out[0] * out[1]);
-        raise(&counts->entry_counts, channels);
+        raise_to(&counts->packed, gradient * channels);
+        raise_to(&counts->weight_gradient, gradient * channels);
+        raise_to(&counts->bias_gradient, channels);
+        raise_to(&counts->entries, channels * out[0] * out[1]);
+        raise_to(&counts->entry_counts, channels);
     }
 }

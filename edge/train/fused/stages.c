@@ -141,7 +141,7 @@ void fedge_maxpool2d_backward(const fedge_layer_context *context, const fedge_st
     }
 }
 
-/* Between layouts: the caller's (c, h, w), the channels-last grids, and flat features. */
+/* ---- layouts: the caller's (c, h, w), channels-last grids, flat features ---- */
 
 size_t fedge_grid_row(const fedge_grid *grid, uint32_t row)
 {

@@ -1,5 +1,5 @@
-/* The stages of a fused model: what runs, in which layout, in how many bytes (plan.c), and the
- * passes of each kind (stages.c, conv2d.c); private to edge/train/fused.
+/* The stages of a fused model: their layouts and sizes (plan.c), and their passes (stages.c,
+ * conv2d.c); private to edge/train/fused.
  *
  * A stage is one pass over the batch. ReLU is never a stage of its own: it is applied in place to
  * the output of the stage before it, whose backward pass needs only that output's signs. A
@@ -17,7 +17,7 @@
 #include "edge/train/layers/layer.h"
 #include "edge/train/model/internals.h"
 
-/* How one example lies in memory between two stages. */
+/* The layout of one example between two stages. */
 typedef struct fedge_grid {
     uint32_t channels, height, width; /* flat: features, 1, 1 */
     uint32_t padded_channels;         /* flat: channels */
@@ -26,26 +26,26 @@ typedef struct fedge_grid {
 } fedge_grid;
 
 typedef enum fedge_stage_kind {
-    FEDGE_STAGE_IMPORT,    /* the caller's example copied to its grid (first only) */
-    FEDGE_STAGE_CONV2D,    /* with an optional pooling behind it */
-    FEDGE_STAGE_MAXPOOL2D, /* a pooling that follows no convolution */
+    FEDGE_STAGE_IMPORT,    /* copies the caller's example to its grid; first stage only */
+    FEDGE_STAGE_CONV2D,    /* optionally with the pooling behind it */
+    FEDGE_STAGE_MAXPOOL2D, /* pooling without a convolution before it */
     FEDGE_STAGE_FLATTEN,   /* channels-last to the (c, h, w) order of PyTorch */
     FEDGE_STAGE_LINEAR
 } fedge_stage_kind;
 
 #define FEDGE_STAGE_MAX_WINDOW 256 /* pixels under a pooling window */
 
-/* A sliding window and the image it slides over. Index 0 is height, 1 is width. */
+/* A window that slides over an image. Index 0 is height, 1 is width. */
 typedef struct fedge_window {
     uint32_t kernel[2], stride[2], pad[2];
     uint32_t in[2], out[2]; /* pixels without border */
 } fedge_window;
 
-/* What only stages that windows a window have. */
+/* The windows of a Conv2d or MaxPool2d stage. */
 typedef struct fedge_stage_windows {
     fedge_window conv, pool;
     fedge_conv_shape shape; /* Conv2d */
-    uint32_t row_stride;    /* Conv2d: floats between the patches of neighbouring rows */
+    uint32_t row_stride;    /* Conv2d: floats between the patches of adjacent rows */
 } fedge_stage_windows;
 
 typedef struct fedge_stage {
@@ -56,19 +56,20 @@ typedef struct fedge_stage {
     bool planar;        /* Conv2d that reads the caller's (c, h, w) through a padded copy */
     bool pooled;        /* Conv2d with pool behind it */
     bool bias;
-    bool in_place;  /* the input's gradient takes the input's place, example by example */
-    bool from_relu; /* then: the input was rectified, and so is its gradient */
-    uint16_t layer; /* Conv2d, Linear: the layer's position */
+    bool in_place;  /* the input's gradient overwrites the input, example by example */
+    bool from_relu; /* with in_place: the input was rectified, and so is its gradient */
+    uint16_t layer; /* Conv2d, Linear: the layer's index */
     fedge_grid in, out;
     size_t num_parameters; /* weights and biases, consecutive in the values */
     size_t num_weights;
-    fedge_stage_windows *windows; /* Conv2d, MaxPool2d; the walk's own until the next stage */
+    fedge_stage_windows *windows; /* Conv2d, MaxPool2d; during a walk, valid until the next stage */
 
     /* Set by fedge_fused_lay_out. */
     float *weight, *weight_velocity; /* as in the state_dict; velocity NULL without momentum */
     float *bias_values, *bias_velocity;
     float *activation; /* (batch, out.size) */
-    uint8_t *argmax; /* pooling: (batch, out_h, out_w, padded channels); one example to evaluate */
+    uint8_t *argmax;   /* pooling: (batch, out_h, out_w, padded channels); without training one
+                          example */
     size_t argmax_stride;
 } fedge_stage;
 
@@ -77,44 +78,45 @@ typedef struct fedge_stage_walk {
     const fedge_model_spec *spec;
     const fedge_model_options *options;
     uint32_t lanes;
-    uint32_t layer;    /* the next one */
-    fedge_shape shape; /* its input */
-    fedge_grid grid;   /* the same, as it lies in memory */
+    uint32_t layer;    /* index of the next layer */
+    fedge_shape shape; /* of its input */
+    fedge_grid grid;   /* layout of its input */
     bool image;        /* grid is channels-last */
-    bool started;      /* a stage has been made: grid is not the caller's memory any more */
+    bool started;      /* after the first stage: grid is not the caller's memory */
     size_t num_parameters;
-    fedge_stage_windows windows; /* of the stage made last */
+    fedge_stage_windows windows; /* of the last stage */
 } fedge_stage_walk;
 
-/* [spec] and [options] stay until the walk ends. */
+/* [spec] and [options] must outlive the walk. */
 FEDGE_MUST_USE fedge_status fedge_stage_walk_begin(fedge_stage_walk *plan,
                                                    const fedge_model_spec *spec,
                                                    const fedge_model_options *options,
                                                    uint32_t lanes, fedge_error *err);
 
-/* The next stage, *more = false when there is none left (then the whole spec has been checked).
- * FEDGE_INTERNAL, with its name: a layer that no stage takes (see fedge_fused_fits). */
+/* Makes the next stage, or sets *more to false at the end, when the whole spec has been checked.
+ * FEDGE_INTERNAL with the name of a layer that no stage runs (see fedge_fused_fits). */
 FEDGE_MUST_USE fedge_status fedge_stage_walk_next(fedge_stage_walk *plan, fedge_stage *stage,
                                                   bool *more, fedge_error *err);
 
 /* Raises [counts] to what [stage] needs. */
 void fedge_plan_scratch(const fedge_stage *stage, bool training, fedge_scratch_counts *counts);
 
-/* Values per example that the pooling of [stage] makes, padded channels counted. */
+/* Outputs per example of the pooling of [stage], including padded channels. */
 size_t fedge_stage_pool_size(const fedge_stage *stage);
 
-/* Convolution rows held for pooling: one window's when windows do not overlap, else all. */
+/* Rows of the convolution stored for pooling: those of one window if windows do not overlap, else
+ * all. */
 uint32_t fedge_stage_band_rows(const fedge_stage *stage);
 
 /* ---- the passes: forward and backward over a batch ----
  *
  * Forward: x is the stage's input, (batch, in.size), or the caller's memory for the first stage;
  * the result goes to stage->activation. Backward: dy, (batch, out.size), is the gradient of the
- * output and is overwritten; dx, (batch, in.size), receives the input's (NULL when nobody needs
- * it; x itself with stage->in_place). Then the stage's parameters take their SGD step.
+ * output and is overwritten; dx, (batch, in.size), receives the input's, unless it
+ * is NULL; with stage->in_place it is x. Then the stage's parameters take their SGD step.
  */
 
-/* Working memory; fedge_scratch_counts says what each is and how much. */
+/* Working memory; see fedge_scratch_counts. */
 typedef struct fedge_scratch {
     float *packed, *bias, *band, *input, *weight_gradient, *bias_gradient;
     fedge_grad_entry *entries;
@@ -147,7 +149,7 @@ void fedge_flatten_forward(const fedge_layer_context *context, const fedge_stage
 void fedge_flatten_backward(const fedge_layer_context *context, const fedge_stage *stage, float *dy,
                             float *dx);
 
-/* The caller's (c, h, w) or flat examples to the stage's grid. */
+/* Copies the caller's (c, h, w) or flat examples to the stage's grid. */
 void fedge_import_forward(const fedge_layer_context *context, const fedge_stage *stage,
                           const float *x);
 
@@ -158,17 +160,17 @@ void fedge_relu_forward(const fedge_layer_context *context, const fedge_stage *s
 void fedge_relu_backward(const fedge_layer_context *context, const fedge_stage *stage, float *dy,
                          size_t first, size_t batch);
 
-/* Where the gradient of input [b] is made: in dx, or in scratch for fedge_put_in_place. */
+/* The memory for the gradient of input [b]: in dx, or scratch for fedge_put_in_place. */
 float *fedge_input_gradient(const fedge_layer_context *context, const fedge_stage *stage, float *dx,
                             size_t b);
 
-/* With stage->in_place, once the gradient is complete: copies it over input [b] in dx, rectified by
- * that input if the input was. Otherwise does nothing: the gradient is there. */
+/* With stage->in_place, copies the complete gradient over input [b] in dx, after rectifying it if
+ * the input was rectified. Otherwise does nothing. */
 void fedge_put_in_place(const fedge_layer_context *context, const fedge_stage *stage, float *dx,
                         size_t b);
 
-/* One pooled row [row] of an image. rows: the image's rows from the first that the window touches,
- * (…, pool.in[1], padded channels); y: (pool.out[1], padded channels), argmax alike. */
+/* Computes pooled row [row] of an image. rows: the image's rows from fedge_maxpool2d_first_row on,
+ * (…, pool.in[1], padded channels); y, argmax: (pool.out[1], padded channels). */
 void fedge_maxpool2d_row(const fedge_kernels *kernels, const fedge_stage *stage, uint32_t row,
                          const float *rows, float *y, uint8_t *argmax);
 
@@ -178,7 +180,7 @@ uint32_t fedge_maxpool2d_first_row(const fedge_stage *stage, uint32_t row);
 /* Zeroes the border of one example on [grid]. */
 void fedge_clear_border(const fedge_grid *grid, float *values);
 
-/* Where pixel (row, 0) without border lies on [grid], in floats. */
+/* Offset, in floats, of pixel (row, 0) inside the border of [grid]. */
 size_t fedge_grid_row(const fedge_grid *grid, uint32_t row);
 
 #endif

@@ -4,8 +4,8 @@
 
 #include "edge/train/losses/losses.h"
 
-/* The loss of one difference; *slope: its derivative. */
-typedef double (*distance_fn)(double d, double delta, double *slope);
+/* The loss of one difference; and its derivative. */
+typedef double (*distance_fn)(double d, double delta, double *derivative);
 
 static double run(const fedge_loss_run *at, distance_fn distance, uint32_t *correct)
 {
@@ -16,38 +16,38 @@ static double run(const fedge_loss_run *at, distance_fn distance, uint32_t *corr
         double sum = 0.0;
         for (uint32_t o = 0; o < at->outputs; o++) {
             const size_t i = b * at->outputs + o;
-            double slope;
+            double derivative;
             sum += distance((double)at->y[i] - (double)fedge_loss_target(at, b, o),
-                            (double)at->argument, &slope);
+                            (double)at->argument, &derivative);
             if (at->dy)
-                at->dy[i] = (float)(slope * scale);
+                at->dy[i] = (float)(derivative * scale);
         }
         loss += sum / (double)at->outputs;
     }
     return loss;
 }
 
-static double squared(double d, double delta, double *slope)
+static double squared(double d, double delta, double *derivative)
 {
     (void)delta;
-    *slope = 2.0 * d;
+    *derivative = 2.0 * d;
     return d * d;
 }
 
-static double absolute(double d, double delta, double *slope)
+static double absolute(double d, double delta, double *derivative)
 {
     (void)delta;
-    *slope = d > 0.0 ? 1.0 : d < 0.0 ? -1.0 : 0.0;
+    *derivative = d > 0.0 ? 1.0 : d < 0.0 ? -1.0 : 0.0;
     return fabs(d);
 }
 
-static double huber(double d, double delta, double *slope)
+static double huber(double d, double delta, double *derivative)
 {
     if (fabs(d) <= delta) {
-        *slope = d;
+        *derivative = d;
         return 0.5 * d * d;
     }
-    *slope = d > 0.0 ? delta : -delta;
+    *derivative = d > 0.0 ? delta : -delta;
     return delta * (fabs(d) - 0.5 * delta);
 }
 

@@ -24,7 +24,7 @@ const char *fedge_optimizer_type_name(fedge_optimizer_type type)
 
 #define AT(member) offsetof(fedge_optimizer, member)
 
-/* Of every type. */
+/* Arguments of every type. */
 static const fedge_argument COMMON[] = {
     FEDGE_F32_ARGUMENT("learning_rate", AT(learning_rate), 0, FEDGE_MAX_LEARNING_RATE, 0),
     FEDGE_F32_ARGUMENT("clip_norm", AT(clip_norm), 0, FEDGE_MAX_CLIP_NORM, 0),

@@ -1,5 +1,4 @@
-/* What an optimizer is: one table of operations per type, one file per table under
- * edge/train/optimizers/. */
+/* The interface of optimizers: a table of operations per type, in a file each. */
 #ifndef FEDGE_EDGE_TRAIN_OPTIMIZERS_OPTIMIZERS_H
 #define FEDGE_EDGE_TRAIN_OPTIMIZERS_OPTIMIZERS_H
 
@@ -12,12 +11,11 @@
 #define FEDGE_MAX_OPTIMIZER_STATES 2
 
 typedef struct fedge_optimizer_ops {
-    const fedge_argument *arguments; /* of a fedge_optimizer; the learning rate is not one */
-    uint32_t num_states;             /* floats kept per parameter, at most (SGD without momentum
-                                        keeps none) */
+    const fedge_argument *arguments; /* of a fedge_optimizer, without those of every type */
+    uint32_t num_states; /* most floats stored per parameter; SGD without momentum stores none */
 
-    /* w (n) takes a step along g (n). states: (n) each, NULL where there is none; all 0 before the
-     * first step. step: counts from 1. */
+    /* One step of the parameters w (n) with the gradient g (n). states: (n) each or NULL, 0 before
+     * the first step. step: from 1. */
     void (*update)(const fedge_optimizer *optimizer, const fedge_kernels *kernels, uint64_t step,
                    size_t n, const float *g, float *w,
                    float *const states[FEDGE_MAX_OPTIMIZER_STATES]);
@@ -34,12 +32,12 @@ void fedge_sgd_update(const fedge_optimizer *sgd, size_t n, const float *g, floa
 /* NULL for an unknown type. */
 const fedge_optimizer_ops *fedge_optimizer_ops_of(fedge_optimizer_type type);
 
-/* Are all its numbers within their ranges? FEDGE_INVALID_ARGUMENT with the optimizer's name and the
+/* Checks the ranges of all arguments: FEDGE_INVALID_ARGUMENT with the optimizer's name and the
  * numbers. */
 FEDGE_MUST_USE fedge_status fedge_optimizer_check(const fedge_optimizer *optimizer,
                                                   fedge_error *err);
 
-/* States that a model made with these options keeps. */
+/* Number of states that a model with these options stores. */
 uint32_t fedge_optimizer_states(const fedge_model_options *options);
 
 #endif

@@ -20,9 +20,9 @@ static void update(const fedge_optimizer *optimizer, const fedge_kernels *kernel
         return;
     }
     for (size_t i = 0; i < n; i++) {
-        const float slope = g[i] + optimizer->weight_decay * w[i];
-        v[i] = optimizer->momentum * v[i] + slope;
-        w[i] -= optimizer->learning_rate * (slope + optimizer->momentum * v[i]);
+        const float gradient = g[i] + optimizer->weight_decay * w[i];
+        v[i] = optimizer->momentum * v[i] + gradient;
+        w[i] -= optimizer->learning_rate * (gradient + optimizer->momentum * v[i]);
     }
 }
 
