@@ -45,8 +45,8 @@ fedge_status fedge_save_write(fedge_save *save, fedge_error *err)
     FEDGE_TRY(fedge_run_path(save->run, "checkpoints", dir, err));
     FEDGE_TRY(fedge_checkpoint_save(dir, &save->checkpoint, &files, err));
     free_model(save, dir);
-    /* Only now may older rounds go: until this checkpoint was whole, the one before it and the
-     * journal were the only way back to its model. */
+    /* Older rounds are removed only now: until this checkpoint was whole, only the one before it
+     * and the journal could restore its model. */
     return fedge_retention_apply(save->run, save->keep_checkpoints, save->best_round, err);
 }
 

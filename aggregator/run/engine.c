@@ -456,7 +456,7 @@ static fedge_status admit(fedge_engine *engine, const fedge_request *from, uint6
     /* The task may not have arrived on the old connection: send it again. */
     device->sent_task_id = 0;
     if (engine->gave_up_client == from->client_index)
-        engine->gave_up[0] = '\0'; /* it tries anew */
+        engine->gave_up[0] = '\0'; /* it tries again */
     memcpy(device->device_id, from->device_id, sizeof(device->device_id));
     /* Before it joins, which may send a task: a client reads WELCOME first. */
     welcome(engine, from);

@@ -280,7 +280,7 @@ static void send_task(fedge_engine *engine, const fedge_rounds_action *action, u
         return; /* it has been at work on it since an earlier round */
     device->sent_task_id = action->task_id;
     if (engine->gave_up_client == action->client_index)
-        engine->gave_up[0] = '\0'; /* it tries anew */
+        engine->gave_up[0] = '\0'; /* it tries again */
     /* With a buffer a task has no deadline, and belongs to the round that its model was for. */
     const bool buffered = fedge_engine_has_buffer(engine);
     const uint64_t deadline_ms = buffered ? 0 : fedge_rounds_deadline_ms(engine->rounds);

@@ -16,7 +16,7 @@ struct fedge_engine_thread {
     fedge_mailbox *waiting; /* replies for fedge_engine_thread_take */
     fedge_deliver_fn deliver;
     void *deliver_user;
-    fedge_forward_fn forward; /* NULL: the engine is here */
+    fedge_forward_fn forward; /* NULL: this process has the engine */
     void *forward_user;
     fedge_error lost; /* why a reply could not be delivered */
     fedge_traffic traffic;
@@ -27,7 +27,7 @@ struct fedge_engine_thread {
     pthread_mutex_t mutex; /* of all below */
     pthread_cond_t changed;
     bool awake, stopping;
-    bool ended; /* the thread has ended: it owns the engine no more */
+    bool ended; /* the thread has ended, and no longer owns the engine */
     pthread_cond_t answered;
     uint64_t num_status_requests, num_status_answers; /* for fedge_engine_thread_status */
     fedge_run_status status;

@@ -36,8 +36,9 @@ FEDGE_MUST_USE fedge_status fedge_round_finalizer_new(fedge_round_finalizer **fi
 /* Waits for the task in progress. NULL is fine. */
 void fedge_round_finalizer_free(fedge_round_finalizer *finalizer);
 
-/* Each call starts one task; none may be in progress. Opens a phase. [phase] and [tasks]
- * (phase->num_tasks) are copied, and so is [sums]: the GPUs to use from now on
+/* Each of the calls below but _wait starts one task; none may be in progress. */
+
+/* Opens a phase. Copies [phase], [tasks] (phase->num_tasks) and [sums], the GPUs to use from now on
  * (fedge_server_run_change_gpus); NULL: the present ones. FEDGE_COMPLETION_OPENED has the status of
  * fedge_journal_create or of opening the GPUs. */
 FEDGE_MUST_USE fedge_status fedge_round_finalizer_open(fedge_round_finalizer *finalizer,

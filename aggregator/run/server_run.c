@@ -246,13 +246,13 @@ static fedge_status step_and_evaluate(fedge_server_run *server, fedge_journal *j
 /* Continues the phase without the damaged updates, whose values were added as they arrived. */
 static fedge_status reopen(fedge_server_run *server, fedge_journal *journal, fedge_error *err)
 {
-    /* The losses first: with them no start takes the updates for whole. */
+    /* Syncs the losses first: with them no start takes the updates for intact. */
     FEDGE_TRY(fedge_journal_sync(journal, err));
     FEDGE_TRY(fedge_global_model_reset(&server->model, err));
     return fedge_server_run_replay(server, journal, err);
 }
 
-/* The seal, and all that follows it up to the model. */
+/* Seals the phase, steps the model and evaluates it. */
 static fedge_status close_with(fedge_server_run *server, fedge_journal *journal,
                                fedge_gathered *gathered, fedge_round_summary *summary,
                                fedge_error *err)

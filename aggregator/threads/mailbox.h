@@ -30,12 +30,13 @@ void fedge_mailbox_post(fedge_mailbox *mailbox, fedge_mailbox_item *item);
 /* All items, oldest first, as a list that the caller frees one by one; NULL when there is none. */
 fedge_mailbox_item *fedge_mailbox_take(fedge_mailbox *mailbox);
 
-/* ---- what threads that work for the run report when they are done --------------------------- */
+/* ---- completions: results of the run's other threads
+ * ----------------------------------------------- */
 
 typedef enum fedge_completion_type {
     FEDGE_COMPLETION_VALIDATED, /* an upload was decoded, journalled, synced and summed, or refused
                                  */
-    FEDGE_COMPLETION_RESUME,    /* a full ingest queue has room again */
+    FEDGE_COMPLETION_RESUME,    /* a full ingest queue has drained to half */
     FEDGE_COMPLETION_OPENED,    /* a phase is journalled and its room reserved, or not */
     FEDGE_COMPLETION_CLOSED,    /* a phase is summed, stepped and checkpointed */
     FEDGE_COMPLETION_FATAL      /* the disk failed: the process must stop */

@@ -1,4 +1,4 @@
-/* Rank messages: how the ranks of one aggregator speak to each other, in bytes.
+/* Rank messages: the messages between the ranks of one aggregator, in bytes.
  *
  * Rank 0 has the engine. Connections of other ranks use the same requests and replies as its own;
  * between ranks these travel as rank messages. Pure: no I/O, no clock.
@@ -47,7 +47,7 @@ typedef struct fedge_order {
     fedge_journal_task task; /* GRANT */
     uint32_t weight;         /* GRANT */
     uint32_t oldest;         /* OPEN: journals of earlier rounds may be removed */
-    bool dropped;            /* CLOSE: nothing of it counts */
+    bool dropped;            /* CLOSE: its updates do not count */
     uint32_t size;           /* bytes that follow */
 } fedge_order;
 

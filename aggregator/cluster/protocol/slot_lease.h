@@ -4,8 +4,10 @@
  * Rank 0 leases the slot to that rank before it takes a byte. The rank is the slot's holder until
  * the update counts, is refused, or rank 0 recalls the slot because the client has moved to another
  * rank. So at most one rank at a time can make an update of the slot durable. Pure: no I/O, no
- * clock. rank 0          request, released, validated  →  what to do (fedge_slot_lease_action) the
- * holder      grant, finish, recall, validated  →  what to answer
+ * clock.
+ *
+ *   rank 0      request, released, validated      → what to do (fedge_slot_lease_action)
+ *   the holder  grant, finish, recall, validated  → what to answer
  *
  * Messages between two ranks arrive in order. Each recall has one answer: the slot is released, or
  * its update is valid. Messages of clients may arrive twice or not at all.
@@ -21,15 +23,15 @@
 typedef enum fedge_slot_lease_state {
     FEDGE_LEASE_FREE,     /* no rank has the slot */
     FEDGE_LEASE_HELD,     /* [rank] has it, for [task_id] */
-    FEDGE_LEASE_RECALLED, /* likewise, and was told to give it back: another rank wants it */
+    FEDGE_LEASE_RECALLED, /* likewise, and rank 0 has recalled it for another rank */
     FEDGE_LEASE_COUNTED   /* an update of the slot is durable and counts */
 } fedge_slot_lease_state;
 
 typedef enum fedge_slot_lease_action {
     FEDGE_LEASE_WAIT,   /* do nothing now */
     FEDGE_LEASE_GRANT,  /* give the slot to lease->rank, for lease->task_id, by lease->number */
-    FEDGE_LEASE_RECALL, /* tell lease->rank to give it back */
-    FEDGE_LEASE_ANSWER_FILLED /* tell the client that announced last: the slot is filled */
+    FEDGE_LEASE_RECALL, /* ask lease->rank to release it */
+    FEDGE_LEASE_ANSWER_FILLED /* acknowledge the last announcement: the slot is filled */
 } fedge_slot_lease_action;
 
 /* All zero: free. */
@@ -42,10 +44,10 @@ typedef struct fedge_slot_lease {
     uint64_t asked_task;
 } fedge_slot_lease;
 
-/* A client announces the update of a task that the slot works for, at [rank]. */
+/* A client announces the update of the slot's task through [rank]. */
 fedge_slot_lease_action fedge_slot_lease_request(fedge_slot_lease *lease, uint32_t rank,
                                                  uint64_t task_id);
-/* [rank] was told to give the slot back, and has done so. */
+/* [rank] has released the slot after a recall. */
 fedge_slot_lease_action fedge_slot_lease_released(fedge_slot_lease *lease, uint32_t rank);
 /* The update at [rank] is valid and durable, or was refused. [number]: the last grant that the rank
  * had received by then; a newer one may have crossed the result. */

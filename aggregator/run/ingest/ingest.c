@@ -89,7 +89,7 @@ static void post_result(worker *self, item *work, fedge_status status, const fed
     fedge_completion *completion = work->completion;
     work->completion = NULL;
     completion->status = status;
-    /* The message of a success is never looked at. */
+    /* A success needs no message. */
     if (status != FEDGE_OK)
         memcpy(completion->message, err->message, sizeof(completion->message));
     fedge_mailbox_post(self->ingest->mailbox, &completion->item);
@@ -311,8 +311,8 @@ static void write_part(void *user, uint32_t index, fedge_work *posted)
     assert(queued >= part->size);
     const uint64_t left = queued - part->size;
     work_free(work);
-    /* At half, not at the first free byte: connections would otherwise be stopped and started for
-     * each part. */
+    /* At half, not at the first free byte, or connections would be paused and resumed for each
+     * part. */
     if (left <= FEDGE_INGEST_QUEUE_BYTES / 2)
         end_back_pressure(self);
 }

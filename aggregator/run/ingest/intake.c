@@ -227,7 +227,7 @@ bool fedge_intake_recall(fedge_intake *intake, uint32_t slot)
 bool fedge_intake_validated(fedge_intake *intake, uint32_t slot, bool valid)
 {
     assert(slot < intake->num_slots);
-    /* One that was refused may be announced again, and comes from its first byte. */
+    /* A refused update may be announced again, and starts at its first byte. */
     intake->slots[slot].next = 0;
     return fedge_slot_holder_validated(&intake->slots[slot].holder, valid);
 }
