@@ -194,7 +194,7 @@ static fedge_status make_journal(fedge_rank_worker *self, const fedge_journal_ph
 
 static fedge_status open_sums(fedge_rank_worker *self, fedge_error *err)
 {
-    const fedge_layout layout = fedge_plan_layout(&self->config.job->plan);
+    const fedge_update_layout layout = fedge_plan_update_layout(&self->config.job->plan);
     fedge_accumulator_config sums = self->config.sums;
     sums.layout = &layout;
     FEDGE_TRY(fedge_accumulator_open(self->config.accumulator, &sums, &self->accumulator, err));

@@ -207,7 +207,7 @@ static int report_check(const program *self)
 {
     char places[FEDGE_ACCUMULATOR_MAX_DESCRIPTION];
     fedge_error err;
-    const fedge_layout layout = fedge_plan_layout(&self->job->plan);
+    const fedge_update_layout layout = fedge_plan_update_layout(&self->job->plan);
     fedge_accumulator_config config = self->options.sums;
     const fedge_strategy_ops *strategy = NULL;
     const unsigned devices = fedge_peers_count(self->peers).active;
@@ -552,7 +552,7 @@ static int run(program *self)
             .engine = self->engine_thread,
             .transport = self->transport,
             .worker = self->worker,
-            .sum_bytes = fedge_plan_layout(&self->job->plan).num_elements * sizeof(int64_t),
+            .sum_bytes = fedge_plan_update_layout(&self->job->plan).num_elements * sizeof(int64_t),
             .log = &self->log};
         code = FEDGE_EXIT_FAILURE;
         if (!agree(self, fedge_ranks_new(&config, &self->ranks, &err), NULL, 0, &code, &err))

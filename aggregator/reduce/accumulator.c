@@ -35,7 +35,7 @@ fedge_status fedge_accumulator_check_name(const char *name, fedge_error *err)
                       "there is no accumulator \"%.40s\"; this build has %s", name, known);
 }
 
-static fedge_status check_layout(const fedge_layout *layout, fedge_error *err)
+static fedge_status check_layout(const fedge_update_layout *layout, fedge_error *err)
 {
     if (layout->num_elements == 0 || layout->num_elements > FEDGE_MAX_ELEMENTS) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,

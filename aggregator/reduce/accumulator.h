@@ -89,19 +89,19 @@ typedef struct fedge_scatter_ops {
 #define FEDGE_ACCUMULATOR_MAX_DESCRIPTION ((size_t)192 * FEDGE_ACCUMULATOR_MAX_GPUS) /* bytes */
 
 /* Consecutive tensors with one codec. */
-typedef struct fedge_layout_section {
+typedef struct fedge_update_layout_section {
     fedge_codec codec;
     const fedge_schema *schema; /* with the tensors' offsets in the block of all sections */
-} fedge_layout_section;
+} fedge_update_layout_section;
 
 /* The layout of an encoded update: its sections in order, as fedge_codec_encode_chunks writes them.
  */
-typedef struct fedge_layout {
+typedef struct fedge_update_layout {
     uint32_t num_sections; /* 1 to FEDGE_ACCUMULATOR_MAX_SECTIONS */
-    fedge_layout_section sections[FEDGE_ACCUMULATOR_MAX_SECTIONS];
+    fedge_update_layout_section sections[FEDGE_ACCUMULATOR_MAX_SECTIONS];
     size_t num_elements; /* of all sections: the length of the sums */
     size_t size;         /* most bytes of an encoded update */
-} fedge_layout;
+} fedge_update_layout;
 
 /* One encoded update. It stays valid and unchanged from validate until add returns or drop is
  * called; its bytes only until validate returns when that sets [copied]. */
@@ -141,7 +141,7 @@ typedef enum fedge_shard {
 } fedge_shard;
 
 typedef struct fedge_accumulator_config {
-    const fedge_layout *layout; /* copied; its schemas outlive the accumulator */
+    const fedge_update_layout *layout; /* copied; its schemas outlive the accumulator */
     uint32_t num_lanes; /* CPU: blocks of sums, 1 to FEDGE_ACCUMULATOR_MAX_LANES. More of them make
                            threads wait less for each other; the step adds them up */
     uint32_t num_gpus;  /* of gpus[]; 0: all usable GPUs */
@@ -185,7 +185,7 @@ typedef struct fedge_accumulator_ops {
 
     /* Whether it can sum updates of this layout; called before open and forecast.
      * FEDGE_INVALID_ARGUMENT names the codec that it cannot. NULL: it can sum all. */
-    fedge_status (*can_sum)(const fedge_layout *layout, fedge_error *err);
+    fedge_status (*can_sum)(const fedge_update_layout *layout, fedge_error *err);
 
     /* Opens with all sums 0. FEDGE_NOT_FOUND: the message names hardware, driver or library that
      * the machine lacks. FEDGE_NO_MEMORY: it does not fit. *state is NULL on failure. */

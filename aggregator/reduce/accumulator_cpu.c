@@ -33,7 +33,7 @@ typedef struct lane {
 } lane;
 
 typedef struct cpu_accumulator {
-    fedge_layout layout;
+    fedge_update_layout layout;
     size_t num_stripes;                /* locks of a lane */
     atomic_uint_fast64_t total_weight; /* weight, reserved before values are added */
     atomic_uint_fast32_t num_updates;
@@ -360,7 +360,7 @@ static fedge_status take_sections(cpu_accumulator *self, const batch *of, fedge_
 {
     run part = {0};
     for (uint32_t s = 0; s < self->layout.num_sections; s++) {
-        const fedge_layout_section *section = &self->layout.sections[s];
+        const fedge_update_layout_section *section = &self->layout.sections[s];
         const uint64_t most = fedge_codec_size(&section->codec, section->schema);
         part.codec = &section->codec;
         const bool plain = fedge_codec_is_plain(part.codec);

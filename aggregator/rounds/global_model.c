@@ -47,15 +47,15 @@ uint32_t fedge_update_weight(const fedge_global_model *model, const fedge_update
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-fedge_layout fedge_plan_layout(const fedge_plan *plan)
+fedge_update_layout fedge_plan_update_layout(const fedge_plan *plan)
 {
     const fedge_sent *sent = &plan->sent;
-    fedge_layout layout = {.num_sections = sent->num_sections,
-                           .num_elements = sent->schema.num_elements};
+    fedge_update_layout layout = {.num_sections = sent->num_sections,
+                                  .num_elements = sent->schema.num_elements};
     for (uint32_t i = 0; i < sent->num_sections; i++) {
         const fedge_section *section = &sent->sections[i];
         layout.sections[i] =
-            (fedge_layout_section){.codec = section->codec, .schema = &section->schema};
+            (fedge_update_layout_section){.codec = section->codec, .schema = &section->schema};
         layout.size += fedge_codec_size(&section->codec, &section->schema);
     }
     return layout;
@@ -64,7 +64,7 @@ fedge_layout fedge_plan_layout(const fedge_plan *plan)
 fedge_status fedge_global_model_reopen(fedge_global_model *model, const char *accumulator,
                                        const fedge_accumulator_config *config, fedge_error *err)
 {
-    const fedge_layout layout = fedge_plan_layout(model->plan);
+    const fedge_update_layout layout = fedge_plan_update_layout(model->plan);
     fedge_accumulator_config with_layout = *config;
     with_layout.layout = &layout;
     with_layout.num_moments = config->distributed ? 0 : model->strategy->num_moments;

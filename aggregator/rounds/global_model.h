@@ -46,7 +46,7 @@ typedef struct fedge_global_model {
 } fedge_global_model;
 
 /* The layout of updates of [plan] before deflate. Points into the plan. */
-fedge_layout fedge_plan_layout(const fedge_plan *plan);
+fedge_update_layout fedge_plan_update_layout(const fedge_plan *plan);
 
 /* Checks that the job's strategy could begin: that it has the memory and the server's files. */
 FEDGE_MUST_USE fedge_status fedge_global_model_check(const fedge_job *job,

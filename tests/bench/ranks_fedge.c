@@ -62,10 +62,10 @@ static void open_sums(bench *b, const char *accumulator, const char *join)
     tensor.count = b->count;
     schema.num_elements = b->count;
     static const fedge_codec none = {.values = &fedge_codec_none};
-    const fedge_layout layout = {.num_sections = 1,
-                                 .sections = {{.codec = none, .schema = &schema}},
-                                 .num_elements = b->count,
-                                 .size = b->count * sizeof(float)};
+    const fedge_update_layout layout = {.num_sections = 1,
+                                        .sections = {{.codec = none, .schema = &schema}},
+                                        .num_elements = b->count,
+                                        .size = b->count * sizeof(float)};
     const fedge_accumulator_config config = {.layout = &layout,
                                              .num_lanes = 1,
                                              .num_gpus = 1,

@@ -35,7 +35,7 @@ static const size_t CNN[MAX_TENSORS] = {800, 32, 51200, 64, 1605632, 512, 5120, 
 
 static fedge_tensor_spec tensors[MAX_TENSORS];
 static fedge_schema schema = {.tensors = tensors, .num_tensors = MAX_TENSORS};
-static fedge_layout layout;
+static fedge_update_layout layout;
 static int8_t bounds_log2[MAX_TENSORS];
 static uint8_t *pool[POOL_MAX];
 static uint64_t pool_sizes[POOL_MAX]; /* of the bytes of each */
@@ -64,10 +64,10 @@ static void make_layout(size_t parameters, fedge_codec codec)
         bounds_log2[t] = FEDGE_FIXED_DEFAULT_BOUND_LOG2;
     }
     schema.num_elements = offset;
-    layout = (fedge_layout){.num_sections = 1,
-                            .sections = {{.codec = codec, .schema = &schema}},
-                            .num_elements = offset,
-                            .size = fedge_codec_size(&codec, &schema)};
+    layout = (fedge_update_layout){.num_sections = 1,
+                                   .sections = {{.codec = codec, .schema = &schema}},
+                                   .num_elements = offset,
+                                   .size = fedge_codec_size(&codec, &schema)};
 }
 
 /* Updates as training makes them: small changes, none the same. *sent: of their bytes. */

@@ -17,7 +17,7 @@ fedge_rng rng;
 fedge_tensor_spec specs[MAX_TENSORS];
 fedge_schema schemas[SECTIONS];
 static fedge_schema whole;
-fedge_layout layout;
+fedge_update_layout layout;
 int8_t bounds[MAX_TENSORS];
 int num_updates = UPDATES;
 bool extreme;
@@ -39,7 +39,7 @@ static bool stepped; /* the last step succeeded */
 static void make_layout(const fedge_codec *codec, uint32_t largest)
 {
     fedge_schema_init(&whole, specs, MAX_TENSORS);
-    layout = (fedge_layout){.num_sections = SECTIONS};
+    layout = (fedge_update_layout){.num_sections = SECTIONS};
     for (uint32_t s = 0; s < SECTIONS; s++) {
         const uint32_t first = whole.num_tensors;
         for (uint32_t t = 0; t < MAX_TENSORS / SECTIONS; t++) {
@@ -58,7 +58,7 @@ static void make_layout(const fedge_codec *codec, uint32_t largest)
         schemas[s] = (fedge_schema){.tensors = &specs[first],
                                     .num_tensors = whole.num_tensors - first,
                                     .num_elements = whole.num_elements - specs[first].offset};
-        layout.sections[s] = (fedge_layout_section){s == 1 ? NONE : *codec, &schemas[s]};
+        layout.sections[s] = (fedge_update_layout_section){s == 1 ? NONE : *codec, &schemas[s]};
         layout.size += fedge_codec_size(&layout.sections[s].codec, &schemas[s]);
     }
     layout.num_elements = whole.num_elements;

@@ -20,7 +20,7 @@ extern const fedge_accumulator_ops *const ops;
 extern fedge_rng rng;
 extern fedge_tensor_spec specs[MAX_TENSORS];
 extern fedge_schema schemas[SECTIONS]; /* the second is of floats, whatever the codec */
-extern fedge_layout layout;
+extern fedge_update_layout layout;
 extern int8_t bounds[MAX_TENSORS];
 extern int num_updates; /* at most UPDATES */
 extern bool extreme;    /* values are ±B, of one sign in all updates, and of weights the largest */

@@ -274,7 +274,7 @@ static void count_told(void *user, const char *line, size_t size)
 /* As if others had taken the memory for what the optimizer keeps: the open has taken none. */
 static void open_without_kept(fedge_global_model *model, uint32_t num_gpus, const fedge_log *log)
 {
-    const fedge_layout layout = fedge_plan_layout(model->plan);
+    const fedge_update_layout layout = fedge_plan_update_layout(model->plan);
     fedge_accumulator_config config = config_of(num_gpus);
     config.layout = &layout;
     config.log = log;

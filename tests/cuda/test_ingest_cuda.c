@@ -67,7 +67,7 @@ static void begin(phase *self, const char *update, const char *dir, uint32_t num
     memset(self, 0, sizeof(*self));
     if (fedge_strategy_job_parse(text, strlen(text), "job.json", &self->job, &err) != FEDGE_OK)
         fail_msg("%s", err.message);
-    const fedge_layout layout = fedge_plan_layout(&self->job->plan);
+    const fedge_update_layout layout = fedge_plan_update_layout(&self->job->plan);
     const fedge_accumulator_config config = {
         .layout = &layout, .num_lanes = 1, .in_place = in_place};
     if (fedge_accumulator_open("cuda", &config, &self->accumulator, &err) != FEDGE_OK)

@@ -67,11 +67,11 @@ static fedge_accumulator_config make_config(void)
         {.name = "c", .count = VALUES - 701, .offset = 701},
     };
     static fedge_schema schema = {.tensors = tensors, .num_tensors = 3, .num_elements = VALUES};
-    static fedge_layout layout;
-    layout = (fedge_layout){.num_sections = 1,
-                            .sections = {{.codec = NONE, .schema = &schema}},
-                            .num_elements = VALUES,
-                            .size = VALUES * sizeof(float)};
+    static fedge_update_layout layout;
+    layout = (fedge_update_layout){.num_sections = 1,
+                                   .sections = {{.codec = NONE, .schema = &schema}},
+                                   .num_elements = VALUES,
+                                   .size = VALUES * sizeof(float)};
     return (fedge_accumulator_config){.layout = &layout, .num_lanes = 1};
 }
 

@@ -26,8 +26,8 @@ static fedge_schema schema = {&tensor, 1, 1, 700};
 
 static fedge_status open_gpus(uint32_t num_gpus, fedge_accumulator *accumulator, fedge_error *err)
 {
-    fedge_layout layout = {.num_sections = 1, .num_elements = 700};
-    layout.sections[0] = (fedge_layout_section){.codec = NONE, .schema = &schema};
+    fedge_update_layout layout = {.num_sections = 1, .num_elements = 700};
+    layout.sections[0] = (fedge_update_layout_section){.codec = NONE, .schema = &schema};
     layout.size = fedge_codec_size(&layout.sections[0].codec, &schema);
     const fedge_accumulator_config config = {.layout = &layout,
                                              .num_lanes = 1,

@@ -395,7 +395,7 @@ static void measure_link(void)
 static struct {
     fedge_tensor_spec tensors[TENSORS];
     fedge_schema schema;
-    fedge_layout layout;
+    fedge_update_layout layout;
     int8_t bounds_log2[TENSORS];
     fedge_step_part parts[TENSORS];
     float *source; /* what updates are made of */
@@ -438,10 +438,10 @@ static void make_job(const fedge_codec *codec, size_t parameters)
                                          {NULL}};
         offset += count;
     }
-    job.layout = (fedge_layout){.num_sections = 1,
-                                .sections = {{.codec = *codec, .schema = &job.schema}},
-                                .num_elements = parameters,
-                                .size = fedge_codec_size(codec, &job.schema)};
+    job.layout = (fedge_update_layout){.num_sections = 1,
+                                       .sections = {{.codec = *codec, .schema = &job.schema}},
+                                       .num_elements = parameters,
+                                       .size = fedge_codec_size(codec, &job.schema)};
 }
 
 /* Small changes, none the same: each update is the source moved by some places. */

@@ -228,7 +228,7 @@ static void measure_on_host(void)
 {
     fedge_tensor_spec tensor = {.name = "w", .count = 256, .rank = 1, .shape = {256}};
     const fedge_schema schema = {&tensor, 1, 1, 256};
-    fedge_layout layout = {.num_sections = 1, .num_elements = 256};
+    fedge_update_layout layout = {.num_sections = 1, .num_elements = 256};
     fedge_accumulator gpus = {.ops = &fedge_accumulator_cuda};
     on_host self = {.values = malloc(UPDATES * parameters * sizeof(int32_t))};
     uint32_t num_places = 0, x = 2463534242u; /* Marsaglia's xorshift */

@@ -103,7 +103,7 @@ static bool is_known(const fedge_codec *codec)
            (!codec->sparsifier || fedge_cuda_sparsifier_of(codec));
 }
 
-fedge_status fedge_cuda_can_sum(const fedge_layout *layout, fedge_error *err)
+fedge_status fedge_cuda_can_sum(const fedge_update_layout *layout, fedge_error *err)
 {
     char text[FEDGE_CODEC_TEXT], known[128] = "";
     uint32_t s = 0;
@@ -131,7 +131,7 @@ static uint32_t blocks_of(const fedge_tensor_spec *spec)
     return (uint32_t)((spec->count + FEDGE_CUDA_BLOCK - 1) / FEDGE_CUDA_BLOCK);
 }
 
-static fedge_status take_memory(fedge_cuda_geometry *geometry, const fedge_layout *layout,
+static fedge_status take_memory(fedge_cuda_geometry *geometry, const fedge_update_layout *layout,
                                 fedge_error *err)
 {
     for (uint32_t s = 0; s < layout->num_sections; s++) {
@@ -169,15 +169,15 @@ static void lay(fedge_cuda_geometry *geometry, uint32_t index, const fedge_codec
     }
 }
 
-fedge_status fedge_cuda_geometry_init(fedge_cuda_geometry *geometry, const fedge_layout *layout,
-                                      fedge_error *err)
+fedge_status fedge_cuda_geometry_init(fedge_cuda_geometry *geometry,
+                                      const fedge_update_layout *layout, fedge_error *err)
 {
     *geometry = (fedge_cuda_geometry){.num_elements = layout->num_elements};
     FEDGE_TRY(take_memory(geometry, layout, err));
     uint32_t index = 0;
     uint32_t block = 0;
     for (uint32_t s = 0; s < layout->num_sections; s++) {
-        const fedge_layout_section *section = &layout->sections[s];
+        const fedge_update_layout_section *section = &layout->sections[s];
         uint64_t offset = 0;
         fedge_cuda_segment *segment = &geometry->segments[geometry->num_segments++];
         *segment = (fedge_cuda_segment){.codec = fedge_cuda_codec_of(&section->codec),

@@ -37,7 +37,7 @@ const fedge_cuda_codec *fedge_cuda_codec_of(const fedge_codec *codec);
 const fedge_cuda_sparsifier *fedge_cuda_sparsifier_of(const fedge_codec *codec);
 
 /* FEDGE_INVALID_ARGUMENT names the first codec without kernels. */
-FEDGE_MUST_USE fedge_status fedge_cuda_can_sum(const fedge_layout *layout, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_cuda_can_sum(const fedge_update_layout *layout, fedge_error *err);
 
 /* A section, or the part of it on a GPU: consecutive blocks and tensors. */
 typedef struct fedge_cuda_segment {
@@ -63,7 +63,8 @@ typedef struct fedge_cuda_geometry {
 
 /* [layout] has passed fedge_cuda_can_sum. */
 FEDGE_MUST_USE fedge_status fedge_cuda_geometry_init(fedge_cuda_geometry *geometry,
-                                                     const fedge_layout *layout, fedge_error *err);
+                                                     const fedge_update_layout *layout,
+                                                     fedge_error *err);
 void fedge_cuda_geometry_fini(fedge_cuda_geometry *geometry); /* all zero is fine */
 
 /* Sets [cut] to the part of segment [whole] in blocks [first_block, first_block + num_blocks), at

@@ -231,7 +231,7 @@ static fedge_status open_backend(const fedge_sim_backend_config *config, void **
         return status;
     }
     fresh->accumulates = can_accumulate(fresh);
-    fresh->update_bytes = fedge_plan_layout(fresh->plan).size;
+    fresh->update_bytes = fedge_plan_update_layout(fresh->plan).size;
     for (uint32_t i = 0; i < fresh->team->num_gpus; i++)
         log_gpu(fresh, &fresh->team->gpus[i]);
     *state = fresh;

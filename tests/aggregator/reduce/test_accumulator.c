@@ -31,7 +31,7 @@ static const int8_t bounds_log2[MAX_TENSORS] = {2, -3, 5, 0, 20, 3, -20, 1};
 
 static fedge_tensor_spec tensors[MAX_TENSORS];
 static fedge_schema schemas[NUM_SECTIONS];
-static fedge_layout layout;
+static fedge_update_layout layout;
 static uint8_t *updates[NUM_UPDATES];
 static uint32_t weights[NUM_UPDATES];
 static int64_t *expected, *sums;
@@ -61,7 +61,8 @@ static void make_layout(void)
             offset += counts[t];
             schemas[s].num_elements += counts[t];
         }
-        layout.sections[s] = (fedge_layout_section){.codec = *codecs[s], .schema = &schemas[s]};
+        layout.sections[s] =
+            (fedge_update_layout_section){.codec = *codecs[s], .schema = &schemas[s]};
         layout.size += fedge_codec_size(codecs[s], &schemas[s]);
     }
     layout.num_elements = offset;
@@ -557,7 +558,7 @@ static void what_cannot_be_opened_is_refused(void **state)
     (void)state;
     fedge_error err;
     fedge_accumulator accumulator;
-    fedge_layout none = layout;
+    fedge_update_layout none = layout;
     fedge_accumulator_config config = {.layout = &none, .num_lanes = 1};
     assert_int_equal(fedge_accumulator_open("abacus", &config, &accumulator, &err),
                      FEDGE_INVALID_ARGUMENT);

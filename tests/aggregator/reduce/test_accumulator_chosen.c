@@ -16,7 +16,7 @@ enum { NUM_UPDATES = 24, NUM_SECTIONS = 2, THREADS = 4 };
 static const int8_t BOUNDS[4] = {2, -1, 0, 20};
 static fedge_tensor_spec tensors[4];
 static fedge_schema schemas[NUM_SECTIONS];
-static fedge_layout layout;
+static fedge_update_layout layout;
 static uint8_t *updates[NUM_UPDATES];
 static uint64_t sizes[NUM_UPDATES][NUM_SECTIONS];
 static int64_t *expected, *sums;
@@ -37,9 +37,9 @@ static void make_layout(const char *pipeline)
         .tensors = tensors, .num_tensors = 3, .capacity = 3, .num_elements = tensors[3].offset};
     schemas[1] = (fedge_schema){
         .tensors = tensors + 3, .num_tensors = 1, .capacity = 1, .num_elements = tensors[3].count};
-    layout = (fedge_layout){.num_sections = NUM_SECTIONS, .num_elements = all.num_elements};
-    layout.sections[0] = (fedge_layout_section){codec_named(pipeline), &schemas[0]};
-    layout.sections[1] = (fedge_layout_section){codec_named("none"), &schemas[1]};
+    layout = (fedge_update_layout){.num_sections = NUM_SECTIONS, .num_elements = all.num_elements};
+    layout.sections[0] = (fedge_update_layout_section){codec_named(pipeline), &schemas[0]};
+    layout.sections[1] = (fedge_update_layout_section){codec_named("none"), &schemas[1]};
     for (uint32_t s = 0; s < NUM_SECTIONS; s++)
         layout.size += fedge_codec_size(&layout.sections[s].codec, &schemas[s]);
 }

@@ -35,10 +35,10 @@ static void open_cpu(fedge_accumulator *accumulator)
     static fedge_tensor_spec tensor = {.name = "w", .count = VALUES};
     static fedge_schema schema = {.tensors = &tensor, .num_tensors = 1, .num_elements = VALUES};
     fedge_error err;
-    const fedge_layout layout = {.num_sections = 1,
-                                 .sections = {{.codec = NONE, .schema = &schema}},
-                                 .num_elements = VALUES,
-                                 .size = VALUES * sizeof(float)};
+    const fedge_update_layout layout = {.num_sections = 1,
+                                        .sections = {{.codec = NONE, .schema = &schema}},
+                                        .num_elements = VALUES,
+                                        .size = VALUES * sizeof(float)};
     const fedge_accumulator_config config = {.layout = &layout, .num_lanes = 2};
     must(fedge_accumulator_open("cpu", &config, accumulator, &err));
 }

@@ -30,10 +30,10 @@ static void *make(const fedge_strategy_ops *ops, const fedge_job *job)
 /* For updates of [num_sections] sections that are like [schema]. */
 static fedge_accumulator open_accumulator(uint32_t num_sections)
 {
-    fedge_layout layout = {.num_sections = num_sections,
-                           .num_elements = num_sections * schema.num_elements};
+    fedge_update_layout layout = {.num_sections = num_sections,
+                                  .num_elements = num_sections * schema.num_elements};
     for (uint32_t i = 0; i < num_sections; i++)
-        layout.sections[i] = (fedge_layout_section){.codec = NONE, .schema = &schema};
+        layout.sections[i] = (fedge_update_layout_section){.codec = NONE, .schema = &schema};
     const fedge_accumulator_config config = {.layout = &layout, .num_lanes = 1};
     fedge_accumulator accumulator;
     assert_int_equal(fedge_accumulator_open("cpu", &config, &accumulator, NULL), FEDGE_OK);

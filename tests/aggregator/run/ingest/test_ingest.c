@@ -171,7 +171,7 @@ static void begin(const char *dir, uint32_t num_workers, uint32_t num_tasks, uin
     set_clock(1000);
     if (fedge_job_parse(text, strlen(text), "job.json", &f.job, &err) != FEDGE_OK)
         fail_msg("%s", err.message);
-    const fedge_layout layout = fedge_plan_layout(&f.job->plan);
+    const fedge_update_layout layout = fedge_plan_update_layout(&f.job->plan);
     const fedge_accumulator_config config = {.layout = &layout, .num_lanes = 2};
     OK(fedge_accumulator_open("cpu", &config, &f.accumulator, &err));
     OK(fedge_mailbox_new(&f.mailbox, NULL, NULL, &err));

@@ -76,7 +76,7 @@ static void begin(fixture *f, const fedge_strategy_reader *reader, const char *d
     fedge_error err;
     *f = (fixture){.job = least_job(reader, &PLAIN)};
     const fedge_plan *plan = &f->job->plan;
-    const fedge_layout layout = fedge_plan_layout(plan);
+    const fedge_update_layout layout = fedge_plan_update_layout(plan);
     const fedge_accumulator_config config = {.layout = &layout, .num_lanes = 2};
     OK(fedge_accumulator_open("cpu", &config, &f->accumulator, &err));
     OK(fedge_mailbox_new(&f->mailbox, NULL, NULL, &err));

@@ -91,7 +91,7 @@ static void set_up(fixture *self, const fedge_job *job, fedge_rng *rng)
     fedge_sections_bounds(plan, self->start, self->bounds);
     assert_int_equal(fedge_deflater_new(&self->deflater, &err), FEDGE_OK);
     for (uint32_t i = 0; i < 2; i++) {
-        const fedge_layout layout = fedge_plan_layout(plan);
+        const fedge_update_layout layout = fedge_plan_update_layout(plan);
         const fedge_accumulator_config config = {.layout = &layout, .num_lanes = 1};
         assert_int_equal(fedge_accumulator_open("cpu", &config, &self->accumulators[i], &err),
                          FEDGE_OK);
