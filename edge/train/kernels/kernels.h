@@ -153,9 +153,9 @@ typedef struct fedge_normal {
 } fedge_normal;
 
 /* dx[i] = dz[i] · dz + (x[i] − center) · x + one. */
-typedef struct fedge_norm_slope {
+typedef struct fedge_norm_gradient {
     float dz, x, one;
-} fedge_norm_slope;
+} fedge_norm_gradient;
 
 /* The factors of a step of Adam. t is the number of this step, from 1. */
 typedef struct fedge_adam_step {
@@ -305,7 +305,7 @@ typedef struct fedge_kernels {
 
     void (*normalize)(const float *x, size_t n, const fedge_normal *normal, float *y);
     void (*normalize_backward)(const float *x, const float *dy, size_t n,
-                               const fedge_normal *normal, const fedge_norm_slope *slope,
+                               const fedge_normal *normal, const fedge_norm_gradient *slope,
                                float *dx);
     void (*add)(const float *x, size_t n, float *y); /* y += x */
     /* For each row and i < width, split_rows: even[i] = x[2i] and odd[i] = x[2i + 1]; spread_rows:

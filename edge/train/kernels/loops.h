@@ -33,7 +33,7 @@ static void normalize(const float *x, size_t n, const fedge_normal *normal, floa
 }
 
 static void normalize_backward(const float *x, const float *dy, size_t n,
-                               const fedge_normal *normal, const fedge_norm_slope *gradient,
+                               const fedge_normal *normal, const fedge_norm_gradient *gradient,
                                float *dx)
 {
     const float center = normal->center, scale = normal->scale, shift = normal->shift;

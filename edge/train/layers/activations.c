@@ -34,9 +34,10 @@ static float sigmoid(float x)
         name##_backward(run);                                                                      \
     }
 
-/* Defines NAME_forward and NAME_backward over a batch. [value]: of x[i]; [slope]: of x[i] or y[i].
+/* Defines NAME_forward and NAME_backward over a batch. [value]: of x[i]; [derivative]: of x[i] or
+ * y[i].
  */
-#define ACTIVATION(name, value, slope)                                                             \
+#define ACTIVATION(name, value, derivative)                                                        \
     static void name##_forward(const fedge_layer_run *run)                                         \
     {                                                                                              \
         const size_t n = fedge_elementwise_count(run);                                             \
@@ -54,7 +55,7 @@ static float sigmoid(float x)
         (void)x;                                                                                   \
         (void)y;                                                                                   \
         for (size_t i = 0; i < n; i++) {                                                           \
-            dx[i] = dy[i] * (slope);                                                               \
+            dx[i] = dy[i] * (derivative);                                                          \
         }                                                                                          \
     }
 
@@ -115,13 +116,13 @@ const fedge_layer_ops fedge_layer_tanh = {.flags = FROM_Y,
                                           .backward = tanh_backward};
 
 /* x · σ(x); derivative σ(x) (1 + x (1 − σ(x))) */
-static float silu_slope(float x)
+static float silu_derivative(float x)
 {
     const float s = sigmoid(x);
     return s * (1.0f + x * (1.0f - s));
 }
 
-ACTIVATION(silu, x[i] * sigmoid(x[i]), silu_slope(x[i]))
+ACTIVATION(silu, x[i] * sigmoid(x[i]), silu_derivative(x[i]))
 
 const fedge_layer_ops fedge_layer_silu = {.arguments = fedge_inplace_argument,
                                           .flags = FROM_X,
@@ -135,14 +136,14 @@ static float gelu_value(float x)
     return 0.5f * x * (1.0f + tanhf(TWO_OVER_PI * (x + CUBE * x * x * x)));
 }
 
-static float gelu_slope(float x)
+static float gelu_derivative(float x)
 {
     const float t = tanhf(TWO_OVER_PI * (x + CUBE * x * x * x));
     return 0.5f * (1.0f + t) +
            0.5f * x * (1.0f - t * t) * TWO_OVER_PI * (1.0f + 3.0f * CUBE * x * x);
 }
 
-ACTIVATION(gelu_tanh, gelu_value(x[i]), gelu_slope(x[i]))
+ACTIVATION(gelu_tanh, gelu_value(x[i]), gelu_derivative(x[i]))
 
 static void gelu_forward(const fedge_layer_run *run)
 {

@@ -18,14 +18,14 @@ static fedge_status infer(const fedge_layer_spec *layer, const fedge_shape *in, 
     return FEDGE_OK;
 }
 
-typedef struct span {
+typedef struct window_range {
     size_t begin, end;
-} span;
+} window_range;
 
-static span window(size_t i, size_t out, size_t in)
+static window_range window(size_t i, size_t out, size_t in)
 {
     const uint64_t size = in; /* 65,536 of 65,536 are over 32 bits */
-    return (span){(size_t)(i * size / out), (size_t)(((i + 1) * size + out - 1) / out)};
+    return (window_range){(size_t)(i * size / out), (size_t)(((i + 1) * size + out - 1) / out)};
 }
 
 static void forward(const fedge_layer_run *run)
@@ -35,8 +35,8 @@ static void forward(const fedge_layer_run *run)
     const size_t planes = (size_t)run->out.dims[0] * run->batch;
     for (size_t i = 0; i < planes * rows * columns; i++) {
         const float *x = run->x[0] + i / (rows * columns) * height * width;
-        const span down = window(i / columns % rows, rows, height);
-        const span across = window(i % columns, columns, width);
+        const window_range down = window(i / columns % rows, rows, height);
+        const window_range across = window(i % columns, columns, width);
         float sum = 0.0f;
         for (size_t r = down.begin; r < down.end; r++) {
             for (size_t q = across.begin; q < across.end; q++)
@@ -54,8 +54,8 @@ static void backward(const fedge_layer_run *run)
     memset(run->dx[0], 0, planes * height * width * sizeof(*run->dx[0]));
     for (size_t i = 0; i < planes * rows * columns; i++) {
         float *dx = run->dx[0] + i / (rows * columns) * height * width;
-        const span down = window(i / columns % rows, rows, height);
-        const span across = window(i % columns, columns, width);
+        const window_range down = window(i / columns % rows, rows, height);
+        const window_range across = window(i % columns, columns, width);
         const size_t count = (down.end - down.begin) * (across.end - across.begin);
         const float g = run->dy[i] / (float)count;
         for (size_t r = down.begin; r < down.end; r++) {

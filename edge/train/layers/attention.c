@@ -71,11 +71,11 @@ typedef struct head {
     const float *q, *k, *v; /* rows of 3 · embed_dim */
     float *dq, *dk, *dv;
     size_t dim, stride;
-    float scale;    /* 1 / √dim */
-    float *softmax; /* (steps, 2) */
-    uint8_t *kept;  /* (steps, bytes of a bit per step), or NULL */
-    float *s, *t;   /* scratch: (ATTENTION_ROWS, steps) each */
-    float *turned;  /* scratch: kᵀ, then vᵀ: (dim, steps) each */
+    float scale;       /* 1 / √dim */
+    float *softmax;    /* (steps, 2) */
+    uint8_t *mask;     /* (steps, bytes of a bit per step), or NULL */
+    float *s, *t;      /* scratch: (ATTENTION_ROWS, steps) each */
+    float *transposed; /* scratch: kᵀ, then vᵀ: (dim, steps) each */
 } head;
 
 uint64_t fedge_attention_scratch(uint64_t steps, uint64_t embed_dim, uint64_t heads)
@@ -84,7 +84,7 @@ uint64_t fedge_attention_scratch(uint64_t steps, uint64_t embed_dim, uint64_t he
 }
 
 static head head_of(const fedge_attention *self, size_t index, const float *qkv, float *dqkv,
-                    float *softmax, uint8_t *kept, float *scratch)
+                    float *softmax, uint8_t *mask, float *scratch)
 {
     const size_t dim = self->embed_dim / self->heads, stride = 3 * self->embed_dim;
     const size_t steps = self->steps, row_bytes = (steps + 7) / 8;
@@ -97,10 +97,10 @@ static head head_of(const fedge_attention *self, size_t index, const float *qkv,
                 .stride = stride,
                 .scale = 1.0f / sqrtf((float)dim),
                 .softmax = softmax + index * steps * 2,
-                .kept = !kept ? NULL : kept + index * steps * row_bytes,
+                .mask = !mask ? NULL : mask + index * steps * row_bytes,
                 .s = scratch,
                 .t = scratch + ATTENTION_ROWS * steps,
-                .turned = scratch + 2 * ATTENTION_ROWS * steps};
+                .transposed = scratch + 2 * ATTENTION_ROWS * steps};
     if (dqkv) {
         one.dq = dqkv + at;
         one.dk = dqkv + at + self->embed_dim;
@@ -121,21 +121,21 @@ static band band_at(const fedge_attention *self, size_t first)
     return (band){first, rows, self->causal ? first + rows : self->steps};
 }
 
-static size_t seen_by(const fedge_attention *self, size_t row)
+static size_t visible_steps(const fedge_attention *self, size_t row)
 {
     return self->causal ? row + 1 : self->steps;
 }
 
 /* to (dim, steps) = the transpose of k or v. */
-static void turn(const head *one, const float *from, float *to)
+static void transpose_head(const head *one, const float *from, float *to)
 {
     const size_t steps = one->self->steps;
     one->self->kernels->transpose(steps, one->dim, from, one->stride, to, steps);
 }
 
 /* c (rows, width) = a (rows, dim) · b (dim, steps): scores, or the gradient of shares. */
-static void across(const head *one, const band *at, const float *a, size_t a_row, const float *b,
-                   float *c)
+static void multiply_scores(const head *one, const band *at, const float *a, size_t a_row,
+                            const float *b, float *c)
 {
     const size_t steps = one->self->steps;
     one->self->kernels->small_gemm(&(fedge_gemm){.m = at->rows,
@@ -152,8 +152,8 @@ static void across(const head *one, const band *at, const float *a, size_t a_row
 }
 
 /* c (rows, dim) = s (rows, width) · b (width, dim). */
-static void gather(const head *one, const band *at, const float *s, const float *b, float *c,
-                   size_t c_row)
+static void multiply_values(const head *one, const band *at, const float *s, const float *b,
+                            float *c, size_t c_row)
 {
     one->self->kernels->small_gemm(&(fedge_gemm){.m = at->rows,
                                                  .n = one->dim,
@@ -169,8 +169,8 @@ static void gather(const head *one, const band *at, const float *s, const float 
 }
 
 /* c (width, dim) = sᵀ · b (rows, dim), or added to c. */
-static void spread(const head *one, const band *at, const float *s, const float *b, size_t b_row,
-                   float *c, bool add)
+static void multiply_transposed(const head *one, const band *at, const float *s, const float *b,
+                                size_t b_row, float *c, bool add)
 {
     one->self->kernels->small_gemm(&(fedge_gemm){.m = at->width,
                                                  .n = one->dim,
@@ -187,7 +187,7 @@ static void spread(const head *one, const band *at, const float *s, const float 
 }
 
 /* s: scores to P. */
-static void shares(const head *one, const band *at, bool recompute)
+static void softmax_band(const head *one, const band *at, bool recompute)
 {
     one->self->kernels->softmax(&(fedge_softmax){.s = one->s,
                                                  .rows = at->rows,
@@ -206,9 +206,9 @@ static void draw(const head *one, const band *at, fedge_rng *rng)
     const size_t steps = self->steps, row_bytes = (steps + 7) / 8;
     for (size_t r = 0; r < at->rows; r++) {
         const size_t row = at->first + r;
-        self->kernels->drop_draw(rng, self->dropout, seen_by(self, row), one->s + r * steps,
+        self->kernels->drop_draw(rng, self->dropout, visible_steps(self, row), one->s + r * steps,
                                  one->s + r * steps,
-                                 !one->kept ? NULL : one->kept + row * row_bytes);
+                                 !one->mask ? NULL : one->mask + row * row_bytes);
     }
 }
 
@@ -218,8 +218,8 @@ static void drop(const head *one, const band *at, const float *from)
     const fedge_attention *self = one->self;
     const size_t steps = self->steps, row_bytes = (steps + 7) / 8;
     for (size_t r = 0; r < at->rows; r++) {
-        const size_t row = at->first + r, n = seen_by(self, row);
-        self->kernels->drop_apply(self->dropout, n, one->kept + row * row_bytes, from + r * steps,
+        const size_t row = at->first + r, n = visible_steps(self, row);
+        self->kernels->drop_apply(self->dropout, n, one->mask + row * row_bytes, from + r * steps,
                                   one->t + r * steps);
         for (size_t j = n; j < at->width; j++)
             one->t[r * steps + j] = 0.0f;
@@ -227,20 +227,20 @@ static void drop(const head *one, const band *at, const float *from)
 }
 
 void fedge_attention_forward(const fedge_attention *self, const float *qkv, float *context,
-                             float *softmax, uint8_t *kept, fedge_rng *rng, float *scratch)
+                             float *softmax, uint8_t *mask, fedge_rng *rng, float *scratch)
 {
     const size_t steps = self->steps, dim = self->embed_dim;
     for (size_t i = 0; i < self->examples * self->heads; i++) {
-        const head one = head_of(self, i, qkv, NULL, softmax, kept, scratch);
+        const head one = head_of(self, i, qkv, NULL, softmax, mask, scratch);
         float *out = context + i / self->heads * steps * dim + i % self->heads * one.dim;
-        turn(&one, one.k, one.turned);
+        transpose_head(&one, one.k, one.transposed);
         for (size_t first = 0; first < steps; first += ATTENTION_ROWS) {
             const band at = band_at(self, first);
-            across(&one, &at, one.q, one.stride, one.turned, one.s);
-            shares(&one, &at, false);
+            multiply_scores(&one, &at, one.q, one.stride, one.transposed, one.s);
+            softmax_band(&one, &at, false);
             if (self->dropout > 0.0f)
                 draw(&one, &at, rng);
-            gather(&one, &at, one.s, one.v, out, dim);
+            multiply_values(&one, &at, one.s, one.v, out, dim);
         }
     }
 }
@@ -252,19 +252,19 @@ static void backward_head(const head *one, const float *dout)
     const fedge_attention *self = one->self;
     const size_t steps = self->steps, row = self->embed_dim;
     const size_t last = (steps - 1) / ATTENTION_ROWS * ATTENTION_ROWS;
-    float *turned_v = one->turned + one->dim * steps;
-    turn(one, one->k, one->turned);
-    turn(one, one->v, turned_v);
+    float *transposed_v = one->transposed + one->dim * steps;
+    transpose_head(one, one->k, one->transposed);
+    transpose_head(one, one->v, transposed_v);
     for (size_t next = last + ATTENTION_ROWS; next > 0; next -= ATTENTION_ROWS) {
         const band at = band_at(self, next - ATTENTION_ROWS);
         const bool add = at.first != last;
         const bool drops = self->dropout > 0.0f;
-        across(one, &at, one->q, one->stride, one->turned, one->s);
-        shares(one, &at, true);
+        multiply_scores(one, &at, one->q, one->stride, one->transposed, one->s);
+        softmax_band(one, &at, true);
         if (drops)
             drop(one, &at, one->s);
-        spread(one, &at, drops ? one->t : one->s, dout, row, one->dv, add);
-        across(one, &at, dout, row, turned_v, one->t);
+        multiply_transposed(one, &at, drops ? one->t : one->s, dout, row, one->dv, add);
+        multiply_scores(one, &at, dout, row, transposed_v, one->t);
         if (drops)
             drop(one, &at, one->t);
         self->kernels->softmax_backward(&(fedge_softmax){.s = one->s,
@@ -273,17 +273,17 @@ static void backward_head(const head *one, const float *dout)
                                                          .width = at.width,
                                                          .scale = one->scale},
                                         one->t);
-        spread(one, &at, one->s, one->q, one->stride, one->dk, add);
-        gather(one, &at, one->s, one->k, one->dq, one->stride);
+        multiply_transposed(one, &at, one->s, one->q, one->stride, one->dk, add);
+        multiply_values(one, &at, one->s, one->k, one->dq, one->stride);
     }
 }
 
 void fedge_attention_backward(const fedge_attention *self, const float *qkv, float *softmax,
-                              uint8_t *kept, const float *dcontext, float *dqkv, float *scratch)
+                              uint8_t *mask, const float *dcontext, float *dqkv, float *scratch)
 {
     const size_t steps = self->steps, dim = self->embed_dim;
     for (size_t i = 0; i < self->examples * self->heads; i++) {
-        const head one = head_of(self, i, qkv, dqkv, softmax, kept, scratch);
+        const head one = head_of(self, i, qkv, dqkv, softmax, mask, scratch);
         backward_head(&one, dcontext + i / self->heads * steps * dim + i % self->heads * one.dim);
     }
 }

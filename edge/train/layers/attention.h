@@ -24,9 +24,9 @@ typedef struct fedge_attention {
     float dropout;                            /* of P; 0: none, also in evaluation */
 } fedge_attention;
 
-/* For an example: floats of [softmax], and bytes of [kept] with dropout. */
+/* For an example: floats of [softmax], and bytes of [mask] with dropout. */
 #define FEDGE_ATTENTION_SOFTMAX(steps, heads) (2 * (uint64_t)(steps) * (heads))
-#define FEDGE_ATTENTION_KEPT(steps, heads)                                                         \
+#define FEDGE_ATTENTION_MASK(steps, heads)                                                         \
     ((uint64_t)(steps) * (heads) * (((uint64_t)(steps) + 7) / 8))
 
 /* Layers work on this many examples at a time, so that what they make on the way stays small: as
@@ -54,10 +54,10 @@ uint64_t fedge_attention_scratch(uint64_t steps, uint64_t embed_dim, uint64_t he
  * heads, steps, bytes of a bit per step), NULL: not kept. Draws, with dropout, one number from
  * [rng] per step seen, by example, head, step and step seen. */
 void fedge_attention_forward(const fedge_attention *self, const float *qkv, float *context,
-                             float *softmax, uint8_t *kept, fedge_rng *rng, float *scratch);
+                             float *softmax, uint8_t *mask, fedge_rng *rng, float *scratch);
 
 /* dqkv from [dcontext], in the layouts of qkv and context. */
 void fedge_attention_backward(const fedge_attention *self, const float *qkv, float *softmax,
-                              uint8_t *kept, const float *dcontext, float *dqkv, float *scratch);
+                              uint8_t *mask, const float *dcontext, float *dqkv, float *scratch);
 
 #endif

@@ -161,7 +161,7 @@ static void backward(const fedge_layer_run *run)
 {
     const size_t channels = run->in[0].dims[0];
     const size_t spatial = (size_t)run->in[0].dims[1] * run->in[0].dims[2];
-    const bool affine = run->spec->u.batchnorm2d.affine, own = uses_batch(run);
+    const bool affine = run->spec->u.batchnorm2d.affine, by_batch = uses_batch(run);
     const float *x = run->x[0], *dy = run->dy, *saved = run->saved;
     const double count = (double)(spatial * run->batch);
     for (size_t c = 0; c < channels; c++) {
@@ -179,10 +179,10 @@ static void backward(const fedge_layer_run *run)
             run->gradients[WEIGHT][c] += (float)product;
         if (affine && run->gradients[BIAS])
             run->gradients[BIAS][c] += (float)sum;
-        const double own_scale = own ? -(double)normal.scale / count : 0.0;
-        const fedge_norm_slope slope = {.dz = normal.scale,
-                                        .x = (float)(product * own_scale * (double)inverse),
-                                        .one = (float)(sum * own_scale)};
+        const double batch_scale = by_batch ? -(double)normal.scale / count : 0.0;
+        const fedge_norm_gradient slope = {.dz = normal.scale,
+                                           .x = (float)(product * batch_scale * (double)inverse),
+                                           .one = (float)(sum * batch_scale)};
         for (size_t b = 0; run->dx[0] && b < run->batch; b++) {
             const size_t at = (b * channels + c) * spatial;
             run->kernels->normalize_backward(x + at, dy + at, spatial, &normal, &slope,

@@ -118,29 +118,30 @@ static bool is_direct(const fedge_convolution *conv)
 
 /* Working memory: the layouts of the input (backward: where the input's gradient is then made) and
  * of the outputs (their gradient), and tables. */
-typedef struct workplace {
+typedef struct workspace {
     float *input, *output;
     uint32_t *offsets;                    /* of a patch */
     uint32_t *gradient_offsets, *weights; /* of all phases, one after another */
     uint32_t *starts, *to;
     size_t bytes; /* of all */
-} workplace;
+} workspace;
 
-/* [own]: the layout of the input is wanted backward too. */
-static workplace lay_out(const fedge_patches *patches, bool backward, bool own, void *scratch)
+/* [with_weights]: the layout of the input is wanted backward too. */
+static workspace lay_out(const fedge_patches *patches, bool backward, bool with_weights,
+                         void *scratch)
 {
-    const size_t laid = backward && !own ? 0 : fedge_patches_input_size(patches);
+    const size_t input_size = backward && !with_weights ? 0 : fedge_patches_input_size(patches);
     const size_t gradient = !backward || fedge_patches_gradients_whole(patches)
                                 ? 0
                                 : (fedge_patches_weaves(patches) ? 2 : 1) * patches->groups *
                                       patches->channels * patches->pitch;
-    const size_t input = gradient > laid ? gradient : laid;
+    const size_t input = gradient > input_size ? gradient : input_size;
     const size_t output =
         backward || !fedge_patches_outputs_whole(patches) ? fedge_patches_output_size(patches) : 0;
-    const size_t offsets = backward && !own ? 0 : patches->patch;
+    const size_t offsets = backward && !with_weights ? 0 : patches->patch;
     const size_t taps = backward ? patches->outputs * patches->taps : 0;
     const size_t starts = fedge_patches_max_starts(patches);
-    workplace at = {.bytes = (input + output) * sizeof(float) +
+    workspace at = {.bytes = (input + output) * sizeof(float) +
                              (offsets + 2 * taps + 2 * starts) * sizeof(uint32_t)};
     if (scratch) {
         at.input = scratch;
@@ -154,12 +155,12 @@ static workplace lay_out(const fedge_patches *patches, bool backward, bool own, 
     return at;
 }
 
-#define TOO_MUCH ((uint64_t)1 << 62) /* bytes: what no machine can plan */
+#define UNPLANNABLE ((uint64_t)1 << 62) /* bytes: what no machine can plan */
 
 /* Tables have 32 bits for a place: a layout beyond them is more than can be planned. */
 static uint64_t within_tables(uint64_t bytes)
 {
-    return bytes <= (uint64_t)UINT32_MAX * sizeof(float) ? bytes : TOO_MUCH;
+    return bytes <= (uint64_t)UINT32_MAX * sizeof(float) ? bytes : UNPLANNABLE;
 }
 
 /* More bytes than all that is laid out: an image takes its padding, what its furthest tap reads and
@@ -188,30 +189,30 @@ static fedge_patches make_patches(const fedge_layer_run *run, const fedge_convol
     return fedge_patches_make(conv, run->batch, run->kernels->lanes, pass);
 }
 
-/* [own]: the weights' gradient is made of the same layout. */
-static fedge_patch_pass backward_pass(bool own)
+/* [with_weights]: the weights' gradient is made of the same layout. */
+static fedge_patch_pass backward_pass(bool with_weights)
 {
-    return own ? FEDGE_PATCH_BOTH : FEDGE_PATCH_GRADIENT;
+    return with_weights ? FEDGE_PATCH_BOTH : FEDGE_PATCH_GRADIENT;
 }
 
 void fedge_convolution_sizes(const fedge_layer_run *run, fedge_convolution arguments,
                              fedge_layer_sizes *sizes)
 {
-    const fedge_convolution placed = in_run(run, arguments), *conv = &placed;
-    const bool apart = fedge_convolution_weights_fit(conv, run->kernels);
+    const fedge_convolution sized = in_run(run, arguments), *conv = &sized;
+    const bool separate_weights = fedge_convolution_weights_fit(conv, run->kernels);
     if (!is_countable(conv)) {
-        sizes->forward = TOO_MUCH;
+        sizes->forward = UNPLANNABLE;
         return;
     }
     if (fedge_depthwise_fits(conv)) {
         fedge_depthwise_sizes(run, conv, sizes);
     } else if (!is_direct(conv)) {
         const fedge_patches forward = make_patches(run, conv, FEDGE_PATCH_FORWARD);
-        const fedge_patches backward = make_patches(run, conv, backward_pass(!apart));
+        const fedge_patches backward = make_patches(run, conv, backward_pass(!separate_weights));
         sizes->forward = within_tables(lay_out(&forward, false, false, NULL).bytes);
-        sizes->backward = within_tables(lay_out(&backward, true, !apart, NULL).bytes);
+        sizes->backward = within_tables(lay_out(&backward, true, !separate_weights, NULL).bytes);
     }
-    if (apart) {
+    if (separate_weights) {
         const uint64_t weights =
             within_tables(fedge_convolution_weights_scratch(conv, run->batch, run->kernels));
         sizes->backward = sizes->backward > weights ? sizes->backward : weights;
@@ -310,20 +311,20 @@ static void backward_direct(const fedge_layer_run *run, const fedge_convolution 
 static void begin_outputs(const fedge_patches *patches, const fedge_patch_block *block,
                           const float *bias, bool whole, float *to)
 {
-    const size_t outputs = patches->groups * patches->outputs, width = patches->across.out;
+    const size_t outputs = patches->groups * patches->outputs, width = patches->horizontal.out;
     const size_t images = whole ? block->examples * outputs : outputs;
     for (size_t i = 0; i < images; i++) {
-        fill(to + i * (whole ? patches->down.out * width : patches->pitch),
+        fill(to + i * (whole ? patches->vertical.out * width : patches->pitch),
              whole ? block->rows * width : patches->pitch, bias[i % outputs]);
     }
 }
 
-static void forward_laid(const fedge_layer_run *run, const fedge_convolution *conv)
+static void forward_by_patches(const fedge_layer_run *run, const fedge_convolution *conv)
 {
     const fedge_patches patches = make_patches(run, conv, FEDGE_PATCH_FORWARD);
-    const workplace at = lay_out(&patches, false, false, run->scratch);
-    const size_t planes = patches.down.planes * patches.across.planes;
-    const size_t plane = patches.down.out * patches.across.out;
+    const workspace at = lay_out(&patches, false, false, run->scratch);
+    const size_t planes = patches.vertical.planes * patches.horizontal.planes;
+    const size_t plane = patches.vertical.out * patches.horizontal.out;
     const bool whole = fedge_patches_outputs_whole(&patches);
     const float *bias = conv->bias ? run->values[BIAS] : NULL;
     fedge_patch_block block = {0};
@@ -332,9 +333,9 @@ static void forward_laid(const fedge_layer_run *run, const fedge_convolution *co
         const bool first = block.example == 0 && block.row == 0;
         const size_t vectors =
             fedge_patches_output_starts(&patches, &block, at.starts, whole ? at.to : NULL);
-        float *y =
-            run->y + block.example * conv->out_channels * plane + block.row * patches.across.out;
-        fedge_patches_lay_input(&patches, run->kernels, &block, first, run->x[0], at.input);
+        float *y = run->y + block.example * conv->out_channels * plane +
+                   block.row * patches.horizontal.out;
+        fedge_patches_copy_input(&patches, run->kernels, &block, first, run->x[0], at.input);
         if (bias)
             begin_outputs(&patches, &block, bias, whole, whole ? y : at.output);
         for (size_t g = 0; g < patches.groups; g++) {
@@ -358,17 +359,18 @@ static void forward_laid(const fedge_layer_run *run, const fedge_convolution *co
                 run->gemm_pack);
         }
         if (!whole)
-            fedge_patches_take_outputs(&patches, run->kernels, &block, at.output, run->y);
+            fedge_patches_store_outputs(&patches, run->kernels, &block, at.output, run->y);
     }
 }
 
 static void add_weight_gradient(const fedge_layer_run *run, const fedge_patches *patches,
-                                const fedge_patch_block *block, const workplace *at,
+                                const fedge_patch_block *block, const workspace *at,
                                 float *gradient)
 {
-    const size_t planes = patches->down.planes * patches->across.planes;
-    const size_t lead = patches->down.lead * patches->across.size + patches->across.lead;
-    fedge_patches_lay_input(patches, run->kernels, block, true, run->x[0], at->input);
+    const size_t planes = patches->vertical.planes * patches->horizontal.planes;
+    const size_t lead =
+        patches->vertical.lead * patches->horizontal.size + patches->horizontal.lead;
+    fedge_patches_copy_input(patches, run->kernels, block, true, run->x[0], at->input);
     for (size_t g = 0; g < patches->groups; g++) {
         run->kernels->gemm(
             &(fedge_gemm){.m = patches->outputs,
@@ -388,15 +390,15 @@ static void add_weight_gradient(const fedge_layer_run *run, const fedge_patches 
 }
 
 /* Where the products for the input's gradient go. */
-typedef struct gradient_place {
+typedef struct gradient_target {
     float *c;
     size_t c_row, group; /* floats from channel to channel, from group to group */
     const uint32_t *starts;
-} gradient_place;
+} gradient_target;
 
 static void multiply_gradient(const fedge_layer_run *run, const fedge_patches *patches,
-                              const workplace *at, size_t vectors, const uint32_t *taps,
-                              size_t num_taps, const gradient_place *to)
+                              const workspace *at, size_t vectors, const uint32_t *taps,
+                              size_t num_taps, const gradient_target *to)
 {
     for (size_t g = 0; g < patches->groups; g++) {
         run->kernels->gemm(
@@ -407,7 +409,7 @@ static void multiply_gradient(const fedge_layer_run *run, const fedge_patches *p
                           .a_row = patches->taps,
                           .a_offsets = taps + (at->weights - at->gradient_offsets),
                           .b = at->output +
-                               g * patches->outputs * patches->across.shifts * patches->pitch,
+                               g * patches->outputs * patches->horizontal.shifts * patches->pitch,
                           .b_column = 1,
                           .b_offsets = taps,
                           .starts = at->starts,
@@ -421,15 +423,15 @@ static void multiply_gradient(const fedge_layer_run *run, const fedge_patches *p
 
 /* Straight to dx, where its rows are whole vectors. */
 static void make_whole_gradient(const fedge_layer_run *run, const fedge_patches *patches,
-                                const fedge_patch_block *block, const workplace *at)
+                                const fedge_patch_block *block, const workspace *at)
 {
-    const size_t plane = patches->down.in * patches->across.in;
+    const size_t plane = patches->vertical.in * patches->horizontal.in;
     const size_t channels = patches->groups * patches->channels;
-    const gradient_place to = {.c = run->dx[0] + block->example * channels * plane +
-                                    block->row * patches->across.in,
-                               .c_row = plane,
-                               .group = patches->channels * plane,
-                               .starts = at->to};
+    const gradient_target to = {.c = run->dx[0] + block->example * channels * plane +
+                                     block->row * patches->horizontal.in,
+                                .c_row = plane,
+                                .group = patches->channels * plane,
+                                .starts = at->to};
     const size_t vectors = fedge_patches_gradient_starts(patches, block, 0, at->starts, at->to);
     multiply_gradient(run, patches, at, vectors, at->gradient_offsets,
                       patches->outputs * patches->taps, &to);
@@ -437,49 +439,49 @@ static void make_whole_gradient(const fedge_layer_run *run, const fedge_patches 
 
 /* Phase by phase, through a layout. */
 static void make_input_gradient(const fedge_layer_run *run, const fedge_patches *patches,
-                                const fedge_patch_block *block, const workplace *at)
+                                const fedge_patch_block *block, const workspace *at)
 {
     if (fedge_patches_gradients_whole(patches)) {
         make_whole_gradient(run, patches, block, at);
         return;
     }
     const size_t size = patches->groups * patches->channels * patches->pitch;
-    const size_t turns = patches->across.stride;
+    const size_t phases_w = patches->horizontal.stride;
     const bool weaves = fedge_patches_weaves(patches);
     const uint32_t *taps = at->gradient_offsets;
     size_t vectors = 0;
-    for (size_t phase = 0; phase < patches->down.stride * turns; phase++) {
-        const size_t down = phase / turns, across = phase % turns;
-        if (across == 0) { /* rows are those of all phases across */
-            vectors = fedge_patches_gradient_starts(patches, block, down, at->starts, NULL);
+    for (size_t phase = 0; phase < patches->vertical.stride * phases_w; phase++) {
+        const size_t phase_h = phase / phases_w, phase_w = phase % phases_w;
+        if (phase_w == 0) { /* rows are those of all phases across */
+            vectors = fedge_patches_gradient_starts(patches, block, phase_h, at->starts, NULL);
         }
-        const size_t sum = fedge_patches_gradient_taps(patches, down, across);
+        const size_t sum = fedge_patches_gradient_taps(patches, phase_h, phase_w);
         if (sum == 0)
             continue;
-        const gradient_place to = {.c = at->input + (weaves ? across * size : 0),
-                                   .c_row = patches->pitch,
-                                   .group = patches->channels * patches->pitch};
+        const gradient_target to = {.c = at->input + (weaves ? phase_w * size : 0),
+                                    .c_row = patches->pitch,
+                                    .group = patches->channels * patches->pitch};
         multiply_gradient(run, patches, at, vectors, taps, sum, &to);
         taps += sum;
         if (!weaves) {
-            fedge_patches_take_gradient(patches, run->kernels, block, down, across, to.c,
-                                        run->dx[0]);
-        } else if (across == 1) {
+            fedge_patches_store_gradient(patches, run->kernels, block, phase_h, phase_w, to.c,
+                                         run->dx[0]);
+        } else if (phase_w == 1) {
             const float *const both[2] = {at->input, at->input + size};
-            fedge_patches_take_woven(patches, run->kernels, block, down, both, run->dx[0]);
+            fedge_patches_store_woven(patches, run->kernels, block, phase_h, both, run->dx[0]);
         }
     }
 }
 
 /* The tables of all phases of the input's gradient. */
-static void place_gradients(const fedge_patches *patches, const workplace *at)
+static void fill_gradient_tables(const fedge_patches *patches, const workspace *at)
 {
     uint32_t *offsets = at->gradient_offsets, *weights = at->weights;
-    for (size_t down = 0; down < patches->down.stride; down++) {
-        for (size_t across = 0; across < patches->across.stride; across++) {
-            const size_t taps = fedge_patches_gradient_taps(patches, down, across);
+    for (size_t phase_h = 0; phase_h < patches->vertical.stride; phase_h++) {
+        for (size_t phase_w = 0; phase_w < patches->horizontal.stride; phase_w++) {
+            const size_t taps = fedge_patches_gradient_taps(patches, phase_h, phase_w);
             if (taps > 0)
-                fedge_patches_gradient_offsets(patches, down, across, offsets, weights);
+                fedge_patches_gradient_offsets(patches, phase_h, phase_w, offsets, weights);
             offsets += taps;
             weights += taps;
         }
@@ -492,32 +494,32 @@ static bool leaves_gaps(const fedge_convolution *conv)
     bool gaps = false;
     for (int i = 0; i < 2; i++) {
         for (size_t phase = 0; phase < conv->stride[i]; phase++) {
-            bool met = false;
+            bool covered = false;
             for (size_t tap = 0; tap < conv->kernel[i]; tap++)
-                met = met || tap * conv->dilation[i] % conv->stride[i] == phase;
-            gaps = gaps || !met;
+                covered = covered || tap * conv->dilation[i] % conv->stride[i] == phase;
+            gaps = gaps || !covered;
         }
     }
     return gaps;
 }
 
 /* [gradient]: of the weights; NULL: not wanted here. */
-static void backward_laid(const fedge_layer_run *run, const fedge_convolution *conv,
-                          float *gradient)
+static void backward_by_patches(const fedge_layer_run *run, const fedge_convolution *conv,
+                                float *gradient)
 {
-    const bool own = !fedge_convolution_weights_fit(conv, run->kernels);
-    const fedge_patches patches = make_patches(run, conv, backward_pass(own));
-    const workplace at = lay_out(&patches, true, own, run->scratch);
+    const bool with_weights = !fedge_convolution_weights_fit(conv, run->kernels);
+    const fedge_patches patches = make_patches(run, conv, backward_pass(with_weights));
+    const workspace at = lay_out(&patches, true, with_weights, run->scratch);
     fedge_patch_block block = {0};
     if (run->dx[0] && leaves_gaps(conv))
         memset(run->dx[0], 0, run->batch * fedge_shape_count(&run->in[0]) * sizeof(*run->dx[0]));
     if (run->dx[0])
-        place_gradients(&patches, &at);
+        fill_gradient_tables(&patches, &at);
     if (gradient)
         fedge_patches_offsets(&patches, at.offsets);
     while (fedge_patches_next(&patches, run->batch, &block)) {
         const bool first = block.example == 0 && block.row == 0;
-        fedge_patches_lay_gradient(&patches, run->kernels, &block, first, run->dy, at.output);
+        fedge_patches_copy_gradient(&patches, run->kernels, &block, first, run->dy, at.output);
         if (gradient && block.rows > 0)
             add_weight_gradient(run, &patches, &block, &at, gradient);
         if (run->dx[0] && block.gradient_rows > 0)
@@ -529,7 +531,7 @@ static void backward_laid(const fedge_layer_run *run, const fedge_convolution *c
 
 void fedge_convolution_forward(const fedge_layer_run *run, fedge_convolution arguments)
 {
-    const fedge_convolution placed = in_run(run, arguments), *conv = &placed;
+    const fedge_convolution sized = in_run(run, arguments), *conv = &sized;
     if (run->in_int8)
         fedge_int8_convolution(run, conv, conv->bias ? run->values[BIAS] : NULL);
     else if (fedge_depthwise_fits(conv))
@@ -537,12 +539,12 @@ void fedge_convolution_forward(const fedge_layer_run *run, fedge_convolution arg
     else if (is_direct(conv))
         forward_direct(run, conv);
     else
-        forward_laid(run, conv);
+        forward_by_patches(run, conv);
 }
 
 void fedge_convolution_backward(const fedge_layer_run *run, fedge_convolution arguments)
 {
-    const fedge_convolution placed = in_run(run, arguments), *conv = &placed;
+    const fedge_convolution sized = in_run(run, arguments), *conv = &sized;
     const size_t out = (size_t)conv->out[0] * conv->out[1];
     const size_t images = (size_t)run->batch * conv->out_channels;
     for (size_t i = 0; run->gradients[BIAS] && i < images; i++) {
@@ -564,5 +566,5 @@ void fedge_convolution_backward(const fedge_layer_run *run, fedge_convolution ar
     if (is_direct(conv))
         backward_direct(run, conv, gradient);
     else
-        backward_laid(run, conv, gradient);
+        backward_by_patches(run, conv, gradient);
 }

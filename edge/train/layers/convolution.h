@@ -95,17 +95,17 @@ void fedge_convolution_weights_add(const fedge_layer_run *run, const fedge_convo
  * (i + pad) mod stride, output j at index j + lead of the gradient's image. */
 typedef struct fedge_patch_axis {
     size_t in, out, taps, stride, pad, dilation;
-    size_t reach;  /* most that a tap is away from its output, in indices */
-    size_t skip;   /* indices before the first that holds some of the input */
-    size_t end;    /* behind the last that does */
-    size_t lead;   /* zeros before the outputs' gradients */
+    size_t max_tap_offset; /* most that a tap is away from its output, in indices */
+    size_t skip;           /* indices before the first that holds some of the input */
+    size_t end;            /* behind the last that does */
+    size_t lead;           /* zeros before the outputs' gradients */
     size_t planes; /* of the input: phases that taps meet, counted from 0, or folded one a tap */
     size_t shifts; /* copies of the outputs' gradients: 1, or folded one for each distance */
     size_t size;   /* indices laid out: the width of a row, the rows of an image */
 } fedge_patch_axis;
 
 typedef struct fedge_patches {
-    fedge_patch_axis down, across;
+    fedge_patch_axis vertical, horizontal;
     size_t channels, outputs; /* of a group of the convolution */
     size_t groups, taps, patch;
     size_t examples; /* laid out side by side, at most; 1 when bands are made */
@@ -152,7 +152,7 @@ size_t fedge_patches_outputs(const fedge_patches *self, const fedge_patch_block 
 size_t fedge_patches_output_starts(const fedge_patches *self, const fedge_patch_block *block,
                                    uint32_t *starts, uint32_t *to);
 size_t fedge_patches_gradient_starts(const fedge_patches *self, const fedge_patch_block *block,
-                                     size_t phase_down, uint32_t *starts, uint32_t *to);
+                                     size_t phase_h, uint32_t *starts, uint32_t *to);
 size_t fedge_patches_max_starts(const fedge_patches *self);
 
 /* Are rows of the outputs, or of the input's gradient, whole vectors and all of one phase? Folded,
@@ -166,34 +166,34 @@ void fedge_patches_offsets(const fedge_patches *self, uint32_t *offsets);
 /* For the gradient of one phase: how many (output, tap) pairs it meets, together outputs · taps
  * over all phases; where each reads the layout of dy, and where its weight lies from
  * w[0][channel][0]. */
-size_t fedge_patches_gradient_taps(const fedge_patches *self, size_t phase_down,
-                                   size_t phase_across);
-void fedge_patches_gradient_offsets(const fedge_patches *self, size_t phase_down,
-                                    size_t phase_across, uint32_t *offsets, uint32_t *weights);
+size_t fedge_patches_gradient_taps(const fedge_patches *self, size_t phase_h, size_t phase_w);
+void fedge_patches_gradient_offsets(const fedge_patches *self, size_t phase_h, size_t phase_w,
+                                    uint32_t *offsets, uint32_t *weights);
 
 /* x: the whole batch's, (batch, channels, h, w), all groups. [clear]: there is anything in [to];
  * false: it holds the block before this one, and has its zeros already. */
-void fedge_patches_lay_input(const fedge_patches *self, const fedge_kernels *kernels,
-                             const fedge_patch_block *block, bool clear, const float *x, float *to);
-void fedge_patches_lay_gradient(const fedge_patches *self, const fedge_kernels *kernels,
-                                const fedge_patch_block *block, bool clear, const float *dy,
-                                float *to);
+void fedge_patches_copy_input(const fedge_patches *self, const fedge_kernels *kernels,
+                              const fedge_patch_block *block, bool clear, const float *x,
+                              float *to);
+void fedge_patches_copy_gradient(const fedge_patches *self, const fedge_kernels *kernels,
+                                 const fedge_patch_block *block, bool clear, const float *dy,
+                                 float *to);
 
 /* y ← from: the block's outputs. */
-void fedge_patches_take_outputs(const fedge_patches *self, const fedge_kernels *kernels,
-                                const fedge_patch_block *block, const float *from, float *y);
+void fedge_patches_store_outputs(const fedge_patches *self, const fedge_kernels *kernels,
+                                 const fedge_patch_block *block, const float *from, float *y);
 
 /* One phase of the block's part of dx, all groups. */
-void fedge_patches_take_gradient(const fedge_patches *self, const fedge_kernels *kernels,
-                                 const fedge_patch_block *block, size_t phase_down,
-                                 size_t phase_across, const float *from, float *dx);
+void fedge_patches_store_gradient(const fedge_patches *self, const fedge_kernels *kernels,
+                                  const fedge_patch_block *block, size_t phase_h, size_t phase_w,
+                                  const float *from, float *dx);
 
 /* Does each row of dx hold two phases of columns by turns? Then both are made at [from], of column
  * phase 0 and 1, and taken together: one phase of the rows of the block's part of dx. */
 bool fedge_patches_weaves(const fedge_patches *self);
-void fedge_patches_take_woven(const fedge_patches *self, const fedge_kernels *kernels,
-                              const fedge_patch_block *block, size_t phase_down,
-                              const float *const from[2], float *dx);
+void fedge_patches_store_woven(const fedge_patches *self, const fedge_kernels *kernels,
+                               const fedge_patch_block *block, size_t phase_h,
+                               const float *const from[2], float *dx);
 
 /* ---- depthwise convolutions (depthwise.c) ----
  *

@@ -25,26 +25,26 @@ bool fedge_depthwise_fits(const fedge_convolution *conv)
            conv->stride[1] <= 2;
 }
 
-static size_t reach(const plane *self, int axis)
+static size_t last_tap(const plane *self, int axis)
 {
     return (self->kernel[axis] - 1) * self->dilation[axis];
 }
 
 /* Rows of the plane under [rows] rows of outputs. */
-static size_t rows_under(const plane *self, size_t rows)
+static size_t rows_needed(const plane *self, size_t rows)
 {
-    return (rows - 1) * self->stride[0] + reach(self, 0) + 1;
+    return (rows - 1) * self->stride[0] + last_tap(self, 0) + 1;
 }
 
 static plane measure(plane self, size_t lanes)
 {
-    self.width = self.outputs[1] + reach(&self, 1) / self.stride[1];
+    self.width = self.outputs[1] + last_tap(&self, 1) / self.stride[1];
     const size_t row = self.stride[1] * self.width + self.spread[1] - 1;
     self.pitch = (row + lanes - 1) / lanes * lanes;
-    const size_t fit = BAND_FLOATS / self.pitch, least = reach(&self, 0) + 1;
-    self.band = fit > least ? (fit - least) / self.stride[0] + 1 : 1;
+    const size_t fit = BAND_FLOATS / self.pitch, min_rows = last_tap(&self, 0) + 1;
+    self.band = fit > min_rows ? (fit - min_rows) / self.stride[0] + 1 : 1;
     self.band = self.band < self.outputs[0] ? self.band : self.outputs[0];
-    self.size = rows_under(&self, self.band) * self.pitch + lanes;
+    self.size = rows_needed(&self, self.band) * self.pitch + lanes;
     return self;
 }
 
@@ -74,31 +74,31 @@ static plane gradient_plane(const fedge_convolution *conv, size_t lanes)
         self.dilation[i] = conv->dilation[i];
         self.stride[i] = 1;
         self.spread[i] = conv->stride[i];
-        self.lead[i] = (ptrdiff_t)reach(&self, i) - (ptrdiff_t)conv->padding[i];
+        self.lead[i] = (ptrdiff_t)last_tap(&self, i) - (ptrdiff_t)conv->padding[i];
     }
     return measure(self, lanes);
 }
 
 /* Working memory. */
-typedef struct workplace {
-    float *input, *gradient, *turned; /* planes; a channel's weights turned round */
+typedef struct workspace {
+    float *input, *gradient, *flipped; /* planes; a channel's weights turned round */
     uint32_t *columns, *gradient_columns;
     size_t bytes;
-} workplace;
+} workspace;
 
-static workplace lay_out(const plane *input, const plane *gradient, void *scratch)
+static workspace lay_out(const plane *input, const plane *gradient, void *scratch)
 {
-    const size_t taps = input->kernel[0] * input->kernel[1], across = input->kernel[1];
+    const size_t taps = input->kernel[0] * input->kernel[1], taps_w = input->kernel[1];
     const size_t second = !gradient ? 0 : gradient->size;
     const size_t floats = input->size + (!gradient ? 0 : second + taps);
-    workplace at = {.bytes =
-                        floats * sizeof(float) + (!gradient ? 1 : 2) * across * sizeof(uint32_t)};
+    workspace at = {.bytes =
+                        floats * sizeof(float) + (!gradient ? 1 : 2) * taps_w * sizeof(uint32_t)};
     if (scratch) {
         at.input = scratch;
         at.gradient = at.input + input->size;
-        at.turned = at.gradient + second;
+        at.flipped = at.gradient + second;
         at.columns = (uint32_t *)(void *)(at.input + floats);
-        at.gradient_columns = at.columns + across;
+        at.gradient_columns = at.columns + taps_w;
     }
     return at;
 }
@@ -112,7 +112,7 @@ void fedge_depthwise_sizes(const fedge_layer_run *run, const fedge_convolution *
     sizes->backward = lay_out(&input, &gradient, NULL).bytes;
 }
 
-static void place_columns(const plane *self, uint32_t *columns)
+static void fill_columns(const plane *self, uint32_t *columns)
 {
     for (size_t j = 0; j < self->kernel[1]; j++) {
         const size_t column = j * self->dilation[1], stride = self->stride[1];
@@ -142,8 +142,8 @@ static range inside(ptrdiff_t from, size_t step, size_t n, size_t size)
 }
 
 /* Rows of the source by even and odd columns of the plane, from (rows, wide) to [at]. */
-static void lay_split(const plane *self, const fedge_kernels *kernels, size_t rows, size_t down,
-                      const float *from, float *at)
+static void copy_split(const plane *self, const fedge_kernels *kernels, size_t rows,
+                       size_t row_stride, const float *from, float *at)
 {
     const size_t lead = (size_t)self->lead[1], wide = self->source[1], width = self->width;
     const size_t end = 2 * width > lead ? 2 * width - lead : 0; /* columns that are seen */
@@ -152,25 +152,25 @@ static void lay_split(const plane *self, const fedge_kernels *kernels, size_t ro
         return;
     float *even = at + lead % 2 * width + lead / 2;
     float *odd = at + (lead + 1) % 2 * width + (lead + 1) / 2;
-    kernels->split_rows(rows, pairs, from, wide, even, odd, down);
+    kernels->split_rows(rows, pairs, from, wide, even, odd, row_stride);
     for (size_t r = 0; columns % 2 == 1 && r < rows; r++)
-        even[r * down + pairs] = from[r * wide + columns - 1];
+        even[r * row_stride + pairs] = from[r * wide + columns - 1];
 }
 
 /* Lays what outputs from row [row] on see of one channel into a plane that is clear around it. */
-static void lay(const plane *self, const fedge_kernels *kernels, size_t row, const float *from,
-                float *to)
+static void copy_rows_of(const plane *self, const fedge_kernels *kernels, size_t row,
+                         const float *from, float *to)
 {
     const ptrdiff_t top = self->lead[0] - (ptrdiff_t)(row * self->stride[0]);
-    const range rows = inside(top, self->spread[0], self->source[0], rows_under(self, self->band));
+    const range rows = inside(top, self->spread[0], self->source[0], rows_needed(self, self->band));
     const size_t n = rows.end - rows.begin, wide = self->source[1];
-    const size_t down = self->spread[0] * self->pitch;
+    const size_t row_stride = self->spread[0] * self->pitch;
     if (n == 0)
         return;
     from += rows.begin * wide;
     to += (size_t)(top + (ptrdiff_t)(rows.begin * self->spread[0])) * self->pitch;
     if (self->stride[1] == 2) {
-        lay_split(self, kernels, n, down, from, to);
+        copy_split(self, kernels, n, row_stride, from, to);
         return;
     }
     const range columns = inside(self->lead[1], self->spread[1], wide, self->width);
@@ -180,9 +180,9 @@ static void lay(const plane *self, const fedge_kernels *kernels, size_t row, con
     from += columns.begin;
     to += self->lead[1] + (ptrdiff_t)(columns.begin * self->spread[1]);
     if (self->spread[1] == 2)
-        kernels->spread_rows(n, count, from, wide, to, down);
+        kernels->spread_rows(n, count, from, wide, to, row_stride);
     else
-        kernels->copy_rows(n, count, from, wide, 0.0f, to, down);
+        kernels->copy_rows(n, count, from, wide, 0.0f, to, row_stride);
 }
 
 /* The rows of outputs from [row] on that the plane holds. */
@@ -198,28 +198,28 @@ static fedge_depthwise shape_of(const plane *self, size_t row, const uint32_t *c
 }
 
 /* Clear where the last band's rows lay differently. */
-static void lay_band(const plane *self, const fedge_kernels *kernels, size_t row, const float *from,
-                     float *to)
+static void copy_band(const plane *self, const fedge_kernels *kernels, size_t row,
+                      const float *from, float *to)
 {
     if (self->band < self->outputs[0])
         clear(self, to);
-    lay(self, kernels, row, from, to);
+    copy_rows_of(self, kernels, row, from, to);
 }
 
 void fedge_depthwise_forward(const fedge_layer_run *run, const fedge_convolution *conv)
 {
     const plane input = input_plane(conv, run->kernels->lanes);
     assert(run->scratch); /* as fedge_depthwise_sizes asked */
-    const workplace at = lay_out(&input, NULL, run->scratch);
+    const workspace at = lay_out(&input, NULL, run->scratch);
     const size_t times = conv->out_channels / conv->channels;
     const size_t in = (size_t)conv->in[0] * conv->in[1], out = (size_t)conv->out[0] * conv->out[1];
     const size_t taps = (size_t)conv->kernel[0] * conv->kernel[1];
     clear(&input, at.input);
-    place_columns(&input, at.columns);
+    fill_columns(&input, at.columns);
     for (size_t i = 0; i < (size_t)run->batch * conv->channels; i++) {
         for (size_t row = 0; row < conv->out[0]; row += input.band) {
             const fedge_depthwise shape = shape_of(&input, row, at.columns);
-            lay_band(&input, run->kernels, row, run->x[0] + i * in, at.input);
+            copy_band(&input, run->kernels, row, run->x[0] + i * in, at.input);
             for (size_t k = 0; k < times; k++) {
                 const size_t image = i * times + k, o = image % conv->out_channels;
                 run->kernels->depthwise(&shape, at.input, run->values[WEIGHT] + o * taps,
@@ -232,14 +232,14 @@ void fedge_depthwise_forward(const fedge_layer_run *run, const fedge_convolution
 
 /* Of channel [i] of the batch, for all its outputs. */
 static void add_weight_gradient(const fedge_layer_run *run, const fedge_convolution *conv,
-                                const plane *input, const workplace *at, size_t i)
+                                const plane *input, const workspace *at, size_t i)
 {
     const size_t times = conv->out_channels / conv->channels;
     const size_t in = (size_t)conv->in[0] * conv->in[1], out = (size_t)conv->out[0] * conv->out[1];
     const size_t taps = (size_t)conv->kernel[0] * conv->kernel[1];
     for (size_t row = 0; row < conv->out[0]; row += input->band) {
         const fedge_depthwise shape = shape_of(input, row, at->columns);
-        lay_band(input, run->kernels, row, run->x[0] + i * in, at->input);
+        copy_band(input, run->kernels, row, run->x[0] + i * in, at->input);
         for (size_t k = 0; k < times; k++) {
             const size_t image = i * times + k, o = image % conv->out_channels;
             run->kernels->depthwise_weight_grad(&shape, at->input,
@@ -250,7 +250,7 @@ static void add_weight_gradient(const fedge_layer_run *run, const fedge_convolut
 }
 
 static void make_input_gradient(const fedge_layer_run *run, const fedge_convolution *conv,
-                                const plane *gradient, const workplace *at, size_t i)
+                                const plane *gradient, const workspace *at, size_t i)
 {
     const size_t times = conv->out_channels / conv->channels;
     const size_t in = (size_t)conv->in[0] * conv->in[1], out = (size_t)conv->out[0] * conv->out[1];
@@ -259,11 +259,11 @@ static void make_input_gradient(const fedge_layer_run *run, const fedge_convolut
         const size_t image = i * times + k, o = image % conv->out_channels;
         const float *weights = run->values[WEIGHT] + o * taps;
         for (size_t tap = 0; tap < taps; tap++)
-            at->turned[tap] = weights[taps - 1 - tap];
+            at->flipped[tap] = weights[taps - 1 - tap];
         for (size_t row = 0; row < conv->in[0]; row += gradient->band) {
             const fedge_depthwise shape = shape_of(gradient, row, at->gradient_columns);
-            lay_band(gradient, run->kernels, row, run->dy + image * out, at->gradient);
-            run->kernels->depthwise(&shape, at->gradient, at->turned, 0.0f, k > 0,
+            copy_band(gradient, run->kernels, row, run->dy + image * out, at->gradient);
+            run->kernels->depthwise(&shape, at->gradient, at->flipped, 0.0f, k > 0,
                                     run->dx[0] + i * in + row * conv->in[1]);
         }
     }
@@ -274,11 +274,11 @@ void fedge_depthwise_backward(const fedge_layer_run *run, const fedge_convolutio
     const plane input = input_plane(conv, run->kernels->lanes);
     const plane gradient = gradient_plane(conv, run->kernels->lanes);
     assert(run->scratch); /* as fedge_depthwise_sizes asked */
-    const workplace at = lay_out(&input, &gradient, run->scratch);
+    const workspace at = lay_out(&input, &gradient, run->scratch);
     clear(&input, at.input);
     clear(&gradient, at.gradient);
-    place_columns(&input, at.columns);
-    place_columns(&gradient, at.gradient_columns);
+    fill_columns(&input, at.columns);
+    fill_columns(&gradient, at.gradient_columns);
     for (size_t i = 0; i < (size_t)run->batch * conv->channels; i++) {
         if (run->gradients[WEIGHT])
             add_weight_gradient(run, conv, &input, &at, i);

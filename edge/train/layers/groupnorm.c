@@ -46,14 +46,14 @@ static void sizes(const fedge_layer_run *run, fedge_layer_sizes *need)
 static void forward(const fedge_layer_run *run)
 {
     fedge_norm norm = describe(run);
-    fedge_norm_place(run, &norm);
+    fedge_norm_set_run(run, &norm);
     fedge_norm_forward(&norm, run->x[0], run->y);
 }
 
 static void backward(const fedge_layer_run *run)
 {
     fedge_norm norm = describe(run);
-    fedge_norm_place(run, &norm);
+    fedge_norm_set_run(run, &norm);
     fedge_norm_backward(&norm, run->x[0], run->dy, run->dx[0]);
 }
 

@@ -145,31 +145,31 @@ typedef struct fedge_argument {
         .name = text, .kind = FEDGE_ARGUMENT_U32, .required = true, .offset = at, .min = 1,        \
         .max = FEDGE_ARGUMENT_MAX_COUNT                                                            \
     }
-#define FEDGE_PAIR_ARGUMENT(text, at, need, least, absent)                                         \
+#define FEDGE_PAIR_ARGUMENT(text, at, need, minimum, missing)                                      \
     {                                                                                              \
-        .name = text, .kind = FEDGE_ARGUMENT_PAIR, .required = need, .offset = at, .min = least,   \
-        .max = FEDGE_ARGUMENT_MAX_SIDE, .fallback = absent                                         \
+        .name = text, .kind = FEDGE_ARGUMENT_PAIR, .required = need, .offset = at, .min = minimum, \
+        .max = FEDGE_ARGUMENT_MAX_SIDE, .fallback = missing                                        \
     }
-#define FEDGE_U32_ARGUMENT(text, at, need, least, most, absent)                                    \
+#define FEDGE_U32_ARGUMENT(text, at, need, minimum, maximum, missing)                              \
     {                                                                                              \
-        .name = text, .kind = FEDGE_ARGUMENT_U32, .required = need, .offset = at, .min = least,    \
-        .max = most, .fallback = absent                                                            \
+        .name = text, .kind = FEDGE_ARGUMENT_U32, .required = need, .offset = at, .min = minimum,  \
+        .max = maximum, .fallback = missing                                                        \
     }
-#define FEDGE_I32_ARGUMENT(text, at, least, most)                                                  \
+#define FEDGE_I32_ARGUMENT(text, at, minimum, maximum)                                             \
     {                                                                                              \
-        .name = text, .kind = FEDGE_ARGUMENT_I32, .required = true, .offset = at, .min = least,    \
-        .max = most                                                                                \
+        .name = text, .kind = FEDGE_ARGUMENT_I32, .required = true, .offset = at, .min = minimum,  \
+        .max = maximum                                                                             \
     }
-#define FEDGE_F32_ARGUMENT(text, at, least, most, absent)                                          \
+#define FEDGE_F32_ARGUMENT(text, at, minimum, maximum, missing)                                    \
     {                                                                                              \
-        .name = text, .kind = FEDGE_ARGUMENT_F32, .offset = at, .min = least, .max = most,         \
-        .fallback = absent                                                                         \
+        .name = text, .kind = FEDGE_ARGUMENT_F32, .offset = at, .min = minimum, .max = maximum,    \
+        .fallback = missing                                                                        \
     }
 /* What is added to a variance, which may be 0. */
 #define FEDGE_EPS_ARGUMENT(text, at) FEDGE_F32_ARGUMENT(text, at, 1e-30, 1, 1e-5)
-#define FEDGE_BOOL_ARGUMENT(text, at, absent)                                                      \
+#define FEDGE_BOOL_ARGUMENT(text, at, missing)                                                     \
     {                                                                                              \
-        .name = text, .kind = FEDGE_ARGUMENT_BOOL, .offset = at, .fallback = absent                \
+        .name = text, .kind = FEDGE_ARGUMENT_BOOL, .offset = at, .fallback = missing               \
     }
 #define FEDGE_NO_ARGUMENT                                                                          \
     {                                                                                              \

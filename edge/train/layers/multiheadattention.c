@@ -31,7 +31,7 @@ static uint32_t tensors(const fedge_layer_spec *layer, fedge_layer_tensor *list)
  * context, what the softmax keeps, and which weights dropout kept. */
 typedef struct record {
     float *qkv, *context, *softmax;
-    uint8_t *kept;
+    uint8_t *mask;
 } record;
 
 /* Bytes for one example, a multiple of 4. */
@@ -41,7 +41,7 @@ static uint64_t record_bytes(const fedge_layer_run *run)
     const uint64_t heads = run->spec->u.multiheadattention.num_heads;
     const uint64_t floats = steps * 4 * dim + FEDGE_ATTENTION_SOFTMAX(steps, heads);
     const bool drops = run->spec->u.multiheadattention.dropout > 0.0f;
-    const uint64_t bits = drops ? FEDGE_ATTENTION_KEPT(steps, heads) : 0;
+    const uint64_t bits = drops ? FEDGE_ATTENTION_MASK(steps, heads) : 0;
     return floats * sizeof(float) + (bits + 3) / 4 * 4;
 }
 
@@ -52,7 +52,7 @@ static record record_at(const fedge_layer_run *run, void *base, size_t examples)
     record made = {.qkv = base};
     made.context = made.qkv + examples * steps * 3 * dim;
     made.softmax = made.context + examples * steps * dim;
-    made.kept = run->spec->u.multiheadattention.dropout > 0.0f
+    made.mask = run->spec->u.multiheadattention.dropout > 0.0f
                     ? (uint8_t *)(made.softmax + examples * heads * steps * 2)
                     : NULL;
     return made;
@@ -124,11 +124,11 @@ static void forward(const fedge_layer_run *run)
     for (size_t first = 0, n; first < run->batch; first += n) {
         n = fedge_attention_next(chunk, run->batch - first);
         const parts at = parts_of(run, n);
-        const record kept = record_at(run, !base ? (void *)(scratch + core_floats(run)) : base, n);
-        fedge_affine_forward(&at.in, run->x[0] + first * example, kept.qkv);
-        fedge_attention_forward(&at.core, kept.qkv, kept.context, kept.softmax, kept.kept, run->rng,
-                                scratch);
-        fedge_affine_forward(&at.out, kept.context, run->y + first * example);
+        const record saved = record_at(run, !base ? (void *)(scratch + core_floats(run)) : base, n);
+        fedge_affine_forward(&at.in, run->x[0] + first * example, saved.qkv);
+        fedge_attention_forward(&at.core, saved.qkv, saved.context, saved.softmax, saved.mask,
+                                run->rng, scratch);
+        fedge_affine_forward(&at.out, saved.context, run->y + first * example);
         base = !base ? NULL : base + n * (size_t)record_bytes(run);
     }
 }
@@ -143,11 +143,11 @@ static void backward(const fedge_layer_run *run)
     for (size_t first = 0, n; first < run->batch; first += n) {
         n = fedge_attention_next(chunk, run->batch - first);
         const parts at = parts_of(run, n);
-        const record kept = record_at(run, base, n);
+        const record saved = record_at(run, base, n);
         const float *dy = run->dy + first * example;
-        fedge_affine_gradients(&at.out, kept.context, dy);
+        fedge_affine_gradients(&at.out, saved.context, dy);
         fedge_affine_backward(&at.out, dy, dcontext);
-        fedge_attention_backward(&at.core, kept.qkv, kept.softmax, kept.kept, dcontext, dqkv,
+        fedge_attention_backward(&at.core, saved.qkv, saved.softmax, saved.mask, dcontext, dqkv,
                                  run->scratch);
         fedge_affine_gradients(&at.in, run->x[0] + first * example, dqkv);
         if (run->dx[0])

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #define SAMPLE ((size_t)64) /* values whose mean is near that of all */
-#define MOST_OFF 4.0 /* square of a distance from the mean, in variances: it loses two bits */
+#define MAX_OFFSET 4.0 /* square of a distance from the mean, in variances: it loses two bits */
 
 enum { WEIGHT, BIAS };
 
@@ -16,7 +16,7 @@ void fedge_norm_tensors(uint32_t rank, const uint32_t *shape, fedge_layer_tensor
     memcpy(list[BIAS].shape, shape, rank * sizeof(*shape));
 }
 
-void fedge_norm_place(const fedge_layer_run *run, fedge_norm *norm)
+void fedge_norm_set_run(const fedge_layer_run *run, fedge_norm *norm)
 {
     norm->kernels = run->kernels;
     norm->ceiling = run->ceiling;
@@ -77,18 +77,18 @@ static void normalise(const fedge_norm *self, size_t row, float mean, float inve
 static double measure(const fedge_kernels *kernels, const float *x, size_t n, float *mean)
 {
     const size_t first = n < SAMPLE ? n : SAMPLE;
-    double sums[2], variance = 0.0, rest = 0.0;
+    double sums[2], variance = 0.0, offset = 0.0;
     kernels->moments(x, first, 0.0f, sums);
     float center = (float)(sums[0] / (double)first);
     for (int pass = 0; pass < 2; pass++) {
         kernels->moments(x, n, center, sums);
-        rest = sums[0] / (double)n;
-        variance = sums[1] / (double)n - rest * rest;
-        if (rest * rest <= MOST_OFF * variance)
+        offset = sums[0] / (double)n;
+        variance = sums[1] / (double)n - offset * offset;
+        if (offset * offset <= MAX_OFFSET * variance)
             break;
-        center = (float)((double)center + rest);
+        center = (float)((double)center + offset);
     }
-    *mean = (float)((double)center + rest);
+    *mean = (float)((double)center + offset);
     return variance < 0.0 ? 0.0 : variance;
 }
 
@@ -148,7 +148,7 @@ static void backward_row(const fedge_norm *self, size_t row, const float *x, con
     }
     for (size_t c = 0; dx && c < self->channels; c++) {
         const fedge_normal normal = normal_of(self, row, c, mean, inverse);
-        const fedge_norm_slope slope = {
+        const fedge_norm_gradient slope = {
             .dz = normal.scale,
             .x = (float)(-product / count * (double)inverse * (double)inverse),
             .one = (float)(-sum / count * (double)inverse)};

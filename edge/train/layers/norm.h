@@ -38,6 +38,6 @@ void fedge_norm_backward(const fedge_norm *self, const float *x, const float *dy
 void fedge_norm_tensors(uint32_t rank, const uint32_t *shape, fedge_layer_tensor list[2]);
 
 /* Adds the run's ceiling, kernels, parameters, their gradients and its saved memory to [norm]. */
-void fedge_norm_place(const fedge_layer_run *run, fedge_norm *norm);
+void fedge_norm_set_run(const fedge_layer_run *run, fedge_norm *norm);
 
 #endif

@@ -5,7 +5,7 @@
 
 #define BLOCK_FLOATS ((size_t)40960) /* of a layout: 160 KB, a part of the second-level cache */
 #define LINE ((size_t)16)            /* floats of a cache line */
-#define LEAST_PRODUCTS ((size_t)8)   /* of a laid out place, from which on a copy of it pays */
+#define MIN_PRODUCTS ((size_t)8)     /* of a laid out place, from which on a copy of it pays */
 
 /* Small programs do not fold, and are smaller for it. */
 #ifdef FEDGE_SMALL
@@ -38,34 +38,35 @@ static fedge_patch_axis make_axis(const fedge_convolution *conv, int i)
                           .pad = conv->padding[i],
                           .dilation = conv->dilation[i]};
     const size_t last = (a.taps - 1) * a.dilation;
-    a.reach = last / a.stride;
+    a.max_tap_offset = last / a.stride;
     a.skip = a.pad / a.stride;
     a.end = divide_up(a.pad + a.in, a.stride);
-    a.lead = a.reach > a.skip ? a.reach - a.skip : 0;
+    a.lead = a.max_tap_offset > a.skip ? a.max_tap_offset - a.skip : 0;
     a.planes = last < a.stride ? last + 1 : a.stride;
     a.shifts = 1;
     /* Room for the input, the outputs and their gradients; then the furthest read of an output
      * must end in this row or in the padding of the next. */
     a.size = at_least(at_least(a.end, a.out), a.lead + a.out);
-    const size_t furthest = a.out - 1 + a.reach;
-    if (furthest >= a.size && (furthest - a.size + 1) * a.stride > a.pad)
-        a.size = furthest + 1;
+    const size_t last_read = a.out - 1 + a.max_tap_offset;
+    if (last_read >= a.size && (last_read - a.size + 1) * a.stride > a.pad)
+        a.size = last_read + 1;
     return a;
 }
 
 /* Folded: which copy of the gradients a tap reads, counted from the one that begins
  * ceil(pad / stride) outputs into a row. */
-static size_t shift_of(const fedge_patch_axis *across, size_t column)
+static size_t shift_of(const fedge_patch_axis *horizontal, size_t column)
 {
-    return (column + divide_up(across->pad, across->stride) * across->stride - across->pad) /
-           across->stride;
+    return (column + divide_up(horizontal->pad, horizontal->stride) * horizontal->stride -
+            horizontal->pad) /
+           horizontal->stride;
 }
 
 /* Images that are laid out for a group's rows, of one example. */
 static size_t count_images(const fedge_convolution *conv, const fedge_patches *s)
 {
-    return conv->channels * s->down.planes * s->across.planes +
-           conv->out_channels * s->across.shifts;
+    return conv->channels * s->vertical.planes * s->horizontal.planes +
+           conv->out_channels * s->horizontal.shifts;
 }
 
 /* Only whole images with all their copies; and the two vectors of zeros behind each copy may not
@@ -73,28 +74,29 @@ static size_t count_images(const fedge_convolution *conv, const fedge_patches *s
 static bool fits(const fedge_convolution *conv, const fedge_patches *s)
 {
     const size_t images = count_images(conv, s);
-    return images * s->across.size <= BLOCK_FLOATS / s->down.size &&
+    return images * s->horizontal.size <= BLOCK_FLOATS / s->vertical.size &&
            images * 2 * s->lanes <= BLOCK_FLOATS;
 }
 
 static void fold(const fedge_convolution *conv, fedge_patch_pass pass, fedge_patches *s)
 {
     fedge_patches folded = *s;
-    fedge_patch_axis *across = &folded.across;
+    fedge_patch_axis *horizontal = &folded.horizontal;
     const bool forward = pass == FEDGE_PATCH_FORWARD;
-    const size_t rows = forward ? s->down.out : s->down.end - s->down.skip;
-    const size_t width = forward ? across->out : across->end - across->skip;
+    const size_t rows = forward ? s->vertical.out : s->vertical.end - s->vertical.skip;
+    const size_t width = forward ? horizontal->out : horizontal->end - horizontal->skip;
     const size_t products = forward ? s->outputs : s->channels;
     if (!FOLDS || pass == FEDGE_PATCH_BOTH || rows == 1 || width % s->lanes == 0 ||
-        (across->taps > 1 && products < LEAST_PRODUCTS))
+        (horizontal->taps > 1 && products < MIN_PRODUCTS))
         return;
     folded.folded = true;
     if (forward) {
-        across->planes = across->taps;
-        across->size = across->out;
+        horizontal->planes = horizontal->taps;
+        horizontal->size = horizontal->out;
     } else {
-        across->shifts = shift_of(across, (across->taps - 1) * across->dilation) + 1;
-        across->size = divide_up(across->in, across->stride);
+        horizontal->shifts =
+            shift_of(horizontal, (horizontal->taps - 1) * horizontal->dilation) + 1;
+        horizontal->size = divide_up(horizontal->in, horizontal->stride);
     }
     if (fits(conv, &folded))
         *s = folded;
@@ -103,8 +105,8 @@ static void fold(const fedge_convolution *conv, fedge_patch_pass pass, fedge_pat
 fedge_patches fedge_patches_make(const fedge_convolution *conv, uint32_t batch, uint32_t lanes,
                                  fedge_patch_pass pass)
 {
-    fedge_patches s = {.down = make_axis(conv, 0),
-                       .across = make_axis(conv, 1),
+    fedge_patches s = {.vertical = make_axis(conv, 0),
+                       .horizontal = make_axis(conv, 1),
                        .channels = conv->channels / conv->groups,
                        .outputs = conv->out_channels / conv->groups,
                        .groups = conv->groups,
@@ -113,24 +115,25 @@ fedge_patches fedge_patches_make(const fedge_convolution *conv, uint32_t batch, 
     s.patch = s.channels * s.taps;
     fold(conv, pass, &s);
     const size_t images = count_images(conv, &s);
-    const size_t line = images * s.across.size; /* floats of one row of all of them */
-    s.steps = at_least(s.down.out, s.down.end - s.down.skip);
+    const size_t line = images * s.horizontal.size; /* floats of one row of all of them */
+    s.steps = at_least(s.vertical.out, s.vertical.end - s.vertical.skip);
     s.rows = s.steps;
-    s.examples = BLOCK_FLOATS / line / s.down.size;
+    s.examples = BLOCK_FLOATS / line / s.vertical.size;
     if (s.examples == 0) {
-        const size_t margin = at_least(s.down.reach, s.down.lead + s.down.skip);
+        const size_t margin =
+            at_least(s.vertical.max_tap_offset, s.vertical.lead + s.vertical.skip);
         const size_t fit = BLOCK_FLOATS / line;
         s.rows = fit > margin ? fit - margin : 1;
         s.rows = s.rows < s.steps ? s.rows : s.steps;
-        s.down.size = s.rows < s.steps ? s.rows + margin : s.down.size;
+        s.vertical.size = s.rows < s.steps ? s.rows + margin : s.vertical.size;
         s.examples = 1;
     }
     s.examples = s.examples < batch ? s.examples : batch;
-    s.image = s.down.size * s.across.size;
+    s.image = s.vertical.size * s.horizontal.size;
     /* Behind the last image there are zeros for the furthest reads, of whole vectors. An odd number
      * of lines, so that channels do not fall upon the same sets of the cache. */
-    const size_t tail = at_least(s.down.reach, s.down.lead + s.down.skip) + 1;
-    s.pitch = divide_up(s.examples * s.image + tail * s.across.size + 2 * lanes, LINE) | 1;
+    const size_t tail = at_least(s.vertical.max_tap_offset, s.vertical.lead + s.vertical.skip) + 1;
+    s.pitch = divide_up(s.examples * s.image + tail * s.horizontal.size + 2 * lanes, LINE) | 1;
     s.pitch *= LINE;
     return s;
 }
@@ -146,39 +149,42 @@ bool fedge_patches_next(const fedge_patches *self, size_t batch, fedge_patch_blo
     }
     if (block->example >= batch)
         return false;
-    const size_t left = batch - block->example, gradients = self->down.end - self->down.skip;
+    const size_t left = batch - block->example,
+                 gradients = self->vertical.end - self->vertical.skip;
     const size_t row = block->row, end = row + self->rows;
     block->examples = left < self->examples ? left : self->examples;
-    block->rows = row >= self->down.out ? 0 : (end < self->down.out ? end : self->down.out) - row;
+    block->rows =
+        row >= self->vertical.out ? 0 : (end < self->vertical.out ? end : self->vertical.out) - row;
     block->gradient_rows = row >= gradients ? 0 : (end < gradients ? end : gradients) - row;
     return true;
 }
 
 size_t fedge_patches_input_size(const fedge_patches *self)
 {
-    return self->groups * self->channels * self->down.planes * self->across.planes * self->pitch;
+    return self->groups * self->channels * self->vertical.planes * self->horizontal.planes *
+           self->pitch;
 }
 
 size_t fedge_patches_output_size(const fedge_patches *self)
 {
-    return self->groups * self->outputs * self->across.shifts * self->pitch;
+    return self->groups * self->outputs * self->horizontal.shifts * self->pitch;
 }
 
 size_t fedge_patches_outputs(const fedge_patches *self, const fedge_patch_block *block)
 {
     return block->rows == 0 ? 0
                             : (block->examples - 1) * self->image +
-                                  (block->rows - 1) * self->across.size + self->across.out;
+                                  (block->rows - 1) * self->horizontal.size + self->horizontal.out;
 }
 
 /* Vectors over [rows] rows from row [top] on, of [width] places, of every example. [to]: where they
  * lie without gaps, examples [stride] floats apart, when they are whole; NULL: not wanted. */
-static size_t cover(const fedge_patches *self, size_t examples, size_t top, size_t rows,
-                    size_t width, uint32_t *starts, size_t stride, uint32_t *to)
+static size_t cover_rows(const fedge_patches *self, size_t examples, size_t top, size_t rows,
+                         size_t width, uint32_t *starts, size_t stride, uint32_t *to)
 {
     size_t n = 0, next = 0;
     for (size_t i = 0; i < examples * rows; i++) {
-        const size_t begin = i / rows * self->image + (top + i % rows) * self->across.size;
+        const size_t begin = i / rows * self->image + (top + i % rows) * self->horizontal.size;
         next = at_least(next, begin);
         for (; next < begin + width; next += self->lanes) {
             if (to)
@@ -192,13 +198,14 @@ static size_t cover(const fedge_patches *self, size_t examples, size_t top, size
 size_t fedge_patches_output_starts(const fedge_patches *self, const fedge_patch_block *block,
                                    uint32_t *starts, uint32_t *to)
 {
-    return cover(self, block->examples, 0, block->rows, self->across.out, starts,
-                 self->groups * self->outputs * self->down.out * self->across.out, to);
+    return cover_rows(self, block->examples, 0, block->rows, self->horizontal.out, starts,
+                      self->groups * self->outputs * self->vertical.out * self->horizontal.out, to);
 }
 
 size_t fedge_patches_max_starts(const fedge_patches *self)
 {
-    const size_t width = at_least(self->across.out, self->across.end - self->across.skip);
+    const size_t width =
+        at_least(self->horizontal.out, self->horizontal.end - self->horizontal.skip);
     return self->examples * self->rows * divide_up(width, self->lanes);
 }
 
@@ -210,59 +217,59 @@ static bool is_whole(const fedge_patches *self, size_t rows, size_t width)
 
 bool fedge_patches_outputs_whole(const fedge_patches *self)
 {
-    return is_whole(self, self->down.out, self->across.out);
+    return is_whole(self, self->vertical.out, self->horizontal.out);
 }
 
 bool fedge_patches_gradients_whole(const fedge_patches *self)
 {
-    return self->down.stride == 1 && self->across.stride == 1 &&
-           is_whole(self, self->down.in, self->across.in);
+    return self->vertical.stride == 1 && self->horizontal.stride == 1 &&
+           is_whole(self, self->vertical.in, self->horizontal.in);
 }
 
 void fedge_patches_offsets(const fedge_patches *self, uint32_t *offsets)
 {
-    const fedge_patch_axis *down = &self->down, *across = &self->across;
-    const size_t planes = down->planes * across->planes;
+    const fedge_patch_axis *vertical = &self->vertical, *horizontal = &self->horizontal;
+    const size_t planes = vertical->planes * horizontal->planes;
     for (size_t tap = 0; tap < self->taps; tap++) {
-        const size_t row = tap / across->taps * down->dilation, number = tap % across->taps;
-        const size_t column = number * across->dilation;
-        const size_t plane = is_folded(self) ? number : column % across->stride;
-        const size_t place = (row % down->stride * across->planes + plane) * self->pitch +
-                             row / down->stride * across->size +
-                             (is_folded(self) ? 0 : column / across->stride);
+        const size_t row = tap / horizontal->taps * vertical->dilation,
+                     number = tap % horizontal->taps;
+        const size_t column = number * horizontal->dilation;
+        const size_t plane = is_folded(self) ? number : column % horizontal->stride;
+        const size_t offset = (row % vertical->stride * horizontal->planes + plane) * self->pitch +
+                              row / vertical->stride * horizontal->size +
+                              (is_folded(self) ? 0 : column / horizontal->stride);
         for (size_t c = 0; c < self->channels; c++)
-            offsets[c * self->taps + tap] = (uint32_t)(c * planes * self->pitch + place);
+            offsets[c * self->taps + tap] = (uint32_t)(c * planes * self->pitch + offset);
     }
 }
 
-size_t fedge_patches_gradient_taps(const fedge_patches *self, size_t phase_down,
-                                   size_t phase_across)
+size_t fedge_patches_gradient_taps(const fedge_patches *self, size_t phase_h, size_t phase_w)
 {
-    const fedge_patch_axis *down = &self->down, *across = &self->across;
+    const fedge_patch_axis *vertical = &self->vertical, *horizontal = &self->horizontal;
     size_t rows = 0, columns = 0;
-    for (size_t i = 0; i < down->taps; i++)
-        rows += i * down->dilation % down->stride == phase_down;
-    for (size_t i = 0; i < across->taps; i++)
-        columns += i * across->dilation % across->stride == phase_across;
+    for (size_t i = 0; i < vertical->taps; i++)
+        rows += i * vertical->dilation % vertical->stride == phase_h;
+    for (size_t i = 0; i < horizontal->taps; i++)
+        columns += i * horizontal->dilation % horizontal->stride == phase_w;
     return self->outputs * rows * columns;
 }
 
-void fedge_patches_gradient_offsets(const fedge_patches *self, size_t phase_down,
-                                    size_t phase_across, uint32_t *offsets, uint32_t *weights)
+void fedge_patches_gradient_offsets(const fedge_patches *self, size_t phase_h, size_t phase_w,
+                                    uint32_t *offsets, uint32_t *weights)
 {
-    const fedge_patch_axis *down = &self->down, *across = &self->across;
+    const fedge_patch_axis *vertical = &self->vertical, *horizontal = &self->horizontal;
     size_t n = 0;
     for (size_t tap = 0; tap < self->taps; tap++) {
-        const size_t row = tap / across->taps * down->dilation;
-        const size_t column = tap % across->taps * across->dilation;
-        if (row % down->stride != phase_down || column % across->stride != phase_across)
+        const size_t row = tap / horizontal->taps * vertical->dilation;
+        const size_t column = tap % horizontal->taps * horizontal->dilation;
+        if (row % vertical->stride != phase_h || column % horizontal->stride != phase_w)
             continue;
-        const size_t place =
-            (down->lead + down->skip - row / down->stride) * across->size +
-            (is_folded(self) ? shift_of(across, column) * self->pitch
-                             : across->lead + across->skip - column / across->stride);
+        const size_t offset =
+            (vertical->lead + vertical->skip - row / vertical->stride) * horizontal->size +
+            (is_folded(self) ? shift_of(horizontal, column) * self->pitch
+                             : horizontal->lead + horizontal->skip - column / horizontal->stride);
         for (size_t o = 0; o < self->outputs; o++) {
-            offsets[n] = (uint32_t)(o * across->shifts * self->pitch + place);
+            offsets[n] = (uint32_t)(o * horizontal->shifts * self->pitch + offset);
             weights[n++] = (uint32_t)(o * self->patch + tap);
         }
     }
@@ -285,22 +292,22 @@ static size_t inside(size_t from, size_t n, size_t stride, size_t phase, size_t 
 /* The rows of a block that hold some of the input's gradient, of one phase, and the place of the
  * first. */
 static size_t gradient_rows(const fedge_patches *self, const fedge_patch_block *block,
-                            size_t phase_down, size_t *top, size_t *bottom)
+                            size_t phase_h, size_t *top, size_t *bottom)
 {
-    const fedge_patch_axis *down = &self->down;
-    return inside(down->skip + block->row, block->gradient_rows, down->stride, phase_down,
-                  down->pad, down->in, top, bottom);
+    const fedge_patch_axis *vertical = &self->vertical;
+    return inside(vertical->skip + block->row, block->gradient_rows, vertical->stride, phase_h,
+                  vertical->pad, vertical->in, top, bottom);
 }
 
 size_t fedge_patches_gradient_starts(const fedge_patches *self, const fedge_patch_block *block,
-                                     size_t phase_down, uint32_t *starts, uint32_t *to)
+                                     size_t phase_h, uint32_t *starts, uint32_t *to)
 {
-    const fedge_patch_axis *across = &self->across;
-    const size_t width = is_folded(self) ? across->size : across->end - across->skip;
+    const fedge_patch_axis *horizontal = &self->horizontal;
+    const size_t width = is_folded(self) ? horizontal->size : horizontal->end - horizontal->skip;
     size_t top, bottom;
-    (void)gradient_rows(self, block, phase_down, &top, &bottom);
-    return cover(self, block->examples, top, bottom - top, width, starts,
-                 self->groups * self->channels * self->down.in * across->in, to);
+    (void)gradient_rows(self, block, phase_h, &top, &bottom);
+    return cover_rows(self, block->examples, top, bottom - top, width, starts,
+                      self->groups * self->channels * self->vertical.in * horizontal->in, to);
 }
 
 /* A picture of rows [top, bottom) and columns [left, right) amid the zeros of an image. */
@@ -309,13 +316,14 @@ typedef struct frame {
     size_t row_stride, column_stride; /* of what is copied */
 } frame;
 
-static void lay(const fedge_patches *self, const fedge_kernels *kernels, const frame *at,
-                const float *from, float *to)
+static void copy_image(const fedge_patches *self, const fedge_kernels *kernels, const frame *at,
+                       const float *from, float *to)
 {
-    const size_t width = self->across.size, columns = at->right - at->left;
+    const size_t width = self->horizontal.size, columns = at->right - at->left;
     if (self->rows < self->steps) {
         memset(to, 0, at->top * width * sizeof(*to));
-        memset(to + at->bottom * width, 0, (self->down.size - at->bottom) * width * sizeof(*to));
+        memset(to + at->bottom * width, 0,
+               (self->vertical.size - at->bottom) * width * sizeof(*to));
     }
     float *row = to + at->top * width + at->left;
     if (at->column_stride == 1) {
@@ -332,128 +340,135 @@ static void lay(const fedge_patches *self, const fedge_kernels *kernels, const f
     }
 }
 
-void fedge_patches_lay_input(const fedge_patches *self, const fedge_kernels *kernels,
-                             const fedge_patch_block *block, bool clear, const float *x, float *to)
+void fedge_patches_copy_input(const fedge_patches *self, const fedge_kernels *kernels,
+                              const fedge_patch_block *block, bool clear, const float *x, float *to)
 {
-    const fedge_patch_axis *down = &self->down, *across = &self->across;
-    const size_t channels = self->groups * self->channels, image = down->in * across->in;
+    const fedge_patch_axis *vertical = &self->vertical, *horizontal = &self->horizontal;
+    const size_t channels = self->groups * self->channels, image = vertical->in * horizontal->in;
     if (clear)
         memset(to, 0, fedge_patches_input_size(self) * sizeof(*to));
-    for (size_t i = 0; i < channels * down->planes * across->planes; i++, to += self->pitch) {
-        const size_t channel = i / across->planes / down->planes;
-        const size_t phase_down = i / across->planes % down->planes;
-        const size_t first = i % across->planes * (is_folded(self) ? across->dilation : 1);
-        frame at = {.row_stride = down->stride * across->in, .column_stride = across->stride};
-        const size_t row = inside(block->row, down->size, down->stride, phase_down, down->pad,
-                                  down->in, &at.top, &at.bottom);
-        const size_t column = inside(0, across->size, across->stride, first, across->pad,
-                                     across->in, &at.left, &at.right);
+    for (size_t i = 0; i < channels * vertical->planes * horizontal->planes;
+         i++, to += self->pitch) {
+        const size_t channel = i / horizontal->planes / vertical->planes;
+        const size_t phase_h = i / horizontal->planes % vertical->planes;
+        const size_t first = i % horizontal->planes * (is_folded(self) ? horizontal->dilation : 1);
+        frame at = {.row_stride = vertical->stride * horizontal->in,
+                    .column_stride = horizontal->stride};
+        const size_t row = inside(block->row, vertical->size, vertical->stride, phase_h,
+                                  vertical->pad, vertical->in, &at.top, &at.bottom);
+        const size_t column = inside(0, horizontal->size, horizontal->stride, first,
+                                     horizontal->pad, horizontal->in, &at.left, &at.right);
         for (size_t e = 0; e < block->examples; e++) {
-            lay(self, kernels, &at,
-                x + ((block->example + e) * channels + channel) * image + row * across->in + column,
-                to + e * self->image);
+            copy_image(self, kernels, &at,
+                       x + ((block->example + e) * channels + channel) * image +
+                           row * horizontal->in + column,
+                       to + e * self->image);
         }
     }
 }
 
-void fedge_patches_lay_gradient(const fedge_patches *self, const fedge_kernels *kernels,
-                                const fedge_patch_block *block, bool clear, const float *dy,
-                                float *to)
+void fedge_patches_copy_gradient(const fedge_patches *self, const fedge_kernels *kernels,
+                                 const fedge_patch_block *block, bool clear, const float *dy,
+                                 float *to)
 {
-    const fedge_patch_axis *down = &self->down, *across = &self->across;
-    const size_t outputs = self->groups * self->outputs, image = down->out * across->out;
-    frame at = {.row_stride = across->out, .column_stride = 1};
-    const size_t row =
-        inside(block->row, down->size, 1, 0, down->lead, down->out, &at.top, &at.bottom);
+    const fedge_patch_axis *vertical = &self->vertical, *horizontal = &self->horizontal;
+    const size_t outputs = self->groups * self->outputs, image = vertical->out * horizontal->out;
+    frame at = {.row_stride = horizontal->out, .column_stride = 1};
+    const size_t row = inside(block->row, vertical->size, 1, 0, vertical->lead, vertical->out,
+                              &at.top, &at.bottom);
     if (clear)
         memset(to, 0, fedge_patches_output_size(self) * sizeof(*to));
-    for (size_t i = 0; i < outputs * across->shifts; i++, to += self->pitch) {
-        const size_t o = i / across->shifts, shift = i % across->shifts;
-        const size_t from = is_folded(self) ? divide_up(across->pad, across->stride) : 0;
+    for (size_t i = 0; i < outputs * horizontal->shifts; i++, to += self->pitch) {
+        const size_t o = i / horizontal->shifts, shift = i % horizontal->shifts;
+        const size_t from = is_folded(self) ? divide_up(horizontal->pad, horizontal->stride) : 0;
         const size_t column =
-            inside(from, across->size, 1, 0, is_folded(self) ? shift : across->lead, across->out,
-                   &at.left, &at.right);
+            inside(from, horizontal->size, 1, 0, is_folded(self) ? shift : horizontal->lead,
+                   horizontal->out, &at.left, &at.right);
         for (size_t e = 0; e < block->examples; e++) {
-            lay(self, kernels, &at,
-                dy + ((block->example + e) * outputs + o) * image + row * across->out + column,
-                to + e * self->image);
+            copy_image(self, kernels, &at,
+                       dy + ((block->example + e) * outputs + o) * image + row * horizontal->out +
+                           column,
+                       to + e * self->image);
         }
     }
 }
 
-void fedge_patches_take_outputs(const fedge_patches *self, const fedge_kernels *kernels,
-                                const fedge_patch_block *block, const float *from, float *y)
+void fedge_patches_store_outputs(const fedge_patches *self, const fedge_kernels *kernels,
+                                 const fedge_patch_block *block, const float *from, float *y)
 {
-    const size_t outputs = self->groups * self->outputs, width = self->across.out;
+    const size_t outputs = self->groups * self->outputs, width = self->horizontal.out;
     for (size_t e = 0; e < block->examples; e++) {
         for (size_t o = 0; o < outputs; o++) {
             const size_t image = (block->example + e) * outputs + o;
             kernels->copy_rows(block->rows, width, from + o * self->pitch + e * self->image,
-                               self->across.size, 0.0f,
-                               y + (image * self->down.out + block->row) * width, width);
+                               self->horizontal.size, 0.0f,
+                               y + (image * self->vertical.out + block->row) * width, width);
         }
     }
 }
 
 bool fedge_patches_weaves(const fedge_patches *self)
 {
-    return self->across.stride == 2 && self->across.taps > 1 && self->across.dilation % 2 == 1;
+    return self->horizontal.stride == 2 && self->horizontal.taps > 1 &&
+           self->horizontal.dilation % 2 == 1;
 }
 
-void fedge_patches_take_woven(const fedge_patches *self, const fedge_kernels *kernels,
-                              const fedge_patch_block *block, size_t phase_down,
-                              const float *const from[2], float *dx)
+void fedge_patches_store_woven(const fedge_patches *self, const fedge_kernels *kernels,
+                               const fedge_patch_block *block, size_t phase_h,
+                               const float *const from[2], float *dx)
 {
-    const fedge_patch_axis *down = &self->down, *across = &self->across;
-    const size_t channels = self->groups * self->channels, odd = across->pad % 2;
+    const fedge_patch_axis *vertical = &self->vertical, *horizontal = &self->horizontal;
+    const size_t channels = self->groups * self->channels, odd = horizontal->pad % 2;
     const size_t ahead = is_folded(self) ? 0 : odd; /* where the other phase's first column is */
     size_t top, bottom;
-    const size_t row = gradient_rows(self, block, phase_down, &top, &bottom);
+    const size_t row = gradient_rows(self, block, phase_h, &top, &bottom);
     for (size_t i = 0; i < channels * block->examples; i++) {
         const size_t c = i % channels, e = i / channels;
-        const size_t source = c * self->pitch + e * self->image + top * across->size;
-        float *to = dx + (((block->example + e) * channels + c) * down->in + row) * across->in;
-        kernels->weave_rows(bottom - top, across->in, from[odd] + source,
-                            from[1 - odd] + source + ahead, across->size, to,
-                            down->stride * across->in);
+        const size_t source = c * self->pitch + e * self->image + top * horizontal->size;
+        float *to =
+            dx + (((block->example + e) * channels + c) * vertical->in + row) * horizontal->in;
+        kernels->weave_rows(bottom - top, horizontal->in, from[odd] + source,
+                            from[1 - odd] + source + ahead, horizontal->size, to,
+                            vertical->stride * horizontal->in);
     }
 }
 
-void fedge_patches_take_gradient(const fedge_patches *self, const fedge_kernels *kernels,
-                                 const fedge_patch_block *block, size_t phase_down,
-                                 size_t phase_across, const float *from, float *dx)
+void fedge_patches_store_gradient(const fedge_patches *self, const fedge_kernels *kernels,
+                                  const fedge_patch_block *block, size_t phase_h, size_t phase_w,
+                                  const float *from, float *dx)
 {
-    const fedge_patch_axis *down = &self->down, *across = &self->across;
+    const fedge_patch_axis *vertical = &self->vertical, *horizontal = &self->horizontal;
     const size_t channels = self->groups * self->channels;
     size_t top, bottom, left, right;
-    const size_t row = gradient_rows(self, block, phase_down, &top, &bottom);
-    const size_t first = is_folded(self) && across->pad % across->stride > phase_across;
+    const size_t row = gradient_rows(self, block, phase_h, &top, &bottom);
+    const size_t first = is_folded(self) && horizontal->pad % horizontal->stride > phase_w;
     const size_t column =
-        inside(across->skip + first, across->end - across->skip - first, across->stride,
-               phase_across, across->pad, across->in, &left, &right);
-    from += top * across->size + left;
+        inside(horizontal->skip + first, horizontal->end - horizontal->skip - first,
+               horizontal->stride, phase_w, horizontal->pad, horizontal->in, &left, &right);
+    from += top * horizontal->size + left;
     for (size_t i = 0; i < channels * block->examples; i++) {
         const size_t c = i % channels, e = i / channels;
         const float *source = from + c * self->pitch + e * self->image;
-        float *to = dx + (((block->example + e) * channels + c) * down->in + row) * across->in;
+        float *to =
+            dx + (((block->example + e) * channels + c) * vertical->in + row) * horizontal->in;
         to += column;
-        if (across->stride == 1) {
-            kernels->copy_rows(bottom - top, right - left, source, across->size, 0.0f, to,
-                               down->stride * across->in);
+        if (horizontal->stride == 1) {
+            kernels->copy_rows(bottom - top, right - left, source, horizontal->size, 0.0f, to,
+                               vertical->stride * horizontal->in);
             continue;
         }
         for (size_t r = top; r < bottom; r++) {
             for (size_t q = 0; q < right - left; q++)
-                to[q * across->stride] = source[q];
-            source += across->size;
-            to += down->stride * across->in;
+                to[q * horizontal->stride] = source[q];
+            source += horizontal->size;
+            to += vertical->stride * horizontal->in;
         }
     }
 }
 
 /* ---- the gradient of the weights, with taps in the lanes ---- */
 
-#define LEAST_OUTPUTS 4u            /* of a group: fewer leave rows of the product's tiles idle */
+#define MIN_OUTPUTS 4u              /* of a group: fewer leave rows of the product's tiles idle */
 #define BAND_FLOATS ((size_t)20480) /* of channels-last input at a time, as a rule */
 #define SUM_PIXELS ((size_t)256)    /* of several examples in one sum: a product's depth */
 /* Floats of their input, and of their outputs, at most: tables count them in 32 bits. */
@@ -477,54 +492,54 @@ static band make_band(const fedge_convolution *conv, size_t batch, size_t lanes)
               .outputs = conv->out_channels / conv->groups,
               .examples = 1,
               .rows = conv->out[0]};
-    const size_t reach = (size_t)(conv->kernel[0] - 1) * conv->dilation[0] + 1;
+    const size_t window = (size_t)(conv->kernel[0] - 1) * conv->dilation[0] + 1;
     b.width = (size_t)(conv->out[1] - 1) * conv->stride[1] +
               (size_t)(conv->kernel[1] - 1) * conv->dilation[1] + 1;
-    b.lines = (b.rows - 1) * conv->stride[0] + reach;
+    b.lines = (b.rows - 1) * conv->stride[0] + window;
     const size_t line = b.width * b.channels, fit = BAND_FLOATS / line;
     if (b.lines > fit) {
-        b.rows = fit > reach ? (fit - reach) / conv->stride[0] + 1 : 1;
-        b.lines = (b.rows - 1) * conv->stride[0] + reach;
+        b.rows = fit > window ? (fit - window) / conv->stride[0] + 1 : 1;
+        b.lines = (b.rows - 1) * conv->stride[0] + window;
     }
     b.image = b.lines * line;
     if (b.rows == conv->out[0]) {
         const size_t pixels = b.rows * conv->out[1], outputs = conv->out_channels * pixels;
-        const size_t most = SUM_FLOATS / (b.image > outputs ? b.image : outputs);
+        const size_t max_examples = SUM_FLOATS / (b.image > outputs ? b.image : outputs);
         b.examples = pixels < SUM_PIXELS ? SUM_PIXELS / pixels : 1;
-        b.examples = b.examples < most ? b.examples : most;
+        b.examples = b.examples < max_examples ? b.examples : max_examples;
         b.examples = b.examples < batch ? b.examples : batch;
         b.examples = b.examples > 0 ? b.examples : 1;
     }
-    const bool close = conv->dilation[1] == 1;
-    b.segments = (size_t)conv->kernel[0] * (close ? 1 : conv->kernel[1]);
-    b.length = close ? conv->kernel[1] * b.channels : b.channels;
+    const bool contiguous = conv->dilation[1] == 1;
+    b.segments = (size_t)conv->kernel[0] * (contiguous ? 1 : conv->kernel[1]);
+    b.length = contiguous ? conv->kernel[1] * b.channels : b.channels;
     b.vectors = divide_up(b.length, lanes);
     b.sums = b.segments * b.vectors * lanes;
     return b;
 }
 
 /* Where the working memory's parts lie: floats and tables. */
-typedef struct workplace {
+typedef struct workspace {
     float *x, *sums;
-    uint32_t *x_at, *dy_at;      /* of each pixel of the examples at a time */
-    uint32_t *starts, *c_starts; /* of each vector */
+    uint32_t *x_offsets, *dy_offsets; /* of each pixel of the examples at a time */
+    uint32_t *starts, *c_starts;      /* of each vector */
     uint64_t bytes;
-} workplace;
+} workspace;
 
-static workplace lay_out(const fedge_convolution *conv, const band *b, size_t lanes, void *scratch)
+static workspace lay_out(const fedge_convolution *conv, const band *b, size_t lanes, void *scratch)
 {
     const size_t x = divide_up(b->examples * b->image + lanes, 16) * 16;
     const size_t sums = b->outputs * b->sums;
     const size_t pixels = b->examples * b->rows * conv->out[1];
     const size_t vectors = b->segments * b->vectors;
-    workplace at = {.bytes = ((uint64_t)x + sums) * sizeof(float) +
+    workspace at = {.bytes = ((uint64_t)x + sums) * sizeof(float) +
                              2 * ((uint64_t)pixels + vectors) * sizeof(uint32_t)};
     if (scratch) {
         at.x = scratch;
         at.sums = at.x + x;
-        at.x_at = (uint32_t *)(void *)(at.sums + sums);
-        at.dy_at = at.x_at + pixels;
-        at.starts = at.dy_at + pixels;
+        at.x_offsets = (uint32_t *)(void *)(at.sums + sums);
+        at.dy_offsets = at.x_offsets + pixels;
+        at.starts = at.dy_offsets + pixels;
         at.c_starts = at.starts + vectors;
     }
     return at;
@@ -533,7 +548,7 @@ static workplace lay_out(const fedge_convolution *conv, const band *b, size_t la
 bool fedge_convolution_weights_fit(const fedge_convolution *conv, const fedge_kernels *kernels)
 {
     const size_t channels = conv->channels / conv->groups;
-    return kernels->lanes > 1 && conv->out_channels / conv->groups >= LEAST_OUTPUTS &&
+    return kernels->lanes > 1 && conv->out_channels / conv->groups >= MIN_OUTPUTS &&
            2 * channels * (conv->dilation[1] == 1 ? conv->kernel[1] : 1) >= kernels->lanes;
 }
 
@@ -545,25 +560,26 @@ uint64_t fedge_convolution_weights_scratch(const fedge_convolution *conv, uint32
 }
 
 static void fill_tables(const fedge_convolution *conv, const band *b, size_t lanes,
-                        const workplace *at)
+                        const workspace *at)
 {
     const size_t line = b->width * b->channels, out = (size_t)conv->out[0] * conv->out[1];
     size_t n = 0;
     for (size_t e = 0; e < b->examples; e++) {
         for (size_t i = 0; i < b->rows; i++) {
             for (size_t j = 0; j < conv->out[1]; j++) {
-                at->x_at[n] = (uint32_t)(e * b->image + i * conv->stride[0] * line +
-                                         j * conv->stride[1] * b->channels);
-                at->dy_at[n++] = (uint32_t)(e * conv->out_channels * out + i * conv->out[1] + j);
+                at->x_offsets[n] = (uint32_t)(e * b->image + i * conv->stride[0] * line +
+                                              j * conv->stride[1] * b->channels);
+                at->dy_offsets[n++] =
+                    (uint32_t)(e * conv->out_channels * out + i * conv->out[1] + j);
             }
         }
     }
-    const size_t across = b->segments / conv->kernel[0];
+    const size_t segments_w = b->segments / conv->kernel[0];
     for (size_t v = 0; v < b->segments * b->vectors; v++) {
         const size_t s = v / b->vectors;
         at->starts[v] =
-            (uint32_t)(s / across * conv->dilation[0] * line +
-                       s % across * conv->dilation[1] * b->channels + v % b->vectors * lanes);
+            (uint32_t)(s / segments_w * conv->dilation[0] * line +
+                       s % segments_w * conv->dilation[1] * b->channels + v % b->vectors * lanes);
         at->c_starts[v] = (uint32_t)(v * lanes);
     }
 }
@@ -571,16 +587,16 @@ static void fill_tables(const fedge_convolution *conv, const band *b, size_t lan
 /* One example's band, for outputs from row [row] on, amid zeros: beside the image they lie there
  * from the beginning, above and below it too when the band is the whole image. x: the group's
  * channels. */
-static void lay_band(const fedge_convolution *conv, const band *b, const fedge_kernels *kernels,
-                     size_t row, const float *x, float *to)
+static void copy_band(const fedge_convolution *conv, const band *b, const fedge_kernels *kernels,
+                      size_t row, const float *x, float *to)
 {
     const size_t in = (size_t)conv->in[0] * conv->in[1], left = conv->padding[1];
     const size_t right = left + conv->in[1] < b->width ? left + conv->in[1] : b->width;
     const size_t line = b->width * b->channels;
-    const size_t reach = (size_t)(conv->kernel[0] - 1) * conv->dilation[0] + 1;
+    const size_t window = (size_t)(conv->kernel[0] - 1) * conv->dilation[0] + 1;
     for (size_t i = 0; i < b->lines; i++, to += line) {
         const size_t y = row * conv->stride[0] + i; /* counted from −padding */
-        if (i % conv->stride[0] >= reach)
+        if (i % conv->stride[0] >= window)
             continue; /* between the rows that the kernel reads */
         if (y < conv->padding[0] || y >= conv->padding[0] + (size_t)conv->in[0]) {
             if (b->rows < conv->out[0])
@@ -607,7 +623,7 @@ static void add_sums(const band *b, size_t lanes, const float *sums, float *grad
 }
 
 static void add_group(const fedge_layer_run *run, const fedge_convolution *conv, const band *b,
-                      const workplace *at, size_t group)
+                      const workspace *at, size_t group)
 {
     const size_t in = (size_t)conv->in[0] * conv->in[1], out = (size_t)conv->out[0] * conv->out[1];
     const float *x = run->x[0] + group * b->channels * in;
@@ -618,8 +634,8 @@ static void add_group(const fedge_layer_run *run, const fedge_convolution *conv,
         for (size_t row = 0; row < conv->out[0]; row += b->rows) {
             const size_t rows = conv->out[0] - row < b->rows ? conv->out[0] - row : b->rows;
             for (size_t i = 0; i < n; i++) {
-                lay_band(conv, b, run->kernels, row, x + (e + i) * conv->channels * in,
-                         at->x + i * b->image);
+                copy_band(conv, b, run->kernels, row, x + (e + i) * conv->channels * in,
+                          at->x + i * b->image);
             }
             run->kernels->gemm(
                 &(fedge_gemm){.m = b->outputs,
@@ -627,10 +643,10 @@ static void add_group(const fedge_layer_run *run, const fedge_convolution *conv,
                               .k = n * rows * conv->out[1],
                               .a = dy + e * conv->out_channels * out + row * conv->out[1],
                               .a_row = out,
-                              .a_offsets = at->dy_at,
+                              .a_offsets = at->dy_offsets,
                               .b = at->x,
                               .b_column = 1,
-                              .b_offsets = at->x_at,
+                              .b_offsets = at->x_offsets,
                               .starts = at->starts,
                               .c_starts = at->c_starts,
                               .group = run->kernels->lanes,
@@ -648,7 +664,7 @@ void fedge_convolution_weights_add(const fedge_layer_run *run, const fedge_convo
     const size_t lanes = run->kernels->lanes;
     const band b = make_band(conv, run->batch, lanes);
     assert(run->scratch); /* as fedge_convolution_weights_scratch asked */
-    const workplace at = lay_out(conv, &b, lanes, run->scratch);
+    const workspace at = lay_out(conv, &b, lanes, run->scratch);
     fill_tables(conv, &b, lanes, &at);
     memset(at.x, 0, (b.examples * b.image + lanes) * sizeof(*at.x));
     for (size_t g = 0; g < conv->groups; g++) {

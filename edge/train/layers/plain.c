@@ -34,15 +34,15 @@ void fedge_plain_linear_backward(const fedge_plain_linear *shape, const double *
     clear(db, out);
     for (size_t n = 0; n < shape->batch; n++) {
         for (size_t o = 0; o < out; o++) {
-            const double slope = dy[n * out + o];
+            const double gradient = dy[n * out + o];
             for (size_t i = 0; i < in; i++) {
                 if (dx)
-                    dx[n * in + i] += w[o * in + i] * slope;
+                    dx[n * in + i] += w[o * in + i] * gradient;
                 if (dw)
-                    dw[o * in + i] += x[n * in + i] * slope;
+                    dw[o * in + i] += x[n * in + i] * gradient;
             }
             if (db)
-                db[o] += slope;
+                db[o] += gradient;
         }
     }
 }

@@ -28,25 +28,25 @@ fedge_pooling fedge_pooling_1d(uint32_t kernel, uint32_t stride, uint32_t paddin
 }
 
 /* Places from the first to the last of a window. */
-static uint64_t reach_of(const fedge_pooling *pool, int axis)
+static uint64_t window_size(const fedge_pooling *pool, int axis)
 {
     return (uint64_t)pool->dilation[axis] * (pool->kernel[axis] - 1) + 1;
 }
 
 /* The part of one window, along one axis, that lies inside the image: [count] places from [first]
  * on, dilation apart, behind [skip] places of the window that do not. */
-typedef struct span {
+typedef struct window_range {
     size_t first, count, skip;
-} span;
+} window_range;
 
-static span place(const fedge_pooling *pool, int axis, size_t at)
+static window_range clip_window(const fedge_pooling *pool, int axis, size_t at)
 {
     const size_t begin = at * pool->stride[axis], pad = pool->padding[axis]; /* from −padding */
     const size_t step = pool->dilation[axis], end = pool->in[axis] + pad;
     const size_t skip = begin < pad ? (pad - begin + step - 1) / step : 0;
-    const size_t first = begin + skip * step, most = pool->kernel[axis] - skip;
+    const size_t first = begin + skip * step, max_count = pool->kernel[axis] - skip;
     const size_t fit = first < end ? (end - first + step - 1) / step : 0;
-    return (span){first - pad, fit < most ? fit : most, skip};
+    return (window_range){first - pad, fit < max_count ? fit : max_count, skip};
 }
 
 /* Behind the windows that lie in the padded image, ceil_mode has one more if it begins in the image
@@ -55,7 +55,7 @@ static void add_last(fedge_pooling *pool, int axis)
 {
     const uint64_t padded = (uint64_t)pool->in[axis] + 2 * (uint64_t)pool->padding[axis];
     const uint64_t next = (uint64_t)pool->out[axis] * pool->stride[axis];
-    const bool ends = next - pool->stride[axis] + reach_of(pool, axis) == padded;
+    const bool ends = next - pool->stride[axis] + window_size(pool, axis) == padded;
     pool->out[axis] += !ends && next < (uint64_t)pool->in[axis] + pool->padding[axis];
 }
 
@@ -63,12 +63,13 @@ static fedge_status set_window(fedge_pooling *pool, int axis, fedge_error *err)
 {
     const char *name = fedge_shape_side_name(pool->rank, axis);
     const uint64_t padded = (uint64_t)pool->in[axis] + 2 * (uint64_t)pool->padding[axis];
-    const uint64_t reach = reach_of(pool, axis);
+    const uint64_t window = window_size(pool, axis);
     /* In ceil_mode the only window may be larger than the image. */
-    const bool is_larger = pool->ceil_mode && reach > padded && reach - padded < pool->stride[axis];
+    const bool is_larger =
+        pool->ceil_mode && window > padded && window - padded < pool->stride[axis];
     FEDGE_TRY(fedge_shape_window(
         name, pool->kernel[axis], pool->stride[axis], pool->padding[axis], pool->dilation[axis],
-        pool->in[axis] + (is_larger ? (uint32_t)(reach - padded) : 0), &pool->out[axis], err));
+        pool->in[axis] + (is_larger ? (uint32_t)(window - padded) : 0), &pool->out[axis], err));
     if (pool->padding[axis] > pool->kernel[axis] / 2) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "padding %u is over half of kernel_size %u",
                           (unsigned)pool->padding[axis], (unsigned)pool->kernel[axis]);
@@ -79,7 +80,7 @@ static fedge_status set_window(fedge_pooling *pool, int axis, fedge_error *err)
     for (uint32_t i = 0; pool->dilation[axis] > 1 && i < pool->out[axis] &&
                          (uint64_t)i * pool->stride[axis] < pool->padding[axis];
          i++) {
-        if (place(pool, axis, i).count == 0) {
+        if (clip_window(pool, axis, i).count == 0) {
             return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                               "dilation %u leaves window %u along the %s without a place in the "
                               "input's %u",
@@ -139,18 +140,18 @@ void fedge_max_pooling_sizes(const fedge_layer_run *run, const fedge_pooling *po
     sizes->saved = (uint64_t)fedge_shape_count(&run->out) * run->batch * size;
 }
 
-static float largest(const fedge_pooling *pool, const float *x, const span *rows,
-                     const span *columns, size_t *where)
+static float largest(const fedge_pooling *pool, const float *x, const window_range *rows,
+                     const window_range *columns, size_t *index)
 {
     float best = -INFINITY;
-    *where = SIZE_MAX;
+    *index = SIZE_MAX;
     for (size_t r = 0; r < rows->count; r++) {
         const float *row = x + (rows->first + r * pool->dilation[0]) * pool->in[1] + columns->first;
         for (size_t q = 0; q < columns->count; q++) {
             const float value = row[q * pool->dilation[1]];
-            if (*where == SIZE_MAX || value > best || isnan(value)) {
+            if (*index == SIZE_MAX || value > best || isnan(value)) {
                 best = value;
-                *where = (r + rows->skip) * pool->kernel[1] + q + columns->skip;
+                *index = (r + rows->skip) * pool->kernel[1] + q + columns->skip;
             }
         }
     }
@@ -159,43 +160,43 @@ static float largest(const fedge_pooling *pool, const float *x, const span *rows
 
 void fedge_max_pooling_forward(const fedge_layer_run *run, fedge_pooling arguments)
 {
-    const fedge_pooling placed = in_run(run, arguments), *pool = &placed;
+    const fedge_pooling sized = in_run(run, arguments), *pool = &sized;
     const size_t in = (size_t)pool->in[0] * pool->in[1], out = (size_t)pool->out[0] * pool->out[1];
     const size_t planes = fedge_shape_count(&run->out) / out * run->batch;
     const bool one_byte = window_of(pool) <= ONE_BYTE_WINDOW;
-    uint8_t *places = one_byte ? run->saved : NULL;
-    uint16_t *wide = one_byte ? NULL : run->saved;
+    uint8_t *indices = one_byte ? run->saved : NULL;
+    uint16_t *wide_indices = one_byte ? NULL : run->saved;
     for (size_t p = 0; p < out; p++) {
-        const span rows = place(pool, 0, p / pool->out[1]);
-        const span columns = place(pool, 1, p % pool->out[1]);
+        const window_range rows = clip_window(pool, 0, p / pool->out[1]);
+        const window_range columns = clip_window(pool, 1, p % pool->out[1]);
         for (size_t i = 0; i < planes; i++) {
-            size_t where;
-            run->y[i * out + p] = largest(pool, run->x[0] + i * in, &rows, &columns, &where);
-            if (places)
-                places[i * out + p] = (uint8_t)where;
-            else if (wide)
-                wide[i * out + p] = (uint16_t)where;
+            size_t index;
+            run->y[i * out + p] = largest(pool, run->x[0] + i * in, &rows, &columns, &index);
+            if (indices)
+                indices[i * out + p] = (uint8_t)index;
+            else if (wide_indices)
+                wide_indices[i * out + p] = (uint16_t)index;
         }
     }
 }
 
 void fedge_max_pooling_backward(const fedge_layer_run *run, fedge_pooling arguments)
 {
-    const fedge_pooling placed = in_run(run, arguments), *pool = &placed;
+    const fedge_pooling sized = in_run(run, arguments), *pool = &sized;
     const size_t in = (size_t)pool->in[0] * pool->in[1], out = (size_t)pool->out[0] * pool->out[1];
     const size_t planes = fedge_shape_count(&run->out) / out * run->batch;
     const bool one_byte = window_of(pool) <= ONE_BYTE_WINDOW;
-    const uint8_t *places = run->saved;
-    const uint16_t *wide = run->saved;
+    const uint8_t *indices = run->saved;
+    const uint16_t *wide_indices = run->saved;
     float *dx = run->dx[0];
     memset(dx, 0, planes * in * sizeof(*dx));
     for (size_t i = 0; i < planes; i++, dx += in) {
         for (size_t p = 0; p < out; p++) {
-            const size_t where = one_byte ? places[i * out + p] : wide[i * out + p];
+            const size_t index = one_byte ? indices[i * out + p] : wide_indices[i * out + p];
             const size_t row =
-                p / pool->out[1] * pool->stride[0] + where / pool->kernel[1] * pool->dilation[0];
+                p / pool->out[1] * pool->stride[0] + index / pool->kernel[1] * pool->dilation[0];
             const size_t column =
-                p % pool->out[1] * pool->stride[1] + where % pool->kernel[1] * pool->dilation[1];
+                p % pool->out[1] * pool->stride[1] + index % pool->kernel[1] * pool->dilation[1];
             dx[(row - pool->padding[0]) * pool->in[1] + column - pool->padding[1]] +=
                 run->dy[i * out + p];
         }
@@ -206,31 +207,31 @@ void fedge_max_pooling_backward(const fedge_layer_run *run, fedge_pooling argume
 static size_t in_padded(const fedge_pooling *pool, int axis, size_t at)
 {
     const size_t begin = at * pool->stride[axis];
-    const size_t rest = (size_t)pool->in[axis] + 2 * (size_t)pool->padding[axis] - begin;
-    return rest < pool->kernel[axis] ? rest : pool->kernel[axis];
+    const size_t left = (size_t)pool->in[axis] + 2 * (size_t)pool->padding[axis] - begin;
+    return left < pool->kernel[axis] ? left : pool->kernel[axis];
 }
 
 /* One over what the sum of the window at [row], [column] is divided by. */
-static float share(const fedge_pooling *pool, size_t row, size_t column, fedge_averaging by)
+static float window_weight(const fedge_pooling *pool, size_t row, size_t column, fedge_averaging by)
 {
     size_t count = by.divisor;
     if (count == 0 && by.count_pad)
         count = in_padded(pool, 0, row) * in_padded(pool, 1, column);
     else if (count == 0)
-        count = place(pool, 0, row).count * place(pool, 1, column).count;
+        count = clip_window(pool, 0, row).count * clip_window(pool, 1, column).count;
     return 1.0f / (float)count;
 }
 
 void fedge_average_pooling_forward(const fedge_layer_run *run, fedge_pooling arguments,
                                    fedge_averaging by)
 {
-    const fedge_pooling placed = in_run(run, arguments), *pool = &placed;
+    const fedge_pooling sized = in_run(run, arguments), *pool = &sized;
     const size_t in = (size_t)pool->in[0] * pool->in[1], out = (size_t)pool->out[0] * pool->out[1];
     const size_t planes = fedge_shape_count(&run->out) / out * run->batch;
     for (size_t p = 0; p < out; p++) {
-        const span rows = place(pool, 0, p / pool->out[1]);
-        const span columns = place(pool, 1, p % pool->out[1]);
-        const float scale = share(pool, p / pool->out[1], p % pool->out[1], by);
+        const window_range rows = clip_window(pool, 0, p / pool->out[1]);
+        const window_range columns = clip_window(pool, 1, p % pool->out[1]);
+        const float scale = window_weight(pool, p / pool->out[1], p % pool->out[1], by);
         for (size_t i = 0; i < planes; i++) {
             const float *x = run->x[0] + i * in + rows.first * pool->in[1] + columns.first;
             float sum = 0.0f;
@@ -246,14 +247,14 @@ void fedge_average_pooling_forward(const fedge_layer_run *run, fedge_pooling arg
 void fedge_average_pooling_backward(const fedge_layer_run *run, fedge_pooling arguments,
                                     fedge_averaging by)
 {
-    const fedge_pooling placed = in_run(run, arguments), *pool = &placed;
+    const fedge_pooling sized = in_run(run, arguments), *pool = &sized;
     const size_t in = (size_t)pool->in[0] * pool->in[1], out = (size_t)pool->out[0] * pool->out[1];
     const size_t planes = fedge_shape_count(&run->out) / out * run->batch;
     memset(run->dx[0], 0, planes * in * sizeof(*run->dx[0]));
     for (size_t p = 0; p < out; p++) {
-        const span rows = place(pool, 0, p / pool->out[1]);
-        const span columns = place(pool, 1, p % pool->out[1]);
-        const float scale = share(pool, p / pool->out[1], p % pool->out[1], by);
+        const window_range rows = clip_window(pool, 0, p / pool->out[1]);
+        const window_range columns = clip_window(pool, 1, p % pool->out[1]);
+        const float scale = window_weight(pool, p / pool->out[1], p % pool->out[1], by);
         for (size_t i = 0; i < planes; i++) {
             float *dx = run->dx[0] + i * in + rows.first * pool->in[1] + columns.first;
             const float g = run->dy[i * out + p] * scale;

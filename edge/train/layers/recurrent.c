@@ -142,7 +142,7 @@ static uint64_t gate_row(const fedge_layer_run *run)
 }
 
 /* Floats that each level keeps of a step. */
-static uint64_t kept_per_step(const fedge_cell *cell, const fedge_layer_run *run)
+static uint64_t saved_per_step(const fedge_cell *cell, const fedge_layer_run *run)
 {
     return gate_row(run) + (cell->second_state ? hidden_of(run) : 0);
 }
@@ -164,8 +164,8 @@ static uint64_t in_lines(uint64_t floats)
 /* Steps that are multiplied together. Without copies there is nothing to keep close. */
 static size_t steps_at_a_time(const fedge_layer_run *run)
 {
-    const size_t steps = run->in[0].dims[0], few = ROWS / run->batch;
-    return !fedge_factor_copies(run->kernels) || few > steps ? steps : few == 0 ? 1 : few;
+    const size_t steps = run->in[0].dims[0], fit = ROWS / run->batch;
+    return !fedge_factor_copies(run->kernels) || fit > steps ? steps : fit == 0 ? 1 : fit;
 }
 
 /* Floats of a copy of W_ih by blocks whose gates follow one another: forward or backward. */
@@ -188,10 +188,10 @@ void fedge_recurrent_sizes(const fedge_cell *cell, const fedge_layer_run *run,
     const uint64_t rows = batch * run->in[0].dims[0], weights = cell->blocks * hidden;
     const uint64_t widest = in < hidden ? hidden : in, read = layers > 1 ? widest : in;
     need->saved =
-        (rows * kept_per_step(cell, run) * levels + rows * hidden * (layers - 1)) * sizeof(float);
+        (rows * saved_per_step(cell, run) * levels + rows * hidden * (layers - 1)) * sizeof(float);
     need->forward =
         (in_lines(hidden) + in_lines(FEDGE_RECURRENT_GATES * hidden) +
-         in_lines(batch * kept_per_step(cell, run)) +
+         in_lines(batch * saved_per_step(cell, run)) +
          fedge_factor_size(run->kernels, hidden, weights) + copied_inputs(cell, run, read)) *
         sizeof(float);
     need->backward =
@@ -247,27 +247,28 @@ static void start_sums(const level *self, const fedge_step_range *range, const f
         fedge_sequence_multiply(self->run, &here, x, self->x_at, &w_ih[i], biases + at, gates + at,
                                 self->gates_at);
     }
-    const size_t rest = self->cell->blocks * self->hidden; /* a gate that inputs have no share in */
-    for (size_t r = 0; rest < self->columns && r < range->steps * range->batch; r++) {
-        memcpy(gates + r * self->row + rest, biases + rest,
-               (self->columns - rest) * sizeof(*gates));
+    const size_t tail = self->cell->blocks * self->hidden; /* a gate that inputs have no share in */
+    for (size_t r = 0; tail < self->columns && r < range->steps * range->batch; r++) {
+        memcpy(gates + r * self->row + tail, biases + tail,
+               (self->columns - tail) * sizeof(*gates));
     }
 }
 
 /* The step that comes as number [k]. */
-static size_t step_at(const level *self, size_t k)
+static size_t step_number(const level *self, size_t k)
 {
     return self->reverse ? self->steps - 1 - k : k;
 }
 
 /* Numbers [k, k + count) as they lie in memory. */
-static fedge_step_range span_at(const level *self, size_t k, size_t count)
+static fedge_step_range range_at(const level *self, size_t k, size_t count)
 {
-    return (fedge_step_range){step_at(self, self->reverse ? k + count - 1 : k), count, self->batch};
+    return (fedge_step_range){step_number(self, self->reverse ? k + count - 1 : k), count,
+                              self->batch};
 }
 
 /* From [at] to the same place of the step that came before, [step] floats apart. */
-static float *one_before(const level *self, float *at, size_t step)
+static float *previous(const level *self, float *at, size_t step)
 {
     return self->reverse ? at + step : at - step;
 }
@@ -275,17 +276,17 @@ static float *one_before(const level *self, float *at, size_t step)
 /* Of example [b] at step [t], what cells see forward and backward. */
 static fedge_cell_step step_of(const level *self, size_t b, size_t t)
 {
-    const size_t kept = (self->all_steps ? t : 0) * self->batch + b, n = self->hidden;
-    const bool first = t == step_at(self, 0);
+    const size_t row = (self->all_steps ? t : 0) * self->batch + b, n = self->hidden;
+    const bool first = t == step_number(self, 0);
     float *h = self->h + t * self->h_at.step + b * self->h_at.example;
     fedge_cell_step step = {.hidden = n,
-                            .gates = self->gates + kept * self->row,
-                            .h_prev = first ? self->zeros : one_before(self, h, self->h_at.step),
+                            .gates = self->gates + row * self->row,
+                            .h_prev = first ? self->zeros : previous(self, h, self->h_at.step),
                             .h = h};
     if (self->c) {
-        step.c = self->c + kept * n;
+        step.c = self->c + row * n;
         step.c_prev =
-            first ? self->zeros : one_before(self, step.c, self->all_steps ? self->batch * n : 0);
+            first ? self->zeros : previous(self, step.c, self->all_steps ? self->batch * n : 0);
     }
     return step;
 }
@@ -308,16 +309,16 @@ static void forward_level(const level *self, float *buffer)
     factor_inputs(self, true, buffer + fedge_factor_size(kernels, self->hidden, weights), w_ih);
     add_biases(self, biases);
     for (size_t k = 0; k < self->steps; k++) {
-        const size_t t = step_at(self, k);
+        const size_t t = step_number(self, k);
         if (k % self->chunk == 0) {
             const size_t left = self->steps - k;
             const fedge_step_range range =
-                span_at(self, k, left < self->chunk ? left : self->chunk);
+                range_at(self, k, left < self->chunk ? left : self->chunk);
             start_sums(self, &range, biases, w_ih, step_gates(self, range.first));
         }
         if (k > 0) {
             const fedge_step_range one = {.steps = 1, .batch = self->batch};
-            float *before = one_before(self, self->h + t * self->h_at.step, self->h_at.step);
+            float *before = previous(self, self->h + t * self->h_at.step, self->h_at.step);
             fedge_sequence_multiply(self->run, &one, before, self->h_at, &w_hh, NULL,
                                     step_gates(self, t) + first, self->gates_at);
         }
@@ -336,9 +337,9 @@ static level level_of(const fedge_cell *cell, const fedge_layer_run *run, uint32
     const bool reverse = is_reverse(run->spec, l), above = is_above(run->spec, l);
     const size_t hidden = hidden_of(run), batch = run->batch, steps = run->in[0].dims[0];
     const size_t in = above ? hidden : run->in[0].dims[1], rows = batch * steps;
-    const size_t kept = (size_t)kept_per_step(cell, run) * rows, wide = run->out.dims[1];
-    const fedge_strides inside = {batch * hidden, hidden};
-    float *saved = run->saved, *between = !saved ? NULL : saved + kept * levels_of(run->spec);
+    const size_t saved_size = (size_t)saved_per_step(cell, run) * rows, wide = run->out.dims[1];
+    const fedge_strides internal = {batch * hidden, hidden};
+    float *saved = run->saved, *between = !saved ? NULL : saved + saved_size * levels_of(run->spec);
     level made = {
         .run = run,
         .cell = cell,
@@ -359,15 +360,15 @@ static level level_of(const fedge_cell *cell, const fedge_layer_run *run, uint32
         .gates_at = {batch * (size_t)gate_row(run), (size_t)gate_row(run)}};
     if (!saved)
         return made;
-    made.gates = saved + kept * l;
+    made.gates = saved + saved_size * l;
     made.c = cell->second_state ? made.gates + rows * made.row : NULL;
     if (above) {
         made.x = between + rows * hidden * (l - 1);
-        made.x_at = inside;
+        made.x_at = internal;
     }
     if (l + 1 < layers) {
         made.h = between + rows * hidden * l;
-        made.h_at = inside;
+        made.h_at = internal;
     }
     return made;
 }
@@ -384,7 +385,7 @@ void fedge_recurrent_forward(const fedge_cell *cell, const fedge_layer_run *run)
             self.gates = buffer;
             self.c = cell->second_state ? buffer + self.batch * self.row : NULL;
         }
-        buffer += in_lines(self.batch * kept_per_step(cell, run));
+        buffer += in_lines(self.batch * saved_per_step(cell, run));
         forward_level(&self, buffer);
     }
 }
@@ -392,7 +393,7 @@ void fedge_recurrent_forward(const fedge_cell *cell, const fedge_layer_run *run)
 /* ---- backward ---- */
 
 /* What going back needs besides a level. */
-typedef struct way_back {
+typedef struct backward_pass {
     const float *dy; /* of the level's h */
     fedge_strides dy_at;
     float *dx; /* of its x, or NULL */
@@ -402,10 +403,10 @@ typedef struct way_back {
     float *sums;    /* (columns): of all gates' gradients; NULL without biases */
     fedge_factor w_hh, w_ih[FEDGE_RECURRENT_GATES];
     float *buffer; /* for copies of gates, inputs and states */
-} way_back;
+} backward_pass;
 
 /* One step: gates become the gradients of their sums. */
-static void backward_step(const level *self, const way_back *back, size_t t)
+static void backward_step(const level *self, const backward_pass *back, size_t t)
 {
     const size_t n = self->hidden;
     for (size_t b = 0; b < self->batch; b++) {
@@ -417,7 +418,7 @@ static void backward_step(const level *self, const way_back *back, size_t t)
         if (back->sums)
             self->run->kernels->add(step.gates, self->columns, back->sums);
     }
-    if (t != step_at(self, 0)) {
+    if (t != step_number(self, 0)) {
         const fedge_step_range one = {.steps = 1, .batch = self->batch};
         const float *gates = self->gates + t * self->gates_at.step + self->cell->first * n;
         fedge_sequence_multiply(self->run, &one, gates, self->gates_at, &back->w_hh, NULL, back->dh,
@@ -425,8 +426,9 @@ static void backward_step(const level *self, const way_back *back, size_t t)
     }
 }
 
-/* The gradients of W_ih, and in [also] where it is not NULL those of W_hh, from the same gates. */
-static void outer_inputs(const level *self, const way_back *back, const fedge_outer *also)
+/* The gradients of W_ih, and in [states] where it is not NULL those of W_hh, from the same gates.
+ */
+static void outer_inputs(const level *self, const backward_pass *back, const fedge_outer *states)
 {
     float *dw = self->run->gradients[self->tensors + WEIGHT_IH];
     for (uint32_t k = 0; k < self->cell->blocks; k += blocks_together(self->cell, k)) {
@@ -439,8 +441,8 @@ static void outer_inputs(const level *self, const way_back *back, const fedge_ou
                                               .k = self->in,
                                               .dw = dw + k * self->hidden * self->in};
         }
-        if (also)
-            products[count++] = *also;
+        if (states)
+            products[count++] = *states;
         fedge_sequence_outer(self->run, self->steps, self->batch,
                              &(fedge_outer_rows){self->gates + self->cell->order[k] * self->hidden,
                                                  self->gates_at, rows},
@@ -449,27 +451,28 @@ static void outer_inputs(const level *self, const way_back *back, const fedge_ou
 }
 
 /* The gradients of both weights. An LSTM's have the same gates, which are then read once. */
-static void backward_weights(const level *self, const way_back *back)
+static void backward_weights(const level *self, const backward_pass *back)
 {
     float *dw = self->run->gradients[self->tensors + WEIGHT_HH];
-    const fedge_outer states = {.b = self->h,
-                                .b_at = self->h_at,
-                                .k = self->hidden,
-                                .shift = self->reverse ? 1 : -1,
-                                .dw = dw};
+    const fedge_outer state_product = {.b = self->h,
+                                       .b_at = self->h_at,
+                                       .k = self->hidden,
+                                       .shift = self->reverse ? 1 : -1,
+                                       .dw = dw};
     const bool same = blocks_together(self->cell, 0) == self->cell->blocks &&
                       self->cell->order[0] == self->cell->first;
-    outer_inputs(self, back, same && dw ? &states : NULL);
+    outer_inputs(self, back, same && dw ? &state_product : NULL);
     if (!same && dw) {
         fedge_sequence_outer(self->run, self->steps, self->batch,
                              &(fedge_outer_rows){self->gates + self->cell->first * self->hidden,
                                                  self->gates_at, self->cell->blocks * self->hidden},
-                             &states, 1, back->buffer);
+                             &state_product, 1, back->buffer);
     }
 }
 
 /* The gradient of x. */
-static void backward_inputs(const level *self, const way_back *back, const fedge_step_range *range)
+static void backward_inputs(const level *self, const backward_pass *back,
+                            const fedge_step_range *range)
 {
     for (uint32_t k = 0, i = 0; k < self->cell->blocks; k += blocks_together(self->cell, k), i++) {
         fedge_sequence_multiply(self->run, range, self->gates + self->cell->order[k] * self->hidden,
@@ -478,7 +481,7 @@ static void backward_inputs(const level *self, const way_back *back, const fedge
     }
 }
 
-static void backward_biases(const level *self, const way_back *back)
+static void backward_biases(const level *self, const backward_pass *back)
 {
     const size_t n = self->hidden;
     float *const *gradients = self->run->gradients + self->tensors;
@@ -491,12 +494,12 @@ static void backward_biases(const level *self, const way_back *back)
     }
 }
 
-static void backward_level(const level *self, const way_back *back)
+static void backward_level(const level *self, const backward_pass *back)
 {
     memset(back->dh, 0, self->batch * self->hidden * sizeof(*back->dh));
     memset(back->dc, 0, self->batch * self->hidden * sizeof(*back->dc));
     for (size_t k = self->steps; k-- > 0;)
-        backward_step(self, back, step_at(self, k));
+        backward_step(self, back, step_number(self, k));
     for (size_t t = 0; back->dx && t < self->steps; t += self->chunk) {
         const size_t left = self->steps - t;
         const fedge_step_range range = {t, left < self->chunk ? left : self->chunk, self->batch};
@@ -516,21 +519,21 @@ void fedge_recurrent_backward(const fedge_cell *cell, const fedge_layer_run *run
         level self = level_of(cell, run, l);
         const size_t n = self.hidden, each = (size_t)in_lines(self.batch * n);
         const size_t widest = n < run->in[0].dims[1] ? run->in[0].dims[1] : n;
-        const fedge_strides inside = {self.batch * n, n};
+        const fedge_strides internal = {self.batch * n, n};
         float *buffer = run->scratch;
         self.zeros = buffer;
         memset(self.zeros, 0, widest * sizeof(*self.zeros));
-        way_back back = {.dh = buffer + in_lines(widest)};
+        backward_pass back = {.dh = buffer + in_lines(widest)};
         back.dc = back.dh + each;
         buffer = back.dc + each;
         back.dy = self.reverse ? run->dy + n : dy;
-        back.dy_at = l + 1 >= layers ? self.h_at : inside;
-        float *below = self.c; /* which nobody reads when inputs' gradients are made */
-        if (!below && layers > 1) {
-            below = buffer;
+        back.dy_at = l + 1 >= layers ? self.h_at : internal;
+        float *lower_dx = self.c; /* which nobody reads when inputs' gradients are made */
+        if (!lower_dx && layers > 1) {
+            lower_dx = buffer;
             buffer += in_lines(self.batch * self.steps * n);
         }
-        back.dx = is_above(run->spec, l) ? below : run->dx[0];
+        back.dx = is_above(run->spec, l) ? lower_dx : run->dx[0];
         back.dx_at = self.x_at;
         back.adds = run->spec->u.recurrent.bidirectional && !self.reverse; /* which came first */
         dy = layers > 1 ? back.dx : dy;

@@ -35,7 +35,7 @@ static void copy_panel(const fedge_kernels *kernels, const float *w, bool transp
 
 /* So few columns that a panel would be half empty: products along the sum read a transposed copy.
  */
-static bool is_narrow(const fedge_kernels *kernels, size_t k, size_t n)
+static bool prefers_dots(const fedge_kernels *kernels, size_t k, size_t n)
 {
     return 2 * n <= kernels->packed_columns && k >= 8 * kernels->lanes;
 }
@@ -47,7 +47,7 @@ fedge_factor fedge_factor_make(const fedge_kernels *kernels, const float *w, boo
         .b = w, .k = k, .n = n, .b_row = transposed ? 1 : n, .b_column = transposed ? k : 1};
     if (!fedge_factor_copies(kernels))
         return in_place;
-    if (is_narrow(kernels, k, n)) {
+    if (prefers_dots(kernels, k, n)) {
         for (size_t i = 0; !transposed && i < k * n; i++)
             buffer[i % n * k + i / n] = w[i];
         return (fedge_factor){
@@ -92,7 +92,7 @@ static void multiply(const fedge_layer_run *run, size_t m, const float *a, size_
 }
 
 /* Do steps follow one another as examples do? */
-static bool in_one(const fedge_step_range *range, fedge_strides at)
+static bool is_contiguous(const fedge_step_range *range, fedge_strides at)
 {
     return range->steps == 1 || at.step == range->batch * at.example;
 }
@@ -103,7 +103,7 @@ void fedge_sequence_multiply(const fedge_layer_run *run, const fedge_step_range 
 {
     a += range->first * a_at.step;
     c += range->first * c_at.step;
-    if (in_one(range, a_at) && in_one(range, c_at)) {
+    if (is_contiguous(range, a_at) && is_contiguous(range, c_at)) {
         multiply(run, range->steps * range->batch, a, a_at.example, b, start, c, c_at.example);
         /* One product for each step or for each example, whichever makes fewer: each reads the
          * factor again. */

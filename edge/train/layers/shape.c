@@ -160,15 +160,15 @@ fedge_status fedge_shape_window(const char *axis, uint32_t kernel, uint32_t stri
     /* PyTorch's formula: out = ⌊(size + 2 · padding − dilation · (kernel − 1) − 1) / stride⌋ + 1.
      */
     const uint64_t padded = (uint64_t)size + 2 * (uint64_t)padding;
-    const uint64_t reach = (uint64_t)dilation * (kernel - 1) + 1;
-    if (reach > padded) {
+    const uint64_t window = (uint64_t)dilation * (kernel - 1) + 1;
+    if (window > padded) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "kernel_size %u (dilation %u) is over the padded %s of the input, "
                           "%u + 2 · %u",
                           (unsigned)kernel, (unsigned)dilation, axis, (unsigned)size,
                           (unsigned)padding);
     }
-    *out = (uint32_t)((padded - reach) / stride + 1);
+    *out = (uint32_t)((padded - window) / stride + 1);
     return FEDGE_OK;
 }
 
@@ -220,16 +220,16 @@ fedge_status fedge_layer_sources(const fedge_model_spec *spec, uint32_t index,
     const fedge_layer_ops *ops = fedge_layer_ops_of(layer->type);
     if (!ops)
         return fedge_layer_fail(spec, index, fail_unknown(layer->type, err), err);
-    const uint32_t least = ops->min_inputs == 0 ? 1 : ops->min_inputs;
-    const uint32_t most = ops->max_inputs == 0 ? 1 : ops->max_inputs;
+    const uint32_t min_inputs = ops->min_inputs == 0 ? 1 : ops->min_inputs;
+    const uint32_t max_inputs = ops->max_inputs == 0 ? 1 : ops->max_inputs;
     *num_sources = layer->num_inputs == 0 ? 1 : layer->num_inputs;
     sources[0] = first_source(spec, index);
-    if (*num_sources < least || *num_sources > most) {
-        return fedge_layer_fail(spec, index,
-                                fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                                           "it has %u inputs but needs %u to %u",
-                                           (unsigned)*num_sources, (unsigned)least, (unsigned)most),
-                                err);
+    if (*num_sources < min_inputs || *num_sources > max_inputs) {
+        return fedge_layer_fail(
+            spec, index,
+            fedge_fail(err, FEDGE_INVALID_ARGUMENT, "it has %u inputs but needs %u to %u",
+                       (unsigned)*num_sources, (unsigned)min_inputs, (unsigned)max_inputs),
+            err);
     }
     for (uint32_t i = 0; i < layer->num_inputs; i++) {
         sources[i] = layer->inputs[i];

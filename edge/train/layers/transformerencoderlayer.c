@@ -99,10 +99,11 @@ static uint32_t tensors(const fedge_layer_spec *layer, fedge_layer_tensor *list)
 /* ---- what the forward pass leaves for the backward pass of one chunk ---- */
 
 typedef struct record {
-    float *qkv, *context, *softmax, *middle, *hidden; /* hidden: after ReLU (and dropout), before
+    float *qkv, *context, *softmax, *residual, *hidden; /* hidden: after ReLU (and dropout), before
                                                       GELU */
     float *moments1, *moments2;
-    uint8_t *kept, *kept1, *kept2, *kept_hidden; /* NULL without dropout; kept_hidden: GELU only */
+    uint8_t *attention_mask, *mask1, *mask2; /* NULL without dropout */
+    uint8_t *hidden_mask;                    /* with GELU; else NULL */
 } record;
 
 /* Bytes for one example of each of the four sets of bits. */
@@ -115,7 +116,7 @@ static masks masks_of(const layout *self)
     if (!(self->dropout > 0.0f))
         return (masks){0};
     const uint64_t values = (uint64_t)self->steps * self->hidden;
-    return (masks){.attention = FEDGE_ATTENTION_KEPT(self->steps, self->heads),
+    return (masks){.attention = FEDGE_ATTENTION_MASK(self->steps, self->heads),
                    .residual = ((uint64_t)self->steps * self->dim + 7) / 8,
                    .hidden = self->gelu ? (values + 7) / 8 : 0};
 }
@@ -136,16 +137,16 @@ static record record_at(const layout *self, void *base)
     const masks bits = masks_of(self);
     record made = {.qkv = base};
     made.context = made.qkv + rows * 3 * dim;
-    made.middle = made.context + rows * dim;
-    made.hidden = made.middle + rows * dim;
+    made.residual = made.context + rows * dim;
+    made.hidden = made.residual + rows * dim;
     made.moments1 = made.hidden + rows * self->hidden;
     made.moments2 = made.moments1 + rows * 2;
     made.softmax = made.moments2 + rows * 2;
     if (self->dropout > 0.0f) {
-        made.kept = (uint8_t *)(made.softmax + rows * self->heads * 2);
-        made.kept1 = made.kept + n * (size_t)bits.attention;
-        made.kept2 = made.kept1 + n * (size_t)bits.residual;
-        made.kept_hidden = self->gelu ? made.kept2 + n * (size_t)bits.residual : NULL;
+        made.attention_mask = (uint8_t *)(made.softmax + rows * self->heads * 2);
+        made.mask1 = made.attention_mask + n * (size_t)bits.attention;
+        made.mask2 = made.mask1 + n * (size_t)bits.residual;
+        made.hidden_mask = self->gelu ? made.mask2 + n * (size_t)bits.residual : NULL;
     }
     return made;
 }
@@ -229,7 +230,7 @@ static void take_norm(const fedge_layer_run *run, const layout *self, uint32_t *
     *next += self->bias ? 2 : 1;
 }
 
-static parts parts_of(const fedge_layer_run *run, const layout *self, const record *kept)
+static parts parts_of(const fedge_layer_run *run, const layout *self, const record *saved)
 {
     uint32_t next = 0;
     parts made = {.core = {.kernels = run->kernels,
@@ -244,124 +245,125 @@ static parts parts_of(const fedge_layer_run *run, const layout *self, const reco
     take_affine(run, self, &next, self->dim, self->dim, &made.out);
     take_affine(run, self, &next, self->dim, self->hidden, &made.linear1);
     take_affine(run, self, &next, self->hidden, self->dim, &made.linear2);
-    take_norm(run, self, &next, kept->moments1, &made.norm1);
-    take_norm(run, self, &next, kept->moments2, &made.norm2);
+    take_norm(run, self, &next, saved->moments1, &made.norm1);
+    take_norm(run, self, &next, saved->moments2, &made.norm2);
     return made;
 }
 
 /* ---- the passes ---- */
 
-/* In place, where this is training with dropout. [kept]: bytes for each example, or NULL. */
+/* In place, where this is training with dropout. [saved]: bytes for each example, or NULL. */
 static void drop(const fedge_layer_run *run, const layout *self, size_t width, float *x,
-                 uint8_t *kept)
+                 uint8_t *mask)
 {
     const size_t n = self->steps * width;
     for (size_t i = 0; run->training && self->dropout > 0.0f && i < self->examples; i++) {
         run->kernels->drop_draw(run->rng, self->dropout, n, x + i * n, x + i * n,
-                                !kept ? NULL : kept + i * ((n + 7) / 8));
+                                !mask ? NULL : mask + i * ((n + 7) / 8));
     }
 }
 
 /* dx = dy as dropout let it through; dx may be dy. */
 static void undrop(const fedge_layer_run *run, const layout *self, size_t width,
-                   const uint8_t *kept, const float *dy, float *dx)
+                   const uint8_t *mask, const float *dy, float *dx)
 {
     const size_t n = self->steps * width;
     for (size_t i = 0; i < self->examples; i++) {
-        run->kernels->drop_apply(self->dropout, n, kept + i * ((n + 7) / 8), dy + i * n,
+        run->kernels->drop_apply(self->dropout, n, mask + i * ((n + 7) / 8), dy + i * n,
                                  dx + i * n);
     }
 }
 
-static void forward_chunk(const fedge_layer_run *run, const layout *self, const record *kept,
+static void forward_chunk(const fedge_layer_run *run, const layout *self, const record *saved,
                           const float *x, float *y, float *scratch)
 {
-    const parts at = parts_of(run, self, kept);
+    const parts at = parts_of(run, self, saved);
     const size_t values = self->rows * self->dim, hidden = self->rows * self->hidden;
     float *t = scratch + (size_t)attention_scratch(self);
     fedge_norm_forward(&at.norm1, x, t);
-    fedge_affine_forward(&at.in, t, kept->qkv);
-    fedge_attention_forward(&at.core, kept->qkv, kept->context, kept->softmax, kept->kept, run->rng,
-                            scratch);
-    fedge_affine_forward(&at.out, kept->context, kept->middle);
-    drop(run, self, self->dim, kept->middle, kept->kept1);
-    run->kernels->add(x, values, kept->middle);
+    fedge_affine_forward(&at.in, t, saved->qkv);
+    fedge_attention_forward(&at.core, saved->qkv, saved->context, saved->softmax,
+                            saved->attention_mask, run->rng, scratch);
+    fedge_affine_forward(&at.out, saved->context, saved->residual);
+    drop(run, self, self->dim, saved->residual, saved->mask1);
+    run->kernels->add(x, values, saved->residual);
 
-    float *active = kept->hidden;
-    fedge_norm_forward(&at.norm2, kept->middle, t);
-    fedge_affine_forward(&at.linear1, t, kept->hidden);
+    float *active = saved->hidden;
+    fedge_norm_forward(&at.norm2, saved->residual, t);
+    fedge_affine_forward(&at.linear1, t, saved->hidden);
     if (self->gelu) {
         active = t;
-        run->kernels->gelu(kept->hidden, active, hidden);
+        run->kernels->gelu(saved->hidden, active, hidden);
     } else {
         run->kernels->relu_forward(active, hidden);
     }
-    drop(run, self, self->hidden, active, kept->kept_hidden);
+    drop(run, self, self->hidden, active, saved->hidden_mask);
     fedge_affine_forward(&at.linear2, active, y);
-    drop(run, self, self->dim, y, kept->kept2);
-    run->kernels->add(kept->middle, values, y);
+    drop(run, self, self->dim, y, saved->mask2);
+    run->kernels->add(saved->residual, values, y);
 }
 
 /* dh = the gradient before the activation, from the gradient after it. Returns what the activation
  * and dropout made; GELU's is made again behind dh. */
 static const float *backward_activation(const fedge_layer_run *run, const layout *self,
-                                        const record *kept, float *dh)
+                                        const record *saved, float *dh)
 {
     const size_t hidden = self->rows * self->hidden;
     const bool drops = self->dropout > 0.0f;
     if (!self->gelu) { /* what dropout took is 0 there, as what ReLU took */
         const float scale = drops && self->dropout < 1.0f ? 1.0f / (1.0f - self->dropout) : 1.0f;
-        run->kernels->relu_backward(kept->hidden, dh, hidden);
+        run->kernels->relu_backward(saved->hidden, dh, hidden);
         for (size_t i = 0; scale != 1.0f && i < hidden; i++)
             dh[i] *= scale;
-        return kept->hidden;
+        return saved->hidden;
     }
     float *recomputed = dh + hidden;
     if (drops)
-        undrop(run, self, self->hidden, kept->kept_hidden, dh, dh);
-    run->kernels->gelu_backward(kept->hidden, dh, dh, recomputed, hidden);
+        undrop(run, self, self->hidden, saved->hidden_mask, dh, dh);
+    run->kernels->gelu_backward(saved->hidden, dh, dh, recomputed, hidden);
     if (drops)
-        undrop(run, self, self->hidden, kept->kept_hidden, recomputed, recomputed);
+        undrop(run, self, self->hidden, saved->hidden_mask, recomputed, recomputed);
     return recomputed;
 }
 
 /* dm: the gradient of m, made here. t: (rows, dim). dh: (rows, hidden), with GELU twice. */
 static void backward_feedforward(const fedge_layer_run *run, const layout *self, const parts *at,
-                                 const record *kept, const float *dy, float *dm, float *t,
+                                 const record *saved, const float *dy, float *dm, float *t,
                                  float *dh)
 {
     const float *g = dy;
     if (self->dropout > 0.0f) {
-        undrop(run, self, self->dim, kept->kept2, dy, dm);
+        undrop(run, self, self->dim, saved->mask2, dy, dm);
         g = dm;
     }
     fedge_affine_backward(&at->linear2, g, dh);
-    fedge_affine_gradients(&at->linear2, backward_activation(run, self, kept, dh), g);
-    fedge_norm_recompute(&at->norm2, kept->middle, t);
+    fedge_affine_gradients(&at->linear2, backward_activation(run, self, saved, dh), g);
+    fedge_norm_recompute(&at->norm2, saved->residual, t);
     fedge_affine_gradients(&at->linear1, t, dh);
     fedge_affine_backward(&at->linear1, dh, t);
-    fedge_norm_backward(&at->norm2, kept->middle, t, dm);
+    fedge_norm_backward(&at->norm2, saved->residual, t, dm);
     run->kernels->add(dy, self->rows * self->dim, dm);
 }
 
-static void backward_chunk(const fedge_layer_run *run, const layout *self, const record *kept,
+static void backward_chunk(const fedge_layer_run *run, const layout *self, const record *saved,
                            const float *x, const float *dy, float *dx)
 {
-    const parts at = parts_of(run, self, kept);
+    const parts at = parts_of(run, self, saved);
     const size_t values = self->rows * self->dim;
     float *scratch = run->scratch;
     float *dm = scratch + (size_t)attention_scratch(self), *t = dm + values;
     float *dropped = t + values, *wide = self->dropout > 0.0f ? dropped + values : dropped;
-    backward_feedforward(run, self, &at, kept, dy, dm, t, wide);
+    backward_feedforward(run, self, &at, saved, dy, dm, t, wide);
 
     const float *g = dm;
     if (self->dropout > 0.0f) {
-        undrop(run, self, self->dim, kept->kept1, dm, dropped);
+        undrop(run, self, self->dim, saved->mask1, dm, dropped);
         g = dropped;
     }
-    fedge_affine_gradients(&at.out, kept->context, g);
+    fedge_affine_gradients(&at.out, saved->context, g);
     fedge_affine_backward(&at.out, g, t);
-    fedge_attention_backward(&at.core, kept->qkv, kept->softmax, kept->kept, t, wide, scratch);
+    fedge_attention_backward(&at.core, saved->qkv, saved->softmax, saved->attention_mask, t, wide,
+                             scratch);
     fedge_norm_recompute(&at.norm1, x, t);
     fedge_affine_gradients(&at.in, t, wide);
     fedge_affine_backward(&at.in, wide, t);
@@ -377,13 +379,13 @@ static void forward(const fedge_layer_run *run)
     const size_t chunk = fedge_attention_chunk(steps, run->batch);
     float *scratch = run->scratch;
     const layout largest = layout_of(run, chunk);
-    float *unkept = scratch + (size_t)(attention_scratch(&largest) + forward_floats(&largest));
+    float *temporary = scratch + (size_t)(attention_scratch(&largest) + forward_floats(&largest));
     uint8_t *base = run->saved;
     for (size_t first = 0, n; first < run->batch; first += n) {
         n = fedge_attention_next(chunk, run->batch - first);
         const layout self = layout_of(run, n);
-        const record kept = record_at(&self, !base ? (void *)unkept : base);
-        forward_chunk(run, &self, &kept, run->x[0] + first * example, run->y + first * example,
+        const record saved = record_at(&self, !base ? (void *)temporary : base);
+        forward_chunk(run, &self, &saved, run->x[0] + first * example, run->y + first * example,
                       scratch);
         base = !base ? NULL : base + n * (size_t)record_bytes(&self);
     }
@@ -397,8 +399,8 @@ static void backward(const fedge_layer_run *run)
     for (size_t first = 0, n; first < run->batch; first += n) {
         n = fedge_attention_next(chunk, run->batch - first);
         const layout self = layout_of(run, n);
-        const record kept = record_at(&self, base);
-        backward_chunk(run, &self, &kept, run->x[0] + first * example, run->dy + first * example,
+        const record saved = record_at(&self, base);
+        backward_chunk(run, &self, &saved, run->x[0] + first * example, run->dy + first * example,
                        !run->dx[0] ? NULL : run->dx[0] + first * example);
         base += n * (size_t)record_bytes(&self);
     }

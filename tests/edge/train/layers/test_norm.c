@@ -28,7 +28,7 @@
 typedef struct trial {
     size_t n;
     fedge_normal plain, rectified;
-    fedge_norm_slope slope;
+    fedge_norm_gradient slope;
     float x[MOST], dy[MOST], dz[MOST], y[MOST + 1], wanted[MOST + 1];
 } trial;
 
@@ -40,7 +40,8 @@ static void make_trial(trial *self, fedge_rng *rng)
                                  .shift = (float)fedge_rng_normal(rng)};
     self->rectified = self->plain;
     self->rectified.ceiling = fedge_rng_below(rng, 2) ? INFINITY : 1.0f;
-    self->slope = (fedge_norm_slope){.dz = (float)fedge_rng_normal(rng), .x = 0.5f, .one = -0.25f};
+    self->slope =
+        (fedge_norm_gradient){.dz = (float)fedge_rng_normal(rng), .x = 0.5f, .one = -0.25f};
     for (size_t i = 0; i < self->n; i++) {
         self->x[i] = (float)fedge_rng_normal(rng);
         self->dy[i] = (float)fedge_rng_normal(rng);
