@@ -362,7 +362,7 @@ static double seconds_since(uint64_t start_ns)
 
 /* The disk is full: waits before the next try. False when the result is not wanted any more, or has
  * waited for too long. */
-static bool wait_for_room(fedge_worker *w, const fedge_error *err)
+static bool wait_for_space(fedge_worker *w, const fedge_error *err)
 {
     fedge_log_failure(w->config.log, FEDGE_LOG_ERROR, "store", err);
     if (w->room_retries++ == ROOM_RETRIES)
@@ -419,7 +419,7 @@ static fedge_status encode(fedge_worker *w, uint8_t **bytes, fedge_error *err)
     fedge_status status;
     do
         status = fedge_client_state_store(&w->state, &w->hooks, upload, err);
-    while (status == FEDGE_NO_SPACE && wait_for_room(w, err));
+    while (status == FEDGE_NO_SPACE && wait_for_space(w, err));
     FEDGE_TRY(status);
     add_metric(upload, "seconds-encode", seconds_since(start_ns));
     return FEDGE_OK;
@@ -449,7 +449,7 @@ static fedge_status do_task(fedge_worker *w, fedge_error *err)
     if (!status) {
         do
             status = fedge_store_result_put(w->config.store, &w->at_work.upload, bytes, err);
-        while (status == FEDGE_NO_SPACE && wait_for_room(w, err));
+        while (status == FEDGE_NO_SPACE && wait_for_space(w, err));
     }
     free(bytes);
     return status;

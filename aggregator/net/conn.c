@@ -41,8 +41,8 @@ fedge_status fedge_conn_new(fedge_conn **conn, uint64_t id, const fedge_registry
         fresh->last_note = &fresh->notes;
         fresh->last_request = &fresh->requests;
         fresh->deadline_ms = now_ms + FEDGE_CONN_HELLO_TIMEOUT_MS;
-        /* Made now, so that a connection can always leave: the engine would keep the place of one
-         * that found no memory to say so. */
+        /* Allocated here: without memory for it later, the engine would count this client as
+         * connected. */
         fresh->farewell = fedge_conn_new_request(fresh, FEDGE_REQUEST_LEAVE);
     }
     if (!fresh || !fresh->farewell) {
@@ -83,7 +83,7 @@ uint8_t *fedge_conn_take_frame(fedge_conn *conn)
     conn->budget->in -= conn->counted ? conn->frame_size : 0;
     conn->counted = false;
     conn->frame = NULL;
-    conn->frame_room = 0;
+    conn->frame_capacity = 0;
     return frame;
 }
 
@@ -207,8 +207,7 @@ bool fedge_conn_next_action(fedge_conn *conn, fedge_conn_action *action)
         *action = (fedge_conn_action){.type = FEDGE_CONN_NOTE, .note = next_note(conn)};
         return true;
     }
-    /* Requests before what ends it: what was said before the end must reach the engine before the
-     * end does. */
+    /* Requests come before the actions that end a connection, so the engine gets them in order. */
     if (conn->requests) {
         *action = (fedge_conn_action){.type = FEDGE_CONN_REQUEST, .request = next_request(conn)};
         return true;
@@ -238,10 +237,10 @@ void fedge_conn_pause_reading(fedge_conn *conn, bool paused, bool waiting)
 
 static void enqueue(fedge_conn *conn, const uint8_t *bytes, size_t size)
 {
-    /* Nothing makes a client read. The bound is on messages, as each is small or cut from a blob
-     * when the last one has left. */
-    const bool no_room = conn->budget->out + size > conn->budget->limit;
-    if (conn->out_count >= (no_room ? 1 : FEDGE_CONN_MAX_QUEUED)) {
+    /* A peer may never read. The bound is on frames: each is small, or a chunk that is cut after
+     * the previous one was sent. */
+    const bool over_budget = conn->budget->out + size > conn->budget->limit;
+    if (conn->out_count >= (over_budget ? 1 : FEDGE_CONN_MAX_QUEUED)) {
         FEDGE_CONN_NOTE_DOWN(conn, FEDGE_LOG_WARN, "client-does-not-read",
                              fedge_log_str("device", conn->match.device_id),
                              fedge_log_int("frames-queued", conn->out_count));
@@ -263,24 +262,24 @@ static void enqueue(fedge_conn *conn, const uint8_t *bytes, size_t size)
     conn->must_write = true;
 }
 
-static fedge_status pack(const fedge_reply *reply, uint8_t *out, size_t room, size_t *size,
+static fedge_status pack(const fedge_reply *reply, uint8_t *out, size_t capacity, size_t *size,
                          fedge_error *err)
 {
     switch (reply->message) {
     case FEDGE_MESSAGE_WELCOME:
-        return fedge_welcome_pack(&reply->welcome, out, room, size, err);
+        return fedge_welcome_pack(&reply->welcome, out, capacity, size, err);
     case FEDGE_MESSAGE_TASK:
-        return fedge_task_pack(&reply->task, out, room, size, err);
+        return fedge_task_pack(&reply->task, out, capacity, size, err);
     case FEDGE_MESSAGE_ACK:
-        return fedge_ack_pack(&reply->ack, out, room, size, err);
+        return fedge_ack_pack(&reply->ack, out, capacity, size, err);
     case FEDGE_MESSAGE_RESUME:
-        return fedge_resume_pack(&reply->position, out, room, size, err);
+        return fedge_resume_pack(&reply->position, out, capacity, size, err);
     default:
-        return fedge_notice_pack(reply->message, &reply->notice, out, room, size, err);
+        return fedge_notice_pack(reply->message, &reply->notice, out, capacity, size, err);
     }
 }
 
-/* What the server says is within every limit: this is a bug. */
+/* A reply of the engine fits every limit; a failure here is a bug. */
 static void give_up_packing(fedge_conn *conn, const fedge_error *err)
 {
     FEDGE_CONN_NOTE_DOWN(conn, FEDGE_LOG_ERROR, "frame-not-packed",
@@ -308,37 +307,37 @@ static void send_notice(fedge_conn *conn, fedge_message_type type, const fedge_n
     send_message(conn, &(fedge_reply){.message = type, .notice = *notice});
 }
 
-/* Tells the engine that the device will not come back. */
+/* Tells the engine that the device will not return. */
 static void give_up(fedge_conn *conn, const fedge_notice *notice)
 {
     fedge_request *request = fedge_conn_new_request(conn, FEDGE_REQUEST_MESSAGE);
-    if (request) { /* else its task is lost with the connection, as if it might come back */
+    if (request) { /* without memory the task is lost with the connection, as after a disconnect */
         request->message.type = FEDGE_MESSAGE_DECLINE;
         request->message.notice = *notice;
         fedge_conn_ask(conn, request);
     }
 }
 
-/* The device has done nothing wrong: what it has been told already still goes, an ACK for one. */
+/* The device did nothing wrong, so messages already queued, such as an ACK, are still sent. */
 static bool is_orderly(fedge_reason reason)
 {
     return reason == FEDGE_REASON_RUN_COMPLETE || reason == FEDGE_REASON_SHUTTING_DOWN ||
            reason == FEDGE_REASON_COME_LATER;
 }
 
-static void say_last(fedge_conn *conn, fedge_message_type type, fedge_reason reason,
-                     uint64_t after_ms, const char *text, uint64_t now_ms)
+static void send_last(fedge_conn *conn, fedge_message_type type, fedge_reason reason,
+                      uint64_t after_ms, const char *text, uint64_t now_ms)
 {
     if (conn->state == FEDGE_CONN_STATE_CLOSING)
         return;
     fedge_notice notice = {.reason = reason, .after_ms = after_ms};
     snprintf(notice.text, sizeof(notice.text), "%s", text);
     if (conn->redirect && (reason == FEDGE_REASON_SHUTTING_DOWN || reason == FEDGE_REASON_BUSY)) {
-        notice.after_ms = 0; /* the other one is not away */
+        notice.after_ms = 0; /* the other server is available now */
         snprintf(notice.server, sizeof(notice.server), "%s", conn->redirect);
     }
-    /* A download is cut off in any case: it may take hours, and the client goes on with it at the
-     * byte that it has. */
+    /* A download is cut off in any case: it may take hours, and the client resumes it at its
+     * offset. */
     if (is_orderly(reason) && conn->out_count < FEDGE_CONN_MAX_QUEUED)
         stop_blob(conn);
     else
@@ -346,8 +345,8 @@ static void say_last(fedge_conn *conn, fedge_message_type type, fedge_reason rea
     conn->state = FEDGE_CONN_STATE_CLOSING;
     conn->deadline_ms = now_ms + FEDGE_CONN_CLOSE_TIMEOUT_MS;
     conn->was_replaced = reason == FEDGE_REASON_REPLACED;
-    /* Before it leaves: otherwise the round would wait for it until the deadline, as for one that
-     * has lost its connection. */
+    /* Before LEAVE; otherwise the round would wait until its deadline for the device to reconnect.
+     */
     if (conn->joined && reason == FEDGE_REASON_REVOKED)
         give_up(conn, &notice);
     fedge_conn_leave(conn);
@@ -358,7 +357,7 @@ void fedge_conn_close(fedge_conn *conn, fedge_message_type type, fedge_reason re
                       uint64_t after_ms, const char *text, uint64_t now_ms)
 {
     assert(!fedge_conn_has_actions(conn));
-    say_last(conn, type, reason, after_ms, text, now_ms);
+    send_last(conn, type, reason, after_ms, text, now_ms);
 }
 
 void fedge_conn_set_redirect(fedge_conn *conn, const char *server)
@@ -391,15 +390,15 @@ void fedge_conn_broke_rules(fedge_conn *conn, const char *why)
 void fedge_conn_refuse(fedge_conn *conn, fedge_reason reason, const char *text, uint64_t now_ms)
 {
     note_refusal(conn, reason, text);
-    say_last(conn, FEDGE_MESSAGE_REFUSE, reason, 0, text, now_ms);
+    send_last(conn, FEDGE_MESSAGE_REFUSE, reason, 0, text, now_ms);
 }
 
 void fedge_conn_refuse_for_memory(fedge_conn *conn, uint64_t now_ms)
 {
-    say_last(conn, FEDGE_MESSAGE_REFUSE, FEDGE_REASON_BUSY, 1000, "out of memory", now_ms);
+    send_last(conn, FEDGE_MESSAGE_REFUSE, FEDGE_REASON_BUSY, 1000, "out of memory", now_ms);
 }
 
-/* Bytes of the blob in the next CHUNK. */
+/* Size of the next CHUNK's payload. */
 static uint32_t chunk_size(const fedge_conn *conn)
 {
     const uint64_t left = conn->sending_end - conn->sending_offset;
@@ -410,14 +409,15 @@ bool fedge_conn_next_chunk(const fedge_conn *conn, fedge_conn_chunk *chunk)
 {
     if (conn->out_head || !conn->sending)
         return false;
-    *chunk = (fedge_conn_chunk){.blob = conn->sending,
-                                .offset = conn->sending_offset,
-                                .size = chunk_size(conn),
-                                .at = conn->chunk_head}; /* or packing moves it there */
+    *chunk = (fedge_conn_chunk){
+        .blob = conn->sending,
+        .offset = conn->sending_offset,
+        .size = chunk_size(conn),
+        .at = conn->chunk_head}; /* packing moves the bytes if the header's size changes */
     return true;
 }
 
-/* Packs the bytes that the caller has put into the frame. */
+/* Packs a CHUNK around the payload that the caller has put into [out]. */
 static size_t pack_chunk(fedge_conn *conn, uint8_t *out)
 {
     const fedge_blob *blob = conn->sending;
@@ -492,7 +492,7 @@ static void begin_blob(fedge_conn *conn, const fedge_reply *reply, uint64_t now_
                           "FETCH: offset and size are not inside the blob", now_ms);
         return;
     }
-    fedge_blob_release(conn->sending); /* a later FETCH replaces an earlier one */
+    fedge_blob_release(conn->sending); /* a newer FETCH replaces the previous one */
     conn->sending = fedge_blob_retain(reply->blob);
     conn->sending_offset = reply->offset;
     conn->sending_end = reply->size > 0 ? reply->offset + reply->size : reply->blob->size;
@@ -517,8 +517,8 @@ void fedge_conn_take(fedge_conn *conn, const fedge_reply *reply, uint64_t now_ms
         withdraw_blob(conn, reply->blob);
         break;
     case FEDGE_REPLY_CLOSE:
-        say_last(conn, reply->message, reply->notice.reason, reply->notice.after_ms,
-                 reply->notice.text, now_ms);
+        send_last(conn, reply->message, reply->notice.reason, reply->notice.after_ms,
+                  reply->notice.text, now_ms);
         break;
     case FEDGE_REPLY_PAUSE:
     case FEDGE_REPLY_RESUME:

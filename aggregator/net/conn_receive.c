@@ -47,7 +47,7 @@ static void handle_hello(fedge_conn *conn, const fedge_message *message, fedge_r
     free(hello);
 }
 
-/* Takes over the message's frame, so that the engine gets its bytes without a copy. */
+/* Gives the message's frame to the request, so that the engine reads the payload without a copy. */
 static void hand_over(fedge_conn *conn, const fedge_message *message, fedge_request *request,
                       uint8_t **frame)
 {
@@ -81,10 +81,10 @@ static void handle_notice(fedge_conn *conn, fedge_request *request)
     const bool stays = message->notice.has_task;
     fedge_conn_ask(conn, request);
     if (!stays)
-        fedge_conn_leave(conn); /* it declined the plan: it stays connected but gets no task */
+        fedge_conn_leave(conn); /* it declined the plan: it stays connected and gets no task */
 }
 
-/* A message of a client that has said HELLO. */
+/* Handles a message of a client that has sent HELLO. */
 static void handle_ready(fedge_conn *conn, const fedge_message *message, fedge_request *request,
                          uint8_t **frame, uint64_t now_ms)
 {
@@ -103,7 +103,7 @@ static void handle_ready(fedge_conn *conn, const fedge_message *message, fedge_r
     }
 }
 
-/* A type that is not known is skipped, unless it says that it must not be. */
+/* An unknown type is ignored, unless its MUST flag is set. */
 static void handle_other(fedge_conn *conn, const fedge_message *message, uint64_t now_ms)
 {
     char text[96];
@@ -117,7 +117,7 @@ static void handle_other(fedge_conn *conn, const fedge_message *message, uint64_
     }
 }
 
-/* *frame, in which the message lies, is NULL afterwards when it was taken over. */
+/* [message] points into *frame, which becomes NULL if a request takes it over. */
 static void handle(fedge_conn *conn, const fedge_message *message, uint8_t **frame, uint64_t now_ms)
 {
     char text[96];
@@ -144,26 +144,26 @@ static void handle(fedge_conn *conn, const fedge_message *message, uint8_t **fra
 
 /* ---- frames ---------------------------------------------------------------------------------- */
 
-/* What holds all alone may be larger. */
+/* A single frame may exceed the limit. */
 static bool fits(const fedge_conn_budget *budget, size_t size)
 {
     return budget->in == 0 || budget->in + size <= budget->limit;
 }
 
-/* The block of a waiting frame is not counted, so that it makes no other frame wait. */
-static bool grow_frame(fedge_conn *conn, size_t room)
+/* A waiting frame's block is not counted, so it cannot make other frames wait. */
+static bool grow_frame(fedge_conn *conn, size_t capacity)
 {
-    uint8_t *frame = realloc(conn->frame, room);
+    uint8_t *frame = realloc(conn->frame, capacity);
     if (!frame)
         return false;
     conn->frame = frame;
-    conn->frame_room = room;
-    conn->counted = room == conn->frame_size;
-    conn->budget->in += conn->counted ? room : 0;
+    conn->frame_capacity = capacity;
+    conn->counted = capacity == conn->frame_size;
+    conn->budget->in += conn->counted ? capacity : 0;
     return true;
 }
 
-static void wait_for_room(fedge_conn *conn)
+static void wait_for_memory(fedge_conn *conn)
 {
     conn->budget->num_waiting++;
     conn->frame_started_ms = 0;
@@ -180,7 +180,7 @@ static void stop_waiting(fedge_conn *conn)
     }
 }
 
-/* Takes bytes up to the end of the header, then checks it and gets a block for the frame. */
+/* Completes the header, checks it and allocates the frame's block. */
 static bool take_header(fedge_conn *conn, const uint8_t **data, size_t *size, uint64_t now_ms)
 {
     if (conn->received == 0)
@@ -210,11 +210,11 @@ static bool take_header(fedge_conn *conn, const uint8_t **data, size_t *size, ui
     }
     memcpy(conn->frame, conn->header, sizeof(conn->header));
     if (wait)
-        wait_for_room(conn);
+        wait_for_memory(conn);
     return true;
 }
 
-bool fedge_conn_take_room(fedge_conn *conn, uint64_t now_ms)
+bool fedge_conn_reserve_frame(fedge_conn *conn, uint64_t now_ms)
 {
     assert(!fedge_conn_has_actions(conn));
     if (!conn->waiting)
@@ -230,7 +230,7 @@ static void end_frame(fedge_conn *conn, uint64_t now_ms)
 {
     uint8_t *frame = fedge_conn_take_frame(conn);
     size_t received = conn->received;
-    /* Its last bytes may have been decrypted before the peer was no longer read. */
+    /* The last bytes may have been decrypted before reading was paused. */
     stop_waiting(conn);
     conn->received = 0;
     conn->frame_started_ms = 0;
@@ -262,8 +262,9 @@ void fedge_conn_receive(fedge_conn *conn, const uint8_t *data, size_t size, bool
                               "the message is longer than its header says", now_ms);
             return;
         }
-        /* While it waits, little more than came with its header. */
-        if (conn->received + size > conn->frame_room && !grow_frame(conn, conn->received + size)) {
+        /* A waiting frame grows only by what was in flight when reading was paused. */
+        if (conn->received + size > conn->frame_capacity &&
+            !grow_frame(conn, conn->received + size)) {
             fedge_conn_refuse_for_memory(conn, now_ms);
             return;
         }

@@ -29,8 +29,8 @@ unsigned fedge_handshake_priority(const fedge_handshake_queue *queue,
 void fedge_handshake_begins(fedge_handshake_queue *queue, const fedge_peer_address *from)
 {
     const uint64_t key = fedge_peer_address_key(from);
-    /* A known address is not entered again while it is preferred: it would fill the ring and drive
-     * out the other recent ones. */
+    /* A known address is not entered while it is preferred: it would fill the ring and displace the
+     * other recent ones. */
     if (!prefers_known(queue) || !is_recent(queue, key))
         queue->recent[queue->num_recent++ % FEDGE_HANDSHAKES_RECENT] = key;
     queue->num_begun++;

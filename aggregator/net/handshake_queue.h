@@ -1,10 +1,10 @@
-/* The order in which a network thread begins handshakes, what a flood of failing ones changes, and
- * which unauthenticated peer is evicted for another. Pure: no sockets and no clock.
+/* The order in which a network thread begins handshakes, flood detection, and the score by which
+ * unauthenticated peers are evicted. Pure: no sockets, no clock.
  *
- * An unauthenticated peer is a connection that has shown no certificate of a registered device yet.
- * It is recent if one of the last handshakes began with its address, and known if a device has
- * connected from its address (fedge_peers_has_seen). Addresses are compared without their port, and
- * those of IPv6 by their /64 (fedge_peer_address_key).
+ * An unauthenticated peer is a connection that has not yet shown a certificate of a registered
+ * device. An address is recent if one of the last handshakes came from it, and known if a device
+ * has connected from it (fedge_peers_has_seen). Addresses are compared without their port, IPv6 by
+ * /64 (fedge_peer_address_key).
  */
 #ifndef FEDGE_AGGREGATOR_NET_HANDSHAKE_QUEUE_H
 #define FEDGE_AGGREGATOR_NET_HANDSHAKE_QUEUE_H
@@ -14,17 +14,18 @@
 
 #include "aggregator/net/listener.h"
 
-#define FEDGE_HANDSHAKES_RECENT 8 /* an address is recent for as many handshakes */
-/* Failed handshakes of a thread in a second that make a flood: fewer than it begins in a flood. */
+#define FEDGE_HANDSHAKES_RECENT 8 /* handshakes for which an address stays recent */
+/* Failed handshakes of a thread in one second that start a flood; fewer than it begins per second
+ * in a flood. */
 #define FEDGE_FLOOD_SIZE 25
 
-/* Of one thread. All zero at first. */
+/* State of one thread, all zero at first. */
 typedef struct fedge_handshake_queue {
-    uint64_t recent[FEDGE_HANDSHAKES_RECENT]; /* a ring of addresses' keys; 0: none */
-    uint32_t num_recent;                      /* that went into the ring */
-    uint32_t num_begun;                       /* handshakes */
-    uint32_t num_failed;                      /* without an accepted certificate, in this second */
-    bool flooded; /* FEDGE_FLOOD_SIZE failed in this second or the last one */
+    uint64_t recent[FEDGE_HANDSHAKES_RECENT]; /* ring buffer of address keys; 0: empty */
+    uint32_t num_recent;                      /* addresses entered so far */
+    uint32_t num_begun;                       /* handshakes begun */
+    uint32_t num_failed;                      /* failed handshakes of the present second */
+    bool flooded; /* FEDGE_FLOOD_SIZE failed in this second or the previous one */
 } fedge_handshake_queue;
 
 /* Priority of the peer [from], which waits for its handshake; 0 is highest. Of several with one
@@ -43,23 +44,21 @@ typedef struct fedge_handshake_queue {
  * its own, and the device waits no longer than one whose address is new. */
 unsigned fedge_handshake_priority(const fedge_handshake_queue *queue,
                                   const fedge_peer_address *from, bool known);
-/* A handshake with [from] begins. */
+/* Call when a handshake with [from] begins. */
 void fedge_handshake_begins(fedge_handshake_queue *queue, const fedge_peer_address *from);
-/* A handshake has failed. True: a flood begins with it. */
+/* Call when a handshake has failed. True: this failure starts a flood. */
 bool fedge_handshake_failed(fedge_handshake_queue *queue);
-/* A second is over. */
+/* Call once a second. */
 void fedge_handshake_second_over(fedge_handshake_queue *queue);
 
-#define FEDGE_STALLED_AFTER_MS                                                                     \
-    2000u                         /* of silence in a handshake; the last check may be 1 s ago      \
-                                   */
-#define FEDGE_SLOW_AFTER_MS 2000u /* from accept to an accepted certificate */
+#define FEDGE_STALLED_AFTER_MS 2000u /* silence during a handshake; it is checked once a second */
+#define FEDGE_SLOW_AFTER_MS 2000u    /* from accept to an accepted certificate */
 #define FEDGE_MAX_EVICTION_SCORE 3u
 
-/* What decides whether an unauthenticated peer is evicted. */
+/* The state of an unauthenticated peer that decides its eviction score. */
 typedef struct fedge_eviction_facts {
-    bool before_hello; /* it has sent nothing, or too little to be a ClientHello */
-    bool queued;       /* its handshake has not begun: its silence is the server's doing */
+    bool before_hello; /* it has sent nothing, or less than a ClientHello's header */
+    bool queued; /* the server has not begun its handshake, so the server causes its silence */
     uint64_t age_ms, silent_ms;
 } fedge_eviction_facts;
 

@@ -62,11 +62,11 @@ __attribute__((format(printf, 2, 3))) static void add(fedge_http_answer *answer,
 {
     va_list args;
     va_start(args, format);
-    size_t room = sizeof(answer->body) - answer->size;
-    int size = vsnprintf(answer->body + answer->size, room, format, args);
+    size_t capacity = sizeof(answer->body) - answer->size;
+    int size = vsnprintf(answer->body + answer->size, capacity, format, args);
     va_end(args);
-    /* A line that does not fit is left out whole: half a number would be read as another. */
-    if (size > 0 && (size_t)size < room)
+    /* A line that does not fit is omitted: half a number would be read as another number. */
+    if (size > 0 && (size_t)size < capacity)
         answer->size += (size_t)size;
 }
 
@@ -77,8 +77,8 @@ static void add_head(fedge_http_answer *answer, const char *name, const char *ty
     add(answer, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
-/* Counters begin at 0 with the process, as Prometheus expects: it sees restarts by their fall. What
- * is counted over the whole run survives restarts, and is a gauge. */
+/* Counters start at 0 with the process, as Prometheus expects: it detects restarts by the drop.
+ * Figures of the whole run survive restarts, so they are gauges. */
 static void add_count(fedge_http_answer *answer, const char *name, const char *help, uint64_t value)
 {
     add_head(answer, name, "counter", help);
@@ -114,7 +114,7 @@ static void add_run(fedge_http_answer *answer, const fedge_run_status *run)
               (double)run->run_bytes_down);
 }
 
-/* What the GPUs have done: nothing where there are none. */
+/* GPU figures; none without a GPU. */
 static void add_gpus(fedge_http_answer *answer, const fedge_run_status *run)
 {
     if (run->num_gpus == 0)
@@ -192,7 +192,7 @@ static void make_metrics(const fedge_http_facts *facts, fedge_http_answer *answe
               (double)facts->resident_bytes);
 }
 
-/* Letters, digits and what else RFC 3986 has in names and addresses, but for what joins several. */
+/* The characters of RFC 3986 in names and addresses, except separators of a list. */
 static bool is_name(const char *text, size_t size)
 {
     for (size_t i = 0; i < size; i++) {
@@ -224,7 +224,7 @@ bool fedge_http_host_valid(const char *host)
                      strtoul(port + 1, NULL, 10) <= UINT16_MAX);
 }
 
-/* Against DNS rebinding: a web page may have its own name resolve to 127.0.0.1, and a browser would
+/* Prevents DNS rebinding: a web page may resolve its own name to 127.0.0.1, and a browser would
  * then let it read this port. Such a request has that name as its host; an address or localhost
  * cannot be pointed elsewhere. */
 bool fedge_http_host_allowed(const char *host, const char *name)
@@ -311,7 +311,7 @@ int fedge_http_send(fedge_network *network, struct lws *wsi, bool head, unsigned
                         "Connection: close\r\n\r\n"
                         "%.*s",
                         status, text, type, size, extra, head ? 0 : (int)size, body);
-    assert(used >= 0 && (size_t)used < FEDGE_MESSAGE_MAX_SIZE); /* the caller's page is whole */
+    assert(used >= 0 && (size_t)used < FEDGE_MESSAGE_MAX_SIZE); /* the caller's page is complete */
     lws_write(wsi, (unsigned char *)out, (size_t)used, LWS_WRITE_HTTP_HEADERS);
     return -1;
 }
@@ -379,7 +379,7 @@ int fedge_http_callback(struct lws *wsi, enum lws_callback_reasons reason, void 
     case LWS_CALLBACK_HTTP:
         return peer ? answer_http(peer, wsi, in, size) : -1;
     case LWS_CALLBACK_FILTER_PROTOCOL_CONNECTION:
-        return -1; /* no websockets here */
+        return -1; /* refuses websockets */
     case LWS_CALLBACK_WSI_DESTROY:
         if (peer) {
             lws_set_opaque_user_data(wsi, NULL);

@@ -17,7 +17,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define V6_PLACE_BYTES 8 /* of an IPv6 address: the network that one subscriber gets */
+#define V6_PLACE_BYTES 8 /* prefix of an IPv6 address that one subscriber gets */
 
 fedge_status fedge_address_parse(const char *text, fedge_address *address, fedge_error *err)
 {
@@ -183,7 +183,7 @@ fedge_status fedge_listener_accept(int listener, int *socket, fedge_peer_address
     if (fd < 0) {
         bool short_of =
             errnum == EMFILE || errnum == ENFILE || errnum == ENOBUFS || errnum == ENOMEM;
-        /* Anything else concerns one connection that is gone already. */
+        /* Any other error concerns one connection that has ended already. */
         return short_of ? fedge_fail(err, FEDGE_BUSY,
                                      "%s; raise the limit of open files (ulimit -n, LimitNOFILE=)",
                                      strerror(errnum))
@@ -232,8 +232,7 @@ fedge_status fedge_raise_file_limit(uint32_t wanted, uint32_t *granted, fedge_er
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
         return fedge_fail_errno(err, errno, "cannot read the limit of open files");
-    /* Not more than wanted, although the hard limit may be a thousand million: libwebsockets keeps
-     * a table with an entry for each. */
+    /* The hard limit may be 10⁹, and libwebsockets allocates a table entry for each descriptor. */
     limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
     if (setrlimit(RLIMIT_NOFILE, &limit) != 0) {
         return fedge_fail_errno(err, errno, "cannot set the limit of open files to %llu",

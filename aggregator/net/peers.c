@@ -14,14 +14,14 @@
 
 #define EXPIRY_WARNING_MS ((uint64_t)30 * 24 * 3600 * 1000)
 
-#define MAX_NOISY 64 /* devices whose unlogged lines are counted one by one within a second */
+#define MAX_NOISY 64 /* devices whose suppressed lines are counted separately within a second */
 
-/* What is remembered of a device over its connections. */
+/* Log state of a device, across its connections. */
 typedef struct device_note {
     fedge_quota lines;
-    uint32_t displaced; /* times since then */
+    uint32_t displaced; /* replacements since [displaced_since_ms] */
     uint64_t displaced_since_ms;
-    fedge_peer_address latest; /* where it connected from last */
+    fedge_peer_address latest; /* address of its last connection */
 } device_note;
 
 typedef struct noisy_device {
@@ -32,19 +32,19 @@ typedef struct noisy_device {
 struct fedge_peers {
     const char *identity_dir, *trust_dir, *registry_dir;
     const fedge_log *log;
-    pthread_rwlock_t loaded; /* of identity and registry */
+    pthread_rwlock_t loaded; /* protects identity and registry */
     fedge_identity *identity;
     fedge_registry *registry;
 
-    pthread_mutex_t mutex; /* of all below */
+    pthread_mutex_t mutex; /* protects the fields below */
     uint64_t second_ms;    /* start of the present second of refusals */
     uint32_t logged, unlogged;
     uint64_t refused;
 
-    _Atomic uint64_t remembered[FEDGE_PEERS_REMEMBERED]; /* fedge_peer_address_key; 0: none */
-    device_note *notes;                                  /* by index */
+    _Atomic uint64_t remembered[FEDGE_PEERS_REMEMBERED]; /* fedge_peer_address_key; 0: empty */
+    device_note *notes;                                  /* by client index */
     uint32_t num_notes;
-    noisy_device noisy[MAX_NOISY]; /* in the present second */
+    noisy_device noisy[MAX_NOISY]; /* refused in the present second */
     uint32_t num_noisy, unlogged_of_others;
 };
 
@@ -60,13 +60,12 @@ static void warn_of_expiry(const fedge_peers *peers)
     }
 }
 
-/* Devices are only ever added to a registry. Without memory those that are new have no limits. */
+/* A registry only grows. Without memory, new devices have no limits. */
 static void make_notes(fedge_peers *peers, uint32_t num_devices)
 {
     if (num_devices <= peers->num_notes)
         return;
-    device_note *notes =
-        calloc(num_devices, sizeof(*notes)); /* pages that nobody uses cost nothing */
+    device_note *notes = calloc(num_devices, sizeof(*notes)); /* untouched pages cost no memory */
     if (notes) {
         if (peers->num_notes > 0)
             memcpy(notes, peers->notes, peers->num_notes * sizeof(*notes));
@@ -117,9 +116,8 @@ static fedge_status reload_identity(fedge_peers *peers, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* Each by itself: what takes admission away (a revocation, a root that is gone) does not wait until
- * somebody has mended another file. Each that fails is told: who mends the first would take the
- * others for loaded. */
+/* Each part is loaded separately: a revocation or a removed root must not wait until another file
+ * is repaired. All failures are reported, since repairing the first would not load the others. */
 fedge_status fedge_peers_reload(fedge_peers *peers, fedge_error *err)
 {
     static fedge_status (*const parts[])(fedge_peers *, fedge_error *) = {
@@ -218,23 +216,24 @@ fedge_status fedge_peers_admit(fedge_peers *peers, const uint8_t *der, size_t de
     return status;
 }
 
-fedge_status fedge_peers_admit_again(fedge_peers *peers, const fedge_ticket_owner *owner,
-                                     fedge_registry_match *match, fedge_error *err)
+fedge_status fedge_peers_admit_resumed(fedge_peers *peers, const fedge_ticket_owner *owner,
+                                       fedge_registry_match *match, fedge_error *err)
 {
     fedge_certificate_info known = {.role = owner->role, .subject = "a resumed session"};
     memcpy(known.device_id, owner->device_id, sizeof(known.device_id));
     memcpy(known.fingerprint, owner->fingerprint, sizeof(known.fingerprint));
     pthread_rwlock_rdlock(&peers->loaded);
     fedge_status status =
-        fedge_peer_check_again(&known, FEDGE_ROLE_DEVICE, peers->registry, match, err);
-    /* The chain was checked when the ticket was made, and is again by who calls; here only the
-     * registry's word may have changed. */
+        fedge_peer_recheck(&known, FEDGE_ROLE_DEVICE, peers->registry, match, err);
+    /* The chain was verified when the ticket was issued, and the caller verifies it now; only the
+     * registry may have changed. */
     pthread_rwlock_unlock(&peers->loaded);
     return status;
 }
 
-fedge_status fedge_peers_keep(fedge_peers *peers, const uint8_t fingerprint[FEDGE_FINGERPRINT_SIZE],
-                              const fedge_registry_match *was, fedge_error *err)
+fedge_status fedge_peers_recheck(fedge_peers *peers,
+                                 const uint8_t fingerprint[FEDGE_FINGERPRINT_SIZE],
+                                 const fedge_registry_match *was, fedge_error *err)
 {
     fedge_registry_match match;
     pthread_rwlock_rdlock(&peers->loaded);
@@ -251,7 +250,7 @@ fedge_status fedge_peers_keep(fedge_peers *peers, const uint8_t fingerprint[FEDG
     return FEDGE_OK;
 }
 
-/* A second is over: says how many lines were left out. */
+/* Ends a second: logs the number of suppressed lines. */
 static void end_second(fedge_peers *peers, uint64_t now_ms)
 {
     if (now_ms < peers->second_ms + 1000)
@@ -305,7 +304,7 @@ static void count_unlogged(fedge_peers *peers, const char *device_id)
     uint32_t i = 0;
     while (i < peers->num_noisy && strcmp(peers->noisy[i].device_id, device_id) != 0)
         i++;
-    /* A table of fixed size: many noisy devices must not take more memory. */
+    /* The table's size is fixed, so that noisy devices cannot use up memory. */
     if (i == MAX_NOISY) {
         peers->unlogged_of_others++;
         return;
@@ -340,8 +339,8 @@ bool fedge_peers_may_log(fedge_peers *peers, const fedge_registry_match *match,
 
 static _Atomic uint64_t *cell_of(fedge_peers *peers, uint64_t key)
 {
-    /* Of two addresses with the same cell the later remains; the other loses its precedence in a
-     * flood, no more. */
+    /* The later of two addresses in one cell stays. The other only loses its priority in a flood.
+     */
     return &peers->remembered[(key ^ (key >> 32)) % FEDGE_PEERS_REMEMBERED];
 }
 
@@ -363,7 +362,7 @@ void fedge_peers_connected(fedge_peers *peers, const fedge_registry_match *match
     pthread_mutex_unlock(&peers->mutex);
 }
 
-/* Whether that makes it too many within the time; *latest: where the device is now. */
+/* Whether this is the limit within the time; *latest: the device's present address. */
 static bool count_displaced(device_note *note, fedge_peer_address *latest, uint64_t now_ms)
 {
     if (now_ms >= note->displaced_since_ms + FEDGE_DISPLACED_MS) {

@@ -10,9 +10,9 @@
 #include "aggregator/net/transport_internal.h"
 #include "edge/core/os.h"
 
-#define ACCEPT_BATCH 64 /* connections taken before other events are handled */
+#define ACCEPT_BATCH 64 /* connections accepted per event */
 
-/* libwebsockets' log callback has no context. */
+/* libwebsockets' log callback has no context pointer. */
 static const fedge_log *lws_log;
 
 static void log_lws(int level, const char *line)
@@ -23,7 +23,7 @@ static void log_lws(int level, const char *line)
     FEDGE_LOG(lws_log, FEDGE_LOG_DEBUG, "libwebsockets", fedge_log_str("text", text));
 }
 
-/* libwebsockets' own allocator has a counter that all threads would share. */
+/* libwebsockets' default allocator updates a counter that all threads share. */
 static void *reallocate(void *memory, size_t size, const char *reason)
 {
     (void)reason;
@@ -33,7 +33,7 @@ static void *reallocate(void *memory, size_t size, const char *reason)
     return NULL;
 }
 
-/* What libraries set up at their first use, before several threads use them. */
+/* Initializes what libraries set up on first use, before there are several threads. */
 static void prepare_libraries(const fedge_log *log)
 {
     lws_log = log;
@@ -44,9 +44,9 @@ static void prepare_libraries(const fedge_log *log)
 
 /* ---- accepting ------------------------------------------------------------------------------- */
 
-/* Ends the oldest of the HTTP port that has sent nothing which waits to be read: silence must not
- * keep others out. false: there is none. */
-static bool make_room_for_http(fedge_transport *transport)
+/* Closes the oldest idle connection of the HTTP port, so that silent ones cannot keep others out.
+ * False if there is none. */
+static bool evict_silent_http(fedge_transport *transport)
 {
     fedge_peer *peer = transport->http->clients.first;
     while (peer && fedge_socket_silent_ms(peer->socket) == 0)
@@ -62,7 +62,7 @@ static void take_http(fedge_transport *transport, int socket, const fedge_peer_a
     char address[FEDGE_ADDRESS_TEXT];
     fedge_peer *peer = NULL;
     if (transport->http->clients.count >= FEDGE_HTTP_MAX_CONNECTIONS &&
-        !make_room_for_http(transport)) {
+        !evict_silent_http(transport)) {
         snprintf(reason, sizeof(reason), "%u connections are open, the limit of the HTTP port",
                  FEDGE_HTTP_MAX_CONNECTIONS);
         fedge_peers_refused(transport->config.peers, fedge_peer_address_text(from, address), "",
@@ -86,7 +86,7 @@ static void on_connection(struct ev_loop *loop, ev_io *watcher, int events)
         fedge_peer_address from;
         fedge_error err;
         if (fedge_listener_accept(watcher->fd, &socket, &from, &err) != FEDGE_OK) {
-            /* The event would come again at once: the next tick listens again. */
+            /* The event would repeat at once: the next tick resumes listening. */
             fedge_log_failure(transport->config.log, FEDGE_LOG_ERROR, "cannot-accept", &err);
             ev_io_stop(loop, watcher);
             transport->out_of_files = true;
@@ -125,7 +125,7 @@ static fedge_status open_listeners(fedge_transport *transport, fedge_error *err)
 
 static fedge_status make_networks(fedge_transport *transport, fedge_error *err)
 {
-    /* NULL all, since fedge_transport_free goes through them after a failure halfway. */
+    /* All NULL: fedge_transport_free reads them after a partial failure. */
     transport->networks = calloc(transport->config.num_threads, sizeof(fedge_network *));
     if (!transport->networks)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the transport");
@@ -186,15 +186,14 @@ void fedge_transport_free(fedge_transport *transport)
     fedge_admission_refuse_all(transport);
     fedge_admission_close(transport);
     const uint32_t num_threads = transport->networks ? transport->config.num_threads : 0;
-    /* All are stopped before any is freed: they share the list of unauthenticated peers, and
-     * counters. */
+    /* All stop before any is freed: they share counters and the list of unauthenticated peers. */
     for (uint32_t i = 0; i < num_threads; i++)
         fedge_network_stop(transport->networks[i]);
     for (uint32_t i = 0; i < num_threads; i++)
         fedge_network_free(transport->networks[i]);
     fedge_network_free(transport->http);
     free(transport->networks);
-    /* The log may be gone when libwebsockets speaks next. */
+    /* The log may be freed before libwebsockets logs again. */
     lws_set_log_level(0, NULL);
     pthread_mutex_destroy(&transport->unauthenticated.mutex);
     free(transport);
@@ -208,7 +207,7 @@ void fedge_transport_ports(const fedge_transport *transport, uint16_t *clients, 
 
 /* ---- running --------------------------------------------------------------------------------- */
 
-static void listen_again(fedge_transport *transport)
+static void resume_listening(fedge_transport *transport)
 {
     if (!transport->ending) {
         ev_io_start(transport->config.loop, &transport->clients_watcher);
@@ -221,12 +220,12 @@ static void listen_again(fedge_transport *transport)
 void fedge_transport_start(fedge_transport *transport, const fedge_run_link *run)
 {
     transport->run = *run;
-    listen_again(transport);
+    resume_listening(transport);
 }
 
-/* One for each thread but the last, which gets [reply] itself. */
+/* A copy for each thread but the last, which gets [reply] itself. */
 static fedge_status deliver_to_all(fedge_transport *transport, fedge_reply *reply, fedge_error *err)
-/* The receiver of the original comes last: once it is posted it may be freed. */
+/* The original goes last: its receiver may free it at once. */
 {
     const uint32_t last = transport->config.num_threads - 1;
     for (uint32_t i = 0; i < last; i++) {
@@ -258,7 +257,7 @@ fedge_status fedge_transport_deliver(void *transport, fedge_reply *reply, fedge_
 void fedge_transport_tick(fedge_transport *transport, uint64_t now_ms)
 {
     if (transport->out_of_files)
-        listen_again(transport);
+        resume_listening(transport);
     fedge_peers_tick(transport->config.peers, now_ms);
     fedge_admission_tick(transport, now_ms);
     transport->http->nudge = true;
@@ -277,9 +276,9 @@ void fedge_transport_reload(fedge_transport *transport)
                   fedge_log_int("active", counts.active), fedge_log_int("pending", counts.pending),
                   fedge_log_int("revoked", counts.revoked));
     }
-    /* Each thread judges its own connections. */
+    /* Each thread rechecks its connections. */
     for (uint32_t i = 0; i < transport->config.num_threads; i++) {
-        atomic_store(&transport->networks[i]->must_judge, true);
+        atomic_store(&transport->networks[i]->must_recheck, true);
         fedge_network_wake(transport->networks[i]);
     }
 }
@@ -292,7 +291,7 @@ void fedge_transport_close_all(fedge_transport *transport, fedge_message_type ty
     transport->ending = true;
     stop_listening(transport);
     fedge_admission_refuse_all(transport);
-    /* Before must_close is set, which says that it is there. */
+    /* Written before must_close is set, which publishes it. */
     *last = (fedge_farewell){.type = type, .reason = reason, .after_ms = after_ms};
     snprintf(last->text, sizeof(last->text), "%s", text);
     for (uint32_t i = 0; i < transport->config.num_threads; i++) {

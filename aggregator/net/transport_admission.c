@@ -1,7 +1,10 @@
-/* Admission: connections that have shown no certificate of a registered device yet, the
- * unauthenticated peers. Until the first bytes of a TLS handshake have come, one is a socket and a
- * small record of the accepting thread. Until its certificate is accepted, it counts against limits
- * of its own, which hold for all network threads together. */
+/* Admission of connections that have not yet shown a certificate of a registered device, called
+ * unauthenticated peers.
+ *
+ * Until the first bytes of a TLS handshake arrive, such a peer is a socket and a small record of
+ * the accepting thread. Until its certificate is accepted, it counts against separate limits, which
+ * cover all network threads together.
+ */
 #define _GNU_SOURCE /* libwebsockets.h needs more than C11 */
 
 #include <assert.h>
@@ -49,7 +52,7 @@ static fedge_unauthenticated *new_unauthenticated(fedge_transport *transport, in
 
 static bool arm(fedge_unauthenticated *self, int operation)
 {
-    /* One-shot: bytes that are too few would raise the event again and again. */
+    /* One-shot: an incomplete header would trigger the event again and again. */
     struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP | EPOLLONESHOT, .data.ptr = self};
     return epoll_ctl(self->transport->first_bytes_epoll, operation, self->socket, &event) == 0;
 }
@@ -78,8 +81,8 @@ static unsigned score_of(const fedge_unauthenticated *self, uint64_t now_ms)
     return fedge_eviction_score(&facts);
 }
 
-/* The peer to evict: the oldest of those with the highest score, and NULL if all scores are 0. With
- * [from], only of that party. */
+/* The oldest peer with the highest eviction score, or NULL if all scores are 0. With [from], only
+ * peers of that party. */
 static fedge_unauthenticated *find_evictable(const fedge_transport *transport,
                                              const fedge_peer_address *from, uint64_t now_ms)
 {
@@ -99,7 +102,7 @@ static fedge_unauthenticated *find_evictable(const fedge_transport *transport,
     return found;
 }
 
-/* Evicts a peer, of [from] if it is not NULL. False: there is none to evict. */
+/* Evicts a peer, of [from] if it is not NULL. False if no peer can be evicted. */
 static bool evict(fedge_transport *transport, const fedge_peer_address *from, const char *reason,
                   uint64_t now_ms)
 {
@@ -108,19 +111,19 @@ static bool evict(fedge_transport *transport, const fedge_peer_address *from, co
     const bool before_hello = peer && peer->before_hello;
     fedge_peer_address address = {0};
     if (peer) {
-        peer->evicted = true; /* so that it is not chosen twice */
+        peer->evicted = true; /* it must not be chosen twice */
         address = peer->address;
     }
     pthread_mutex_unlock(&transport->unauthenticated.mutex);
     if (!peer)
         return false;
     log_refused(transport, &address, reason, now_ms);
-    /* Before its hello it belongs to this thread, which closes it at once. */
+    /* A peer before its hello belongs to this thread. */
     if (before_hello) {
         close_before_hello(peer);
         return true;
     }
-    /* The thread that owns it finds the mark. */
+    /* Its thread finds the flag. */
     for (uint32_t i = 0; i < transport->config.num_threads; i++) {
         atomic_store(&transport->networks[i]->must_evict, true);
         fedge_network_wake(transport->networks[i]);
@@ -139,12 +142,13 @@ static uint32_t count_from(fedge_transport *transport, const fedge_peer_address 
     return count;
 }
 
-/* Whether one more may come from [address]; otherwise *reason is why not. */
-static bool has_room(fedge_transport *transport, const fedge_peer_address *address, char *reason,
-                     size_t reason_size, uint64_t now_ms)
+/* Whether [address] may have one more connection; *reason otherwise. May evict a peer to make
+ * space. */
+static bool accepts(fedge_transport *transport, const fedge_peer_address *address, char *reason,
+                    size_t reason_size, uint64_t now_ms)
 {
     const fedge_transport_config *config = &transport->config;
-    /* An address over its own limit pays with one of its own peers. */
+    /* An address over its limit loses one of its peers. */
     if (count_from(transport, address) >= config->max_per_address) {
         snprintf(reason, reason_size,
                  "%u connections from this address have shown no certificate, the limit "
@@ -169,7 +173,7 @@ static void refuse(fedge_unauthenticated *self, const char *reason, uint64_t now
     close_before_hello(self);
 }
 
-/* To the thread with the fewest connections. */
+/* Moves the peer to the thread with the fewest connections. */
 static void pass_to_network(fedge_unauthenticated *self)
 {
     fedge_transport *transport = self->transport;
@@ -184,7 +188,7 @@ static void pass_to_network(fedge_unauthenticated *self)
         close_before_hello(self);
         return;
     }
-    /* The network thread may free it, so the event must not come any more. */
+    /* The network thread may free [self], so no event may refer to it. */
     stop_waiting(self);
     pthread_mutex_lock(&transport->unauthenticated.mutex);
     self->before_hello = false;
@@ -200,7 +204,7 @@ static void look_at(fedge_unauthenticated *self)
         pass_to_network(self);
         break;
     case FEDGE_FIRST_TOO_FEW:
-        self->disarmed = true; /* the event would come again at once: the next tick looks */
+        self->disarmed = true; /* the event would repeat at once: the next tick checks */
         break;
     case FEDGE_FIRST_OTHER:
         refuse(self, "what it sent is not TLS", fedge_os_monotonic_ms());
@@ -214,8 +218,8 @@ static void look_at(fedge_unauthenticated *self)
 static void on_first_bytes(struct ev_loop *loop, ev_io *watcher, int events)
 {
     (void)loop, (void)events;
-    /* libev has no one-shot events, and would pay for thousands of silent sockets. So they are in
-     * an epoll of their own, which libev watches as one file. */
+    /* libev has no one-shot events and would poll thousands of silent sockets. A separate epoll
+     * holds them, and libev watches its descriptor. */
     struct epoll_event ready[LOOKS_AT_ONCE];
     const int number = epoll_wait(watcher->fd, ready, LOOKS_AT_ONCE, 0);
     for (int i = 0; i < number; i++)
@@ -246,7 +250,7 @@ void fedge_admission_take(fedge_transport *transport, int socket, const fedge_pe
 {
     char reason[128];
     uint64_t now_ms = fedge_os_monotonic_ms();
-    if (!has_room(transport, address, reason, sizeof(reason), now_ms)) {
+    if (!accepts(transport, address, reason, sizeof(reason), now_ms)) {
         log_refused(transport, address, reason, now_ms);
         fedge_listener_close(socket);
         return;
@@ -258,8 +262,8 @@ void fedge_admission_take(fedge_transport *transport, int socket, const fedge_pe
         close_before_hello(self);
 }
 
-/* The next peer behind [self] that has sent no hello; NULL begins at the oldest. Only the accepting
- * thread, which calls this, ends such peers, so the result stays valid. */
+/* The next peer after [self] that has sent no hello; NULL starts at the oldest. The result stays
+ * valid because only the accepting thread, which calls this, ends such peers. */
 static fedge_unauthenticated *next_before_hello(fedge_transport *transport,
                                                 fedge_unauthenticated *self)
 {
@@ -297,14 +301,14 @@ void fedge_admission_refuse_all(fedge_transport *transport)
 void fedge_admission_begin_handshake(fedge_peer *peer)
 {
     fedge_unauthenticated_list *list = &peer->network->transport->unauthenticated;
-    peer->heard_ms = fedge_os_monotonic_ms(); /* its silence until now was the server's doing */
+    peer->heard_ms = fedge_os_monotonic_ms(); /* the server caused its silence so far */
     pthread_mutex_lock(&list->mutex);
     peer->unauthenticated->queued = false;
     peer->unauthenticated->heard_ms = peer->heard_ms;
     pthread_mutex_unlock(&list->mutex);
 }
 
-/* Of the handshake, so no longer than it takes. */
+/* Silence of the handshake, so not longer than its duration. */
 static uint64_t silent_ms_of(const fedge_peer *peer, uint64_t now_ms)
 {
     const uint64_t silent_ms = fedge_socket_silent_ms(peer->socket);
@@ -316,7 +320,7 @@ void fedge_admission_check_silence(fedge_network *network, uint64_t now_ms)
 {
     fedge_transport *transport = network->transport;
     for (fedge_peer *peer = network->newcomers.first; peer; peer = peer->next) {
-        /* With a certificate shown, libwebsockets limits the time until the upgrade. */
+        /* libwebsockets limits the time from the certificate to the upgrade. */
         if (peer->dropping || peer->chain_known || !peer->wsi)
             continue;
         const uint64_t silent_ms = silent_ms_of(peer, now_ms);

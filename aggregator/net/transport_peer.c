@@ -1,5 +1,4 @@
-/* A connection on its network thread: its record, its certificate, the upgrade, what it sends and
- * what is sent to it. */
+/* A connection on its network thread: adoption, certificate, upgrade, sending and receiving. */
 #define _GNU_SOURCE /* libwebsockets.h needs more than C11 */
 
 #include <assert.h>
@@ -21,7 +20,7 @@ static const fedge_log *log_of(const fedge_peer *peer)
     return peer->network->transport->config.log;
 }
 
-/* Lines that a device causes. */
+/* Writes a line that the device caused, within its limits. */
 static void write_limited(void *user, const char *line, size_t size)
 {
     fedge_peer *peer = user;
@@ -41,8 +40,8 @@ void fedge_peer_adopt(fedge_peer *peer)
                                          (on_http ? 0 : LWS_ADOPT_ALLOW_SSL),
                                  .fd.sockfd = peer->socket,
                                  .opaque = peer};
-    /* In a list before it is adopted: libwebsockets may call back from within, and end it at once.
-     * Then fedge_peer_forget has cleared [adopting], and there is no peer any more. */
+    /* The peer joins its list first: libwebsockets may call back from within the call and end it.
+     * fedge_peer_forget clears [adopting] then, and [peer] is freed. */
     fedge_peer_append(on_http ? &network->clients : &network->newcomers, peer);
     network->adopting = peer;
     struct lws *wsi = lws_adopt_descriptor_vhost_via_info(&adoption);
@@ -61,42 +60,42 @@ static void pause_reading(fedge_peer *peer, bool paused)
     peer->paused = paused;
     peer->heard_ms = fedge_os_monotonic_ms();
     lws_rx_flow_control(peer->wsi, !paused);
-    /* Bytes that are decrypted already raise no event of the socket. */
+    /* Bytes that are already decrypted trigger no socket event. */
     peer->network->nudge = true;
 }
 
-static void tell_replaced(const fedge_peer *peer)
+static void log_replaced(const fedge_peer *peer)
 {
     fedge_peers_displaced(peer->network->transport->config.peers, fedge_conn_match(peer->conn),
                           &peer->address, fedge_os_monotonic_ms());
 }
 
-static void queue_for_room(fedge_peer *peer)
+static void queue_for_memory(fedge_peer *peer)
 {
     fedge_network *network = peer->network;
     if (peer->waits)
-        return; /* for a frame that has ended; the next one keeps its position */
-    if (!network->first_for_room)
-        network->last_for_room = &network->first_for_room;
+        return; /* its earlier frame has ended; the next one keeps its position */
+    if (!network->first_waiting)
+        network->last_waiting = &network->first_waiting;
     peer->waits = true;
     peer->next_waiting = NULL;
-    *network->last_for_room = peer;
-    network->last_for_room = &peer->next_waiting;
+    *network->last_waiting = peer;
+    network->last_waiting = &peer->next_waiting;
 }
 
-void fedge_network_give_room(fedge_network *network)
+void fedge_network_resume_waiting(fedge_network *network)
 {
-    for (fedge_peer *peer = network->first_for_room; peer; peer = network->first_for_room) {
-        if (peer->conn && !fedge_conn_take_room(peer->conn, fedge_os_monotonic_ms()))
+    for (fedge_peer *peer = network->first_waiting; peer; peer = network->first_waiting) {
+        if (peer->conn && !fedge_conn_reserve_frame(peer->conn, fedge_os_monotonic_ms()))
             break;
-        network->first_for_room = peer->next_waiting;
+        network->first_waiting = peer->next_waiting;
         peer->waits = false;
         if (peer->conn)
             fedge_peer_carry_out(peer);
     }
 }
 
-/* False: the engine has too much to do, and what it gets from this peer is enough for now. */
+/* False: the engine is overloaded, and this peer should pause. */
 static bool carry_out(fedge_peer *peer)
 {
     bool goes_on = true;
@@ -112,14 +111,14 @@ static bool carry_out(fedge_peer *peer)
                 goes_on = false;
             break;
         case FEDGE_CONN_REPLACED:
-            tell_replaced(peer);
+            log_replaced(peer);
             break;
         case FEDGE_CONN_PAUSE:
         case FEDGE_CONN_RESUME:
             pause_reading(peer, action.type == FEDGE_CONN_PAUSE);
             break;
         case FEDGE_CONN_WAIT:
-            queue_for_room(peer);
+            queue_for_memory(peer);
             break;
         case FEDGE_CONN_WRITE:
             lws_callback_on_writable(peer->wsi);
@@ -136,25 +135,24 @@ void fedge_peer_carry_out(fedge_peer *peer)
     if (!carry_out(peer)) {
         const fedge_reply pause = {.type = FEDGE_REPLY_PAUSE};
         fedge_conn_take(peer->conn, &pause, fedge_os_monotonic_ms());
-        (void)carry_out(peer); /* which posts nothing */
+        (void)carry_out(peer); /* pausing posts nothing */
     }
 }
 
 /* ---- certificates ---------------------------------------------------------------------------- */
 
-/* In place of a certificate: a handshake without one succeeds only by proving that the ticket is
- * the peer's own. */
+/* Replaces the certificate: a handshake without one succeeds only if the ticket is the peer's. */
 static fedge_status check_ticket(fedge_peer *peer, fedge_registry_match *match, fedge_error *err)
 {
     const fedge_ticket_owner *owner = peer->ticket;
-    FEDGE_TRY(fedge_peers_admit_again(peers_of(peer), owner, match, err));
+    FEDGE_TRY(fedge_peers_admit_resumed(peers_of(peer), owner, match, err));
     memcpy(peer->fingerprint, owner->fingerprint, sizeof(peer->fingerprint));
     peer->chain = owner->chain;
     peer->chain_known = true;
     return fedge_chain_check(&peer->chain, fedge_tls_now_ms(), err);
 }
 
-/* Looks at the certificate: TLS has verified it, but only the registry knows whose it is. */
+/* TLS has verified the certificate; the registry identifies its owner. */
 static fedge_status check_certificate(fedge_peer *peer, struct lws *wsi,
                                       fedge_registry_match *match, fedge_error *err)
 {
@@ -163,7 +161,7 @@ static fedge_status check_certificate(fedge_peer *peer, struct lws *wsi,
     if (lws_is_ssl(wsi) && peer->ticket &&
         lws_tls_peer_cert_info(wsi, LWS_TLS_CERT_INFO_VERIFIED, info, 0) != 0)
         return check_ticket(peer, match, err);
-    free(peer->ticket); /* it was not needed */
+    free(peer->ticket); /* the certificate was sent after all */
     peer->ticket = NULL;
     if (!lws_is_ssl(wsi) || !peer->chain_known ||
         lws_tls_peer_cert_info(wsi, LWS_TLS_CERT_INFO_VERIFIED, info, 0) != 0 || !info->verified)
@@ -179,15 +177,15 @@ static fedge_status check_certificate(fedge_peer *peer, struct lws *wsi,
     return fedge_chain_check(&peer->chain, fedge_tls_now_ms(), err);
 }
 
-/* Neither is a peer's admission revoked nor has its chain lost trust. */
+/* The device is still admitted and its chain still trusted. */
 static fedge_status check_admission(const fedge_peer *peer, uint64_t now_unix_ms, fedge_error *err)
 {
     FEDGE_TRY(
-        fedge_peers_keep(peers_of(peer), peer->fingerprint, fedge_conn_match(peer->conn), err));
+        fedge_peers_recheck(peers_of(peer), peer->fingerprint, fedge_conn_match(peer->conn), err));
     return fedge_chain_check(&peer->chain, now_unix_ms, err);
 }
 
-void fedge_peer_judge(fedge_peer *peer, uint64_t now_unix_ms)
+void fedge_peer_recheck_admission(fedge_peer *peer, uint64_t now_unix_ms)
 {
     fedge_error err;
     const fedge_registry_match *match = fedge_conn_match(peer->conn);
@@ -205,7 +203,7 @@ void fedge_peer_judge(fedge_peer *peer, uint64_t now_unix_ms)
     fedge_peer_carry_out(peer);
 }
 
-/* Refuses a certificate: to the log, and to the peer as HTTP 403. */
+/* Refuses a certificate in the log, and with HTTP 403 to the peer. */
 static int refuse_certificate(fedge_peer *peer, struct lws *wsi, const fedge_registry_match *match,
                               const fedge_error *err)
 {
@@ -218,7 +216,7 @@ static int refuse_certificate(fedge_peer *peer, struct lws *wsi, const fedge_reg
     return fedge_http_send_text(peer->network, wsi, 403, err->message);
 }
 
-static int refuse_one_too_many(fedge_peer *peer, struct lws *wsi, const fedge_registry_match *match)
+static int refuse_over_limit(fedge_peer *peer, struct lws *wsi, const fedge_registry_match *match)
 {
     char address[FEDGE_ADDRESS_TEXT];
     char reason[96];
@@ -229,7 +227,7 @@ static int refuse_one_too_many(fedge_peer *peer, struct lws *wsi, const fedge_re
     return fedge_http_send_text(peer->network, wsi, 503, reason);
 }
 
-/* A header's value; "" when there is none, and what no check takes when it does not fit. */
+/* A header's value; "" if it is missing, "?" if it is too long, which no check accepts. */
 static const char *header_of(struct lws *wsi, enum lws_token_indexes token, char *out, int size)
 {
     int length = lws_hdr_copy(wsi, out, size, token);
@@ -238,8 +236,8 @@ static const char *header_of(struct lws *wsi, enum lws_token_indexes token, char
     return out;
 }
 
-/* What RFC 6455 (4.2.1) and fedge.v1 ask of an upgrade; libwebsockets takes nearly anything. The
- * HTTP status to refuse it with, and *why; 0: it is one. */
+/* Checks an upgrade by RFC 6455 (4.2.1) and fedge.v1, since libwebsockets accepts nearly anything.
+ * Returns 0, or the HTTP status of the refusal and *why. */
 static unsigned check_upgrade(struct lws *wsi, const char *subprotocol, const char **why)
 {
     char text[160];
@@ -272,7 +270,7 @@ static unsigned check_upgrade(struct lws *wsi, const char *subprotocol, const ch
         *why = "Sec-WebSocket-Key must be 16 bytes in base64";
         return 400;
     }
-    /* libwebsockets takes the first protocol for one that is missing or empty. */
+    /* libwebsockets selects the first protocol if this one is missing or empty. */
     if (!subprotocol || !fedge_ws_has_token(subprotocol, FEDGE_SUBPROTOCOL)) {
         *why = "the upgrade must name the subprotocol " FEDGE_SUBPROTOCOL;
         return 400;
@@ -280,14 +278,14 @@ static unsigned check_upgrade(struct lws *wsi, const char *subprotocol, const ch
     return 0;
 }
 
-/* The upgrade to a websocket: the last moment before messages. */
+/* Admits a client at its upgrade, before any message. */
 static int admit(fedge_peer *peer, struct lws *wsi, const char *subprotocol)
 {
     fedge_network *network = peer->network;
     fedge_transport *transport = network->transport;
     fedge_registry_match match;
     fedge_error err;
-    /* Before the upgrade is checked: an unknown peer learns nothing else. */
+    /* The certificate is checked first: an unknown peer learns nothing else. */
     if (check_certificate(peer, wsi, &match, &err) != FEDGE_OK)
         return refuse_certificate(peer, wsi, &match, &err);
     const char *why = NULL;
@@ -297,15 +295,15 @@ static int admit(fedge_peer *peer, struct lws *wsi, const char *subprotocol)
     if (network->ending)
         return fedge_http_send_text(peer->network, wsi, 503, "shutting down");
     const fedge_transport_config *config = &transport->config;
-    /* Counted, then compared: other threads admit at the same time. */
+    /* Add before comparing: other threads admit at the same time. */
     const uint32_t count = atomic_fetch_add(&transport->num_clients, 1);
-    peer->one_too_many = count >= config->max_connections;
-    if (peer->one_too_many &&
-        (!config->redirect || count - config->max_connections >= FEDGE_REDIRECT_ROOM)) {
+    peer->over_limit = count >= config->max_connections;
+    if (peer->over_limit &&
+        (!config->redirect || count - config->max_connections >= FEDGE_REDIRECT_CONNECTIONS)) {
         atomic_fetch_sub(&transport->num_clients, 1);
-        return refuse_one_too_many(peer, wsi, &match);
+        return refuse_over_limit(peer, wsi, &match);
     }
-    peer->admitted = true; /* counted until it is forgotten */
+    peer->admitted = true; /* counted until fedge_peer_forget */
     uint64_t now_ms = fedge_os_monotonic_ms();
     peer->log = *transport->config.log;
     peer->log.write = transport->config.log->write ? write_limited : NULL;
@@ -320,7 +318,7 @@ static int admit(fedge_peer *peer, struct lws *wsi, const char *subprotocol)
         return fedge_http_send_text(peer->network, wsi, 503, err.message);
     }
     fedge_conn_set_redirect(peer->conn, config->redirect);
-    /* From the limits of unauthenticated peers to those of clients. */
+    /* The limits of clients replace those of unauthenticated peers. */
     fedge_peer_take_out(peer);
     fedge_peer_append(&network->clients, peer);
     fedge_peer_end_unauthenticated(peer);
@@ -336,10 +334,10 @@ static int admit(fedge_peer *peer, struct lws *wsi, const char *subprotocol)
     return 0;
 }
 
-/* A message can go out from now on: of where to go instead. */
+/* The first moment at which a message, such as a redirection, can be sent. */
 static int established(fedge_peer *peer)
 {
-    if (peer->conn && peer->one_too_many) {
+    if (peer->conn && peer->over_limit) {
         fedge_conn_close(peer->conn, FEDGE_MESSAGE_REFUSE, FEDGE_REASON_BUSY, 0,
                          "the limit of connections is reached here (--max-connections)",
                          fedge_os_monotonic_ms());
@@ -360,7 +358,7 @@ static int answer_plain(fedge_peer *peer, struct lws *wsi)
 
 /* ---- sending --------------------------------------------------------------------------------- */
 
-/* The next frame into [out], and its size; negative: the connection closes. */
+/* Writes the next frame to [out] and returns its size; negative: close the connection. */
 static int next_frame(fedge_peer *peer, uint8_t *out)
 {
     fedge_conn_chunk chunk;
@@ -375,7 +373,7 @@ static int next_frame(fedge_peer *peer, uint8_t *out)
     return (int)size;
 }
 
-/* One frame per call, so that a pending one is never mixed with another. */
+/* Sends one frame per call, so that a partly sent one is never mixed with another. */
 static int write_next(fedge_peer *peer, struct lws *wsi)
 {
     uint8_t *out = peer->network->out + LWS_PRE;
@@ -383,7 +381,7 @@ static int write_next(fedge_peer *peer, struct lws *wsi)
         return -1;
     if (peer->ping_due) {
         peer->ping_due = false;
-        out[0] = 'f'; /* libwebsockets does not tell of a pong without bytes */
+        out[0] = 'f'; /* libwebsockets does not report a pong without payload */
         if (lws_write(wsi, out, 1, LWS_WRITE_PING) < 1)
             return -1;
     } else {
@@ -391,7 +389,7 @@ static int write_next(fedge_peer *peer, struct lws *wsi)
         if (size < 0 || (size > 0 && fedge_peer_write(wsi, out, (size_t)size) < size))
             return -1;
         if (peer->dropping)
-            return 0; /* closed before the loop waits again */
+            return 0; /* it is closed before the loop waits again */
     }
     if (fedge_conn_should_close(peer->conn)) {
         lws_close_reason(wsi, LWS_CLOSE_STATUS_NORMAL, NULL, 0);
@@ -409,7 +407,7 @@ static int receive(fedge_peer *peer, struct lws *wsi, const uint8_t *data, size_
     if (!peer->conn)
         return -1;
     if (peer->frames.closed)
-        return 0; /* RFC 6455, 5.5.1: nothing comes behind a close frame */
+        return 0; /* RFC 6455, 5.5.1: data after a close frame is ignored */
     peer->heard_ms = fedge_os_monotonic_ms();
     if (lws_frame_is_binary(wsi)) {
         bool final = lws_is_final_fragment(wsi) && lws_remaining_packet_payload(wsi) == 0;
@@ -423,7 +421,7 @@ static int receive(fedge_peer *peer, struct lws *wsi, const uint8_t *data, size_
     return 0;
 }
 
-/* It sent a frame that no websocket's client may: nothing of it counts any more. */
+/* Ends the fedge_conn of a peer that violated the websocket protocol. */
 static void broke_rules(fedge_peer *peer, const char *why)
 {
     if (peer->conn) {
@@ -435,9 +433,9 @@ static void broke_rules(fedge_peer *peer, const char *why)
 
 /* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names */
 
-/* libwebsockets' parser of the frames that a client sends, which the linker calls through the
- * function below (--wrap, checked against 4.3.5, lib/roles/ws): [processed] is 0 when [byte] is the
- * next of a header or of a control frame. */
+/* libwebsockets' parser of client frames. The linker redirects its calls to the function below
+ * (--wrap, checked against 4.3.5, lib/roles/ws). [processed] is 0 if [byte] belongs to a header or
+ * a control frame. */
 int __real_lws_ws_rx_sm(struct lws *wsi, char processed, unsigned char byte);
 int __wrap_lws_ws_rx_sm(struct lws *wsi, char processed, unsigned char byte);
 
@@ -447,7 +445,7 @@ int __wrap_lws_ws_rx_sm(struct lws *wsi, char processed, unsigned char byte)
     if (!peer || processed)
         return __real_lws_ws_rx_sm(wsi, processed, byte);
     if (peer->frames.failed)
-        return 0; /* passed over, until the close frame is on its way */
+        return 0; /* skipped until the close frame is sent */
     const char *why = NULL;
     int status = fedge_ws_frames_take(&peer->frames, byte, &why);
     if (status == 0)
@@ -464,9 +462,9 @@ int __wrap_lws_ws_rx_sm(struct lws *wsi, char processed, unsigned char byte)
 void fedge_peer_tick(fedge_peer *peer, uint64_t now_ms, uint64_t now_unix_ms)
 {
     const fedge_transport_config *config = &peer->network->transport->config;
-    /* At the moment, not when all are judged next. */
+    /* Recheck at once, not with the next round of checks. */
     if (now_unix_ms > peer->chain.not_after_ms)
-        fedge_peer_judge(peer, now_unix_ms);
+        fedge_peer_recheck_admission(peer, now_unix_ms);
     fedge_conn_tick(peer->conn, now_ms);
     fedge_peer_carry_out(peer);
     /* A paused peer is not read, so its silence means nothing. */
@@ -477,7 +475,7 @@ void fedge_peer_tick(fedge_peer *peer, uint64_t now_ms, uint64_t now_unix_ms)
                   fedge_log_str("device", fedge_conn_match(peer->conn)->device_id),
                   fedge_log_num("seconds", (double)(now_ms - peer->heard_ms) / 1000.0));
         fedge_peer_drop(peer);
-        /* One question at a time; the answer may take until the time-out. */
+        /* One ping at a time; the answer may take until the time limit. */
     } else if (now_ms >= peer->pinged_ms + config->ping_after_ms) {
         peer->pinged_ms = now_ms;
         peer->ping_due = true;

@@ -1,11 +1,14 @@
-/* TLS records in fewer calls of the kernel than libwebsockets makes, which for each record reads a
- * header, reads the rest, waits, and writes. Checked against libwebsockets 4.3.5 (lib/tls/mbedtls,
+/* TLS records with fewer system calls than libwebsockets makes: for each record it reads the
+ * header, reads the body, waits, and writes. Checked against libwebsockets 4.3.5 (lib/tls/mbedtls,
  * lib/roles/ws/ops-ws.c, lib/plat/unix) and mbedTLS 3.6 (library/ssl_msg.c).
  *
- * Reading: with the rest of a record the next one's header is read, if it is there; then the
- * connection's next record is taken at once. A header alone is no loss to whoever waits for the
- * socket: what it announces is still to be read from there. Writing: MSG_MORE tells the kernel that
- * more records of a message follow, so that it sends them together. */
+ * Reading: the body of a record is read together with the next record's header, if that has
+ * arrived; then the connection's next record is read at once. Waiting for the socket stays correct
+ * with the header read ahead, since the record's body is still unread.
+ *
+ * Writing: MSG_MORE tells the kernel that more records of the message follow, so it sends them
+ * together.
+ */
 #define _GNU_SOURCE /* libwebsockets.h needs more than C11 */
 
 #include <assert.h>
@@ -19,14 +22,15 @@
 
 #include "aggregator/net/transport_internal.h"
 
-#define RECORD_SIZE 16384  /* of its content, at most */
-#define RECORD_OVERHEAD 22 /* header, type and tag: content is smaller by at least that */
-#define ASK_SIZE 20000     /* more than a record, so that a read ends with it */
-#define RECORDS_AT_ONCE 4  /* as a message has, then other peers; libwebsockets: < 9 */
+#define RECORD_SIZE 16384  /* maximum of its content */
+#define RECORD_OVERHEAD 22 /* minimum of header, type and tag */
+#define ASK_SIZE 20000     /* larger than a record, so that a read ends with it */
+#define RECORDS_AT_ONCE                                                                            \
+    4 /* records of one message, before other peers' records; libwebsockets: < 9 */
 
 static_assert(ASK_SIZE > RECORD_SIZE, "a read must not be filled by a record");
 
-/* What this thread is about. */
+/* The connection this thread works on. */
 static _Thread_local fedge_peer *reading;
 static _Thread_local size_t left_to_write;
 
@@ -46,8 +50,8 @@ static int take_ahead(fedge_peer *peer, unsigned char *out, size_t size)
     return (int)taken;
 }
 
-/* The header that libwebsockets puts in front is not counted: the last record may leave with those
- * before it or after them, but waits for nothing. */
+/* The header that libwebsockets adds is not counted: the last record may leave with its neighbours,
+ * and never waits. */
 int fedge_peer_write(struct lws *wsi, uint8_t *frame, size_t size)
 {
     left_to_write = size;
@@ -75,7 +79,7 @@ int __wrap_lws_ssl_capable_read(struct lws *wsi, unsigned char *buf, size_t len)
     return size;
 }
 
-/* Asked when all that was read is handled: whether to read on before waiting. */
+/* Called when all read bytes are handled: whether to read on before waiting. */
 int __wrap_lws_ssl_pending(struct lws *wsi)
 {
     fedge_peer *peer = lws_get_opaque_user_data(wsi);
@@ -94,7 +98,7 @@ int __wrap_lws_plat_mbedtls_net_recv(void *ctx, unsigned char *buf, size_t len)
         return __real_lws_plat_mbedtls_net_recv(ctx, buf, len);
     if (peer->num_ahead > 0)
         return take_ahead(peer, buf, len);
-    /* What is not larger is itself a header, or something small that may be followed by nothing. */
+    /* Smaller reads are a header, or a small record that may be the last. */
     struct iovec parts[] = {{buf, len}, {peer->ahead, sizeof(peer->ahead)}};
     const ssize_t size = readv(socket, parts, len > sizeof(peer->ahead) ? 2 : 1);
     if (size < 0)

@@ -1,4 +1,4 @@
-/* What all parts of the transport use: records of connections, and their lists. */
+/* Functions that all parts of the transport use: connection records and their lists. */
 #define _GNU_SOURCE /* libwebsockets.h needs more than C11 */
 
 #include <assert.h>
@@ -11,7 +11,7 @@
 
 void fedge_peer_append(fedge_peer_list *list, fedge_peer *peer)
 {
-    assert(!peer->list); /* it is in one at a time */
+    assert(!peer->list); /* a peer is in one list at a time */
     peer->list = list;
     peer->previous = list->last;
     peer->next = NULL;
@@ -62,7 +62,7 @@ uint32_t fedge_admission_count(fedge_transport *transport)
 
 uint32_t fedge_transport_num_connections(fedge_transport *transport)
 {
-    /* In this order a peer that is admitted meanwhile is counted twice, and never not at all. */
+    /* This order may count an admitted peer twice for a moment, but never omits it. */
     const uint32_t num_unauthenticated = fedge_admission_count(transport);
     return num_unauthenticated + atomic_load(&transport->num_clients);
 }
@@ -89,7 +89,7 @@ void fedge_peer_note(const fedge_peer *peer, const fedge_conn_note *note)
     fedge_log_write(&peer->log, note->level, note->event, note->fields, note->num_fields);
 }
 
-/* The engine hears that it has gone. */
+/* Sends the engine the final requests, and frees the fedge_conn. */
 static void end_conn(fedge_peer *peer)
 {
     if (peer->conn) {
@@ -116,45 +116,45 @@ void fedge_peer_end_unauthenticated(fedge_peer *peer)
     }
 }
 
-/* While many handshakes fail, they begin by the timer alone, even if the thread is idle: the CPU
- * has other work. */
+/* In a flood only the timer begins handshakes, even on an idle thread, to leave CPU to other work.
+ */
 static void count_failed(fedge_network *network)
 {
     if (fedge_handshake_failed(&network->handshakes))
         ev_idle_stop(network->loop, &network->idle_watcher);
 }
 
-void fedge_peer_forget(fedge_peer *gone)
+void fedge_peer_forget(fedge_peer *peer)
 {
-    fedge_network *network = gone->network;
-    const bool failed = gone->unauthenticated && gone->list == &network->newcomers;
-    end_conn(gone);
+    fedge_network *network = peer->network;
+    const bool failed = peer->unauthenticated && peer->list == &network->newcomers;
+    end_conn(peer);
     for (fedge_peer **at = &network->drops; *at; at = &(*at)->next_drop) {
-        if (*at == gone) {
-            *at = gone->next_drop;
+        if (*at == peer) {
+            *at = peer->next_drop;
             break;
         }
     }
-    for (fedge_peer **at = &network->first_for_room; gone->waits && *at;) {
-        if (*at == gone)
-            *at = gone->next_waiting;
+    for (fedge_peer **at = &network->first_waiting; peer->waits && *at;) {
+        if (*at == peer)
+            *at = peer->next_waiting;
         else
             at = &(*at)->next_waiting;
         if (!*at)
-            network->last_for_room = at;
+            network->last_waiting = at;
     }
-    if (network->adopting == gone)
+    if (network->adopting == peer)
         network->adopting = NULL;
-    if (gone->list)
-        fedge_peer_take_out(gone);
-    if (gone->admitted)
+    if (peer->list)
+        fedge_peer_take_out(peer);
+    if (peer->admitted)
         atomic_fetch_sub(&network->transport->num_clients, 1);
     if (failed)
         count_failed(network);
-    fedge_peer_end_unauthenticated(gone);
-    free(gone->ticket);
+    fedge_peer_end_unauthenticated(peer);
+    free(peer->ticket);
     atomic_fetch_sub(&network->num_connections, 1);
-    free(gone);
+    free(peer);
 }
 
 void fedge_peer_end_conn(fedge_peer *peer)

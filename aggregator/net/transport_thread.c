@@ -1,5 +1,5 @@
-/* Network threads: each runs the TLS and the websockets of its connections on a loop and a
- * libwebsockets context of its own, so that no two threads share a connection. */
+/* Network threads. Each runs TLS and websockets of its connections on a separate loop and
+ * libwebsockets context, so that no two threads share a connection. */
 #define _GNU_SOURCE /* libwebsockets.h needs more than C11; explicit_bzero */
 
 #include <assert.h>
@@ -12,11 +12,11 @@
 #include "secure/identity/tls.h"
 
 #define SERVICE_BUFFER_SIZE 32768 /* of libwebsockets, for all connections of a thread */
-#define RECEIVE_SIZE 4096         /* of libwebsockets, for each connection */
+#define RECEIVE_SIZE 4096         /* of libwebsockets, per connection */
 
 /* ---- the loop -------------------------------------------------------------------------------- */
 
-/* Before the loop waits: carries out what could not be done inside callbacks. */
+/* Before the loop waits: does what callbacks must not do. */
 static void end_dropped(struct ev_loop *loop, ev_prepare *watcher, int events)
 {
     (void)loop, (void)events;
@@ -30,9 +30,9 @@ static void end_dropped(struct ev_loop *loop, ev_prepare *watcher, int events)
             lws_set_timeout(peer->wsi, PENDING_TIMEOUT_USER_OK, LWS_TO_KILL_SYNC);
             network->nudge = true;
         }
-        /* What has ended may have held the room that others wait for, and one of these may end now.
-         */
-        fedge_network_give_room(network);
+        /* A dropped connection may free memory that others wait for, and one of these may be
+         * dropped in turn. */
+        fedge_network_resume_waiting(network);
     } while (network->drops);
     if (network->nudge) {
         network->nudge = false;
@@ -42,7 +42,7 @@ static void end_dropped(struct ev_loop *loop, ev_prepare *watcher, int events)
 
 /* ---- mailbox --------------------------------------------------------------------------------- */
 
-static void give(fedge_peer *peer, const fedge_reply *reply, uint64_t now_ms)
+static void deliver(fedge_peer *peer, const fedge_reply *reply, uint64_t now_ms)
 {
     if (peer->conn) {
         fedge_conn_take(peer->conn, reply, now_ms);
@@ -50,21 +50,21 @@ static void give(fedge_peer *peer, const fedge_reply *reply, uint64_t now_ms)
     }
 }
 
-/* Each gets another time to come back, so that their handshakes do not come at once. */
-static uint64_t apart(uint64_t after_ms, uint32_t *number)
+/* Spaces the times to return, so that handshakes do not all begin together. */
+static uint64_t spread(uint64_t after_ms, uint32_t *number)
 {
     return after_ms > 0 ? after_ms + FEDGE_RETURN_EVERY_MS * (uint64_t)(*number)++ : 0;
 }
 
-static void give_to_all(fedge_network *network, fedge_reply *reply, uint64_t now_ms)
+static void deliver_to_all(fedge_network *network, fedge_reply *reply, uint64_t now_ms)
 {
     uint32_t number = 0;
     const uint64_t after_ms = reply->notice.after_ms;
     for (fedge_peer *peer = network->clients.first; peer; peer = peer->next) {
-        /* Everything else is the same for all; when to come back is not. */
+        /* Only the time to return differs between connections. */
         if (reply->type == FEDGE_REPLY_CLOSE)
-            reply->notice.after_ms = apart(after_ms, &number);
-        give(peer, reply, now_ms);
+            reply->notice.after_ms = spread(after_ms, &number);
+        deliver(peer, reply, now_ms);
     }
 }
 
@@ -76,12 +76,12 @@ static void take_replies(fedge_network *network)
         next = item->next;
         fedge_reply *reply = (fedge_reply *)item;
         if (reply->conn_id == FEDGE_CONN_ALL) {
-            give_to_all(network, reply, now_ms);
+            deliver_to_all(network, reply, now_ms);
         } else {
-            /* By then the connection may be gone. Its number is not used again. */
+            /* The connection may have ended; its number is never reused. */
             fedge_peer *peer = fedge_slots_find(&network->slots, reply->conn_id);
             if (peer)
-                give(peer, reply, now_ms);
+                deliver(peer, reply, now_ms);
         }
         fedge_reply_free(reply);
     }
@@ -102,7 +102,7 @@ static void take_arrivals(fedge_network *network)
             refuse_arrival((fedge_peer *)item);
         } else {
             fedge_peer_append(&network->waiting, (fedge_peer *)item);
-            /* In a flood handshakes begin by the timer alone, however idle the thread is. */
+            /* In a flood only the timer begins handshakes, even on an idle thread. */
             if (!network->handshakes.flooded)
                 ev_idle_start(network->loop, &network->idle_watcher);
             ev_timer_start(network->loop, &network->handshake_timer);
@@ -129,13 +129,13 @@ static fedge_peer *choose_next(const fedge_network *network)
     return next;
 }
 
-/* A handshake takes milliseconds of the thread, whoever asks for it. One begins when the thread has
- * nothing else to do, so that many of them do not delay the messages of devices that are there; and
- * one every FEDGE_HANDSHAKE_INTERVAL_MS in any case. */
+/* A handshake takes milliseconds of the thread, for any peer. One begins when the thread is idle,
+ * so that messages of connected devices are not delayed, and at least every
+ * FEDGE_HANDSHAKE_INTERVAL_MS. */
 static void begin_one(fedge_network *network)
 {
     fedge_peer *next = choose_next(network);
-    /* A peer that has hung up while it waited costs no handshake. */
+    /* A peer that hung up while waiting costs no handshake. */
     while (next && fedge_socket_has_hung_up(next->socket)) {
         refuse_arrival(next);
         next = choose_next(network);
@@ -146,7 +146,7 @@ static void begin_one(fedge_network *network)
         fedge_peer_take_out(next);
         fedge_peer_adopt(next);
     }
-    /* An idle watcher that has nothing to do would keep the loop from waiting. */
+    /* An idle watcher without work would keep the loop busy. */
     if (!network->waiting.first) {
         ev_idle_stop(network->loop, &network->idle_watcher);
         ev_timer_stop(network->loop, &network->handshake_timer);
@@ -181,13 +181,13 @@ static void refuse_waiting(fedge_network *network, bool all)
     }
 }
 
-static void judge_all(fedge_network *network, uint64_t now_ms)
+static void recheck_all(fedge_network *network, uint64_t now_ms)
 {
     const uint64_t now_unix_ms = fedge_tls_now_ms();
-    network->judged_ms = now_ms;
+    network->rechecked_ms = now_ms;
     for (fedge_peer *peer = network->clients.first; peer; peer = peer->next) {
         if (peer->conn)
-            fedge_peer_judge(peer, now_unix_ms);
+            fedge_peer_recheck_admission(peer, now_unix_ms);
     }
 }
 
@@ -206,7 +206,7 @@ static void close_all(fedge_network *network)
     for (fedge_peer *peer = network->clients.first; peer; peer = peer->next) {
         if (peer->conn) {
             /* A peer that has sent no request gets no answer. */
-            fedge_conn_close(peer->conn, last->type, last->reason, apart(last->after_ms, &number),
+            fedge_conn_close(peer->conn, last->type, last->reason, spread(last->after_ms, &number),
                              last->text, now_ms);
             fedge_peer_carry_out(peer);
         } else {
@@ -219,7 +219,7 @@ static void on_mailbox(struct ev_loop *loop, ev_async *watcher, int events)
 {
     (void)events;
     fedge_network *network = watcher->data;
-    /* Asked first: the engine's last replies were posted before. */
+    /* Read the flag first: replies posted before it must be delivered. */
     const bool must_close = atomic_exchange(&network->must_close, false);
     take_arrivals(network);
     if (atomic_exchange(&network->must_evict, false)) {
@@ -227,11 +227,11 @@ static void on_mailbox(struct ev_loop *loop, ev_async *watcher, int events)
         fedge_admission_drop_evicted(network);
     }
     take_replies(network);
-    if (atomic_exchange(&network->must_judge, false))
-        judge_all(network, fedge_os_monotonic_ms());
+    if (atomic_exchange(&network->must_recheck, false))
+        recheck_all(network, fedge_os_monotonic_ms());
     if (must_close)
         close_all(network);
-    /* Last: what was posted before the stop has been carried out. */
+    /* Stop last, after everything posted before it. */
     if (atomic_load(&network->must_stop))
         ev_break(loop, EVBREAK_ALL);
 }
@@ -248,22 +248,22 @@ static void on_tick(struct ev_loop *loop, ev_timer *watcher, int events)
         if (peer->conn)
             fedge_peer_tick(peer, now_ms, now_unix_ms);
     }
-    /* Certificates and roots expire without anybody reloading them. */
-    if (now_ms >= network->judged_ms + FEDGE_JUDGE_EVERY_MS)
-        judge_all(network, now_ms);
-    /* Timers that were set from outside libwebsockets' own callbacks start running now. */
+    /* Certificates and roots expire without a reload. */
+    if (now_ms >= network->rechecked_ms + FEDGE_JUDGE_EVERY_MS)
+        recheck_all(network, now_ms);
+    /* Starts timers that were set outside libwebsockets' callbacks. */
     network->nudge = true;
 }
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
-/* A handshake failed: no callback of libwebsockets says why. */
+/* Logs a failed handshake; libwebsockets' callbacks do not report the reason. */
 static void on_handshake_refused(void *user, const char *subject, const char *reason)
 {
     fedge_network *network = user;
     int socket = fedge_tls_refused_socket();
     const fedge_peer *peer = fedge_peer_find(&network->newcomers, socket);
-    if (!peer) { /* refused by the peer, once it was let in */
+    if (!peer) { /* the peer refused the aggregator's certificate after its admission */
         peer = fedge_peer_find(&network->clients, socket);
     }
     char address[FEDGE_ADDRESS_TEXT] = "";
@@ -273,7 +273,7 @@ static void on_handshake_refused(void *user, const char *subject, const char *re
                         fedge_os_monotonic_ms());
 }
 
-/* A handshake has shown a good chain. */
+/* Stores the verified chain of a handshake. */
 static void on_verified(void *user, int socket, const fedge_chain *chain)
 {
     fedge_network *network = user;
@@ -293,7 +293,7 @@ static bool chain_of(void *user, int socket, fedge_chain *chain)
     return peer && peer->chain_known;
 }
 
-/* Without memory for it, the certificate that is missing then is what is refused. */
+/* Without memory, the peer is refused for the missing certificate. */
 static void on_ticket(void *user, int socket, const fedge_ticket_owner *owner)
 {
     fedge_network *network = user;
@@ -306,8 +306,7 @@ static void on_ticket(void *user, int socket, const fedge_ticket_owner *owner)
 
 static void *run(void *arg)
 {
-    /* Of this thread: what libwebsockets and mbedTLS call back has no place for a context of ours.
-     */
+    /* Thread-local: callbacks of libwebsockets and mbedTLS have no context pointer. */
     fedge_network *network = arg;
     fedge_tls_on_refused(on_handshake_refused, network);
     fedge_chain_on_verified(on_verified, network);
@@ -333,8 +332,8 @@ void fedge_network_stop(fedge_network *network)
 
 /* ---- set-up ---------------------------------------------------------------------------------- */
 
-/* libwebsockets passes memory that does not begin like PEM on to mbedTLS, which reads PEM with a
- * newline in front as well: the other way, its own decoder would fail on a chain. */
+/* libwebsockets' PEM decoder fails on a chain. With a newline in front it passes the memory to
+ * mbedTLS, which reads PEM. */
 static char *copy_pem(const char *pem, size_t *size)
 {
     *size = strlen(pem) + 1;
@@ -350,14 +349,14 @@ static const struct lws_protocols CLIENT_PROTOCOLS[] = {
     {.name = FEDGE_SUBPROTOCOL,
      .callback = fedge_peer_callback,
      .rx_buffer_size = RECEIVE_SIZE,
-     .tx_packet_size = FEDGE_MESSAGE_MAX_SIZE}, /* else as much as it receives at a time */
+     .tx_packet_size = FEDGE_MESSAGE_MAX_SIZE}, /* the default is rx_buffer_size */
     {.name = NULL},
 };
 static const struct lws_protocols HTTP_PROTOCOLS[] = {
     {.name = "http", .callback = fedge_http_callback, .rx_buffer_size = RECEIVE_SIZE},
     {.name = NULL},
 };
-/* Pings are sent by fedge_peer_tick, whose cost does not grow with the connections' timers. */
+/* fedge_peer_tick sends pings; libwebsockets' timers get slower with the number of connections. */
 static const lws_retry_bo_t NO_PINGS = {.secs_since_valid_ping = 0};
 
 static fedge_status make_clients_vhost(fedge_network *network, fedge_error *err)
@@ -377,7 +376,7 @@ static fedge_status make_clients_vhost(fedge_network *network, fedge_error *err)
             .server_ssl_cert_mem = chain,
             .server_ssl_cert_mem_len = (unsigned)chain_size,
             .server_ssl_private_key_mem = key,
-            .server_ssl_private_key_mem_len = (unsigned)key_size + 1, /* mbedTLS wants the NUL */
+            .server_ssl_private_key_mem_len = (unsigned)key_size + 1, /* mbedTLS requires the NUL */
         };
         network->vhost = lws_create_vhost(network->context, &info);
     }
@@ -436,11 +435,11 @@ static void watch(fedge_network *network)
     ev_timer_start(network->loop, &network->tick_watcher);
 }
 
-/* What a thread has besides its context. */
+/* Creates mailboxes and watchers, and starts the thread. */
 static fedge_status start(fedge_network *network, fedge_error *err)
 {
-    const uint32_t most = network->transport->config.max_connections + FEDGE_REDIRECT_ROOM;
-    /* A connection's number says by its tag which thread of which rank answers for it. */
+    const uint32_t most = network->transport->config.max_connections + FEDGE_REDIRECT_CONNECTIONS;
+    /* A connection number's tag identifies the thread and rank that own it. */
     const uint32_t tag = network->transport->config.first_tag + network->index;
     FEDGE_TRY(fedge_slots_init(&network->slots, most, tag, err));
     FEDGE_TRY(fedge_mailbox_new(&network->arrivals, fedge_network_wake, network, err));
@@ -461,19 +460,19 @@ fedge_status fedge_network_new(fedge_transport *transport, uint32_t index, struc
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the transport");
     fresh->transport = transport;
     fresh->index = index;
-    fresh->judged_ms = fedge_os_monotonic_ms();
+    fresh->rechecked_ms = fedge_os_monotonic_ms();
     const fedge_transport_config *config = &transport->config;
     const uint64_t waiting =
         config->waiting_bytes ? config->waiting_bytes : FEDGE_CONN_WAITING_BYTES;
-    /* A part for each thread, which then counts without a lock. */
+    /* One part for each thread, which then counts without a lock. */
     fresh->budget.limit = waiting / config->num_threads;
     fresh->certificate = malloc(sizeof(*fresh->certificate) + FEDGE_MAX_CERTIFICATE_SIZE);
-    fresh->own_loop = !loop;
+    fresh->owns_loop = !loop;
     fresh->loop = loop ? loop : ev_loop_new(EVFLAG_AUTO);
     fedge_status status = fresh->certificate && fresh->loop
                               ? make_context(fresh, err)
                               : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the transport");
-    /* The port for people is served by the caller's loop and has no thread. */
+    /* The HTTP port runs on the caller's loop without a thread. */
     if (status == FEDGE_OK && loop) {
         ev_prepare_init(&fresh->drop_watcher, end_dropped);
         fresh->drop_watcher.data = fresh;
@@ -511,7 +510,7 @@ void fedge_network_free(fedge_network *network)
     network->ending = true;
     if (network->loop)
         ev_prepare_stop(network->loop, &network->drop_watcher);
-    /* It calls back for every connection, and these need what is freed below. */
+    /* It calls back for every connection, and the callbacks use what is freed below. */
     if (network->context)
         lws_context_destroy(network->context);
     refuse_waiting(network, true);
@@ -520,7 +519,7 @@ void fedge_network_free(fedge_network *network)
     fedge_mailbox_free(network->arrivals);
     fedge_mailbox_free(network->replies);
     assert(atomic_load(&network->num_connections) == 0);
-    if (network->loop && network->own_loop)
+    if (network->loop && network->owns_loop)
         ev_loop_destroy(network->loop);
     fedge_slots_fini(&network->slots);
     free(network->certificate);

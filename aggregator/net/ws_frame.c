@@ -6,8 +6,8 @@
 #include <string.h>
 #include <strings.h>
 
-#define MAX_CONTROL 125 /* bytes of a control frame's payload */
-#define KEY_SIZE 24     /* characters of the base64 of 16 bytes */
+#define MAX_CONTROL 125 /* payload bytes of a control frame */
+#define KEY_SIZE 24     /* base64 characters of 16 bytes */
 
 enum stage { STAGE_FIRST, STAGE_LENGTH, STAGE_EXTENDED, STAGE_MASK, STAGE_CONTROL };
 enum opcode { CONTINUATION, TEXT, BINARY, CLOSE = 8, PING, PONG };
@@ -57,7 +57,7 @@ static int take_first(fedge_ws_frames *frames, uint8_t byte, const char **why)
     return 0;
 }
 
-/* The length is known. */
+/* Checks the length once it is complete. */
 static int check_length(fedge_ws_frames *frames, const char **why)
 {
     if (frames->opcode == CLOSE && frames->length == 1) {
@@ -123,14 +123,14 @@ static void take_mask(fedge_ws_frames *frames, uint8_t byte)
     }
 }
 
-/* RFC 6455, 7.4: what an endpoint may send, and what is left to libraries and applications. */
+/* RFC 6455, 7.4: the codes an endpoint may send, including those of libraries and applications. */
 static bool close_code_valid(unsigned code)
 {
     return (code >= 1000 && code <= 1011 && code != 1004 && code != 1005 && code != 1006) ||
            (code >= 3000 && code <= 4999);
 }
 
-/* The next byte of a text in UTF-8; false when it cannot go on so. RFC 3629, 4. */
+/* Takes the next byte of UTF-8 text (RFC 3629, 4). False if it is invalid. */
 static bool take_utf8(fedge_ws_frames *frames, uint8_t byte)
 {
     if (frames->utf8_left > 0) {

@@ -428,9 +428,9 @@ fedge_status fedge_peer_check(const uint8_t *der, size_t der_size, fedge_role ro
     return registry ? check_registered(&info, registry, match, err) : FEDGE_OK;
 }
 
-fedge_status fedge_peer_check_again(const fedge_certificate_info *known, fedge_role role,
-                                    const fedge_registry *registry, fedge_registry_match *match,
-                                    fedge_error *err)
+fedge_status fedge_peer_recheck(const fedge_certificate_info *known, fedge_role role,
+                                const fedge_registry *registry, fedge_registry_match *match,
+                                fedge_error *err)
 {
     memset(match, 0, sizeof(*match));
     memcpy(match->device_id, known->device_id, sizeof(match->device_id));

@@ -79,9 +79,9 @@ FEDGE_MUST_USE fedge_status fedge_peer_check(const uint8_t *der, size_t der_size
 
 /* Decides about a peer that has resumed a session, by what its certificate said when the session
  * began: device_id, role and fingerprint of [known]; other members are ignored. */
-FEDGE_MUST_USE fedge_status fedge_peer_check_again(const fedge_certificate_info *known,
-                                                   fedge_role role, const fedge_registry *registry,
-                                                   fedge_registry_match *match, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_peer_recheck(const fedge_certificate_info *known, fedge_role role,
+                                               const fedge_registry *registry,
+                                               fedge_registry_match *match, fedge_error *err);
 
 /* --- changing it: fedge-keys ------------------------------------------------------------------ */
 

@@ -9,7 +9,7 @@
  * exchange, so recorded traffic stays secret even if the keys become known.
  *
  * A ticket does not admit a device: on resumption its chain is checked against the roots and the
- * time here, and the registry by fedge_peer_check_again. A device with a bad ticket makes a full
+ * time here, and the registry by fedge_peer_recheck. A device with a bad ticket makes a full
  * handshake.
  */
 #ifndef FEDGE_SECURE_IDENTITY_TICKETS_H

@@ -47,11 +47,11 @@ static void receive(rig *r, line *l, const uint8_t *data, size_t size, bool fina
     drain(l);
 }
 
-static bool take_room(rig *r, line *l)
+static bool reserve_frame(rig *r, line *l)
 {
-    const bool room = fedge_conn_take_room(l->conn, r->now_ms);
+    const bool reserved = fedge_conn_reserve_frame(l->conn, r->now_ms);
     drain(l);
-    return room;
+    return reserved;
 }
 
 static void tell(rig *r, line *l, fedge_reply_type type)
@@ -119,16 +119,16 @@ static void a_frame_waits_for_room(void **state)
     receive(r, second, r->frame, START, false);
     assert_int_equal(second->waits, 1);
     assert_int_equal(second->pauses, 1);
-    assert_false(take_room(r, second));
+    assert_false(reserve_frame(r, second));
     receive(r, second, r->frame + START, 2, false); /* was decrypted already */
     receive(r, first, r->frame + START, r->size - START, true);
     assert_int_equal(first->requests, 2);
     assert_int_equal(r->budget.in, 0);
-    assert_true(take_room(r, second));
+    assert_true(reserve_frame(r, second));
     assert_int_equal(second->resumes, 1);
     receive(r, second, r->frame + START + 2, r->size - START - 2, true);
     assert_int_equal(second->requests, 2);
-    assert_true(take_room(r, second));
+    assert_true(reserve_frame(r, second));
 }
 
 /* All of it was decrypted already. */
@@ -144,7 +144,7 @@ static void a_frame_may_end_while_it_waits(void **state)
     assert_int_equal(second->resumes, 1);
     assert_int_equal(r->budget.num_waiting, 0);
     end(first);
-    assert_true(take_room(r, second));
+    assert_true(reserve_frame(r, second));
     assert_int_equal(r->budget.in, 0); /* nothing arrives */
     fedge_conn_tick(second->conn, r->now_ms + FEDGE_CONN_FRAME_TIMEOUT_MS);
     assert_false(fedge_conn_is_closing(second->conn));
@@ -177,7 +177,7 @@ static void time_begins_when_there_is_room(void **state)
     assert_true(fedge_conn_is_closing(first->conn));
     drain(first);
     end(first);
-    assert_true(take_room(r, second));
+    assert_true(reserve_frame(r, second));
     fedge_conn_tick(second->conn, r->now_ms + FEDGE_CONN_FRAME_TIMEOUT_MS - 1);
     assert_false(fedge_conn_is_closing(second->conn));
     fedge_conn_tick(second->conn, r->now_ms + FEDGE_CONN_FRAME_TIMEOUT_MS);
@@ -193,8 +193,8 @@ static void nobody_overtakes_who_waits(void **state)
     end(&r->lines[0]);
     receive(r, &r->lines[2], r->frame, START, false);
     assert_int_equal(r->lines[2].waits, 1);
-    assert_true(take_room(r, &r->lines[1]));
-    assert_false(take_room(r, &r->lines[2]));
+    assert_true(reserve_frame(r, &r->lines[1]));
+    assert_false(reserve_frame(r, &r->lines[2]));
 }
 
 static void a_frame_that_is_all_there_does_not_wait(void **state)
@@ -214,7 +214,7 @@ static void room_comes_while_the_engine_has_enough(void **state)
     receive(r, second, r->frame, START, false);
     tell(r, second, FEDGE_REPLY_PAUSE);
     end(&r->lines[0]);
-    assert_true(take_room(r, second));
+    assert_true(reserve_frame(r, second));
     assert_int_equal(second->resumes, 0);
     tell(r, second, FEDGE_REPLY_RESUME);
     assert_int_equal(second->resumes, 1);
