@@ -21,15 +21,11 @@
 #include "edge/core/message.h"
 #include "edge/core/status.h"
 
-#define FEDGE_HANDSHAKE_TIMEOUT_S                                                                  \
-    10 /* from the first bytes to the end of TLS; then again for HTTP */
+#define FEDGE_HANDSHAKE_TIMEOUT_S 10   /* of TLS; then again of HTTP */
 #define FEDGE_NEWCOMER_TIMEOUT_MS 5000 /* silence allowed until a certificate is shown */
-#define FEDGE_HANDSHAKE_INTERVAL_MS                                                                \
-    20 /* at least one handshake begins in this time, however busy the thread is */
-#define FEDGE_RETURN_EVERY_MS 10   /* spacing of a thread's devices that return after a given time \
-                                    */
-#define FEDGE_JUDGE_EVERY_MS 60000 /* rechecks all certificate chains, in addition to each reload  \
-                                    */
+#define FEDGE_HANDSHAKE_INTERVAL_MS 20 /* a busy thread, too, begins one handshake in this time */
+#define FEDGE_RETURN_EVERY_MS 10 /* spacing of a thread's devices that are told when to return */
+#define FEDGE_RECHECK_EVERY_MS 60000 /* rechecks certificate chains, as each reload does */
 /* Silence before a ping: the client's, or else the server's. */
 #define FEDGE_DEFAULT_HEARTBEAT_S 20
 #define FEDGE_MAX_HEARTBEAT_S 3600

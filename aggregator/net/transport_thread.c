@@ -249,7 +249,7 @@ static void on_tick(struct ev_loop *loop, ev_timer *watcher, int events)
             fedge_peer_tick(peer, now_ms, now_unix_ms);
     }
     /* Certificates and roots expire without a reload. */
-    if (now_ms >= network->rechecked_ms + FEDGE_JUDGE_EVERY_MS)
+    if (now_ms >= network->rechecked_ms + FEDGE_RECHECK_EVERY_MS)
         recheck_all(network, now_ms);
     /* Starts timers that were set outside libwebsockets' callbacks. */
     network->nudge = true;
