@@ -24,8 +24,8 @@
 #define FEDGE_HANDSHAKE_TIMEOUT_S 10   /* of TLS; then again of HTTP */
 #define FEDGE_NEWCOMER_TIMEOUT_MS 5000 /* silence allowed until a certificate is shown */
 #define FEDGE_HANDSHAKE_INTERVAL_MS 20 /* a busy thread, too, begins one handshake in this time */
-#define FEDGE_RETURN_EVERY_MS 10 /* spacing of a thread's devices that are told when to return */
-#define FEDGE_RECHECK_EVERY_MS 60000 /* rechecks certificate chains, as each reload does */
+#define FEDGE_RETURN_EVERY_MS 10       /* spacing of the return times of a thread's devices */
+#define FEDGE_RECHECK_EVERY_MS 60000   /* rechecks certificate chains, as each reload does */
 /* Silence before a ping: the client's, or else the server's. */
 #define FEDGE_DEFAULT_HEARTBEAT_S 20
 #define FEDGE_MAX_HEARTBEAT_S 3600
