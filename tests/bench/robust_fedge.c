@@ -52,7 +52,7 @@ static void fill(fedge_stored_updates *kept, uint32_t count, size_t size, fedge_
     if (!v || !order || fedge_stored_updates_reserve(kept, count, &first, &err) != FEDGE_OK)
         end(&err);
     for (uint32_t i = 0; i < count; i++) {
-        fedge_rng rng = fedge_rng_stream(1, FEDGE_PURPOSE_TURN, i, 0, 0);
+        fedge_rng rng = fedge_rng_stream(1, FEDGE_PURPOSE_TIE_BREAK, i, 0, 0);
         for (size_t k = 0; k < size; k++) { /* about 0.01 of a bound of 4 */
             v[k] = (int32_t)(fedge_rng_u32(&rng) >> 9) - (1 << 22);
         }

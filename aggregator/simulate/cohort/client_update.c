@@ -5,10 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/simulate/cohort/memory.h"
 #include "edge/core/os.h"
 #include "edge/plan/update.h"
-
-#define ALIGNMENT 64
 
 /* Values of a copy that holds the trained model, then the update to send. */
 static size_t num_copied(const fedge_plan *plan)
@@ -42,30 +41,24 @@ uint64_t fedge_client_update_size(const fedge_job *job, bool needs_copy)
     return bytes + (plan->update.deflate ? 2 * (uint64_t)fedge_update_max_size(plan) : 0);
 }
 
-/* Aligns large blocks to large pages. */
-static void *allocate(fedge_client_update *self, size_t size)
-{
-    self->total += size;
-    const size_t alignment = size < FEDGE_LARGE_PAGE ? ALIGNMENT : FEDGE_LARGE_PAGE;
-    return aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
-}
-
 fedge_status fedge_client_update_init(fedge_client_update *update,
                                       const fedge_sim_backend_config *config, uint32_t lane,
                                       bool needs_copy, fedge_error *err)
 {
     const fedge_plan *plan = &config->job->plan;
     const bool deflated = plan->update.deflate, fixed = wants_fixed(config->job);
+    const size_t sent = plan->sent.schema.num_elements;
+    uint64_t *total = &update->total;
     fedge_status status = FEDGE_OK;
     *update = (fedge_client_update){.config = config, .lane = lane};
     needs_copy = needs_copy || hooks_need_copy(plan);
     if (needs_copy)
-        update->values = allocate(update, num_copied(plan) * sizeof(*update->values));
+        update->values = fedge_memory_allocate(num_copied(plan) * sizeof(*update->values), total);
     if (fixed)
-        update->v = allocate(update, plan->sent.schema.num_elements * sizeof(*update->v));
+        update->v = fedge_memory_allocate(sent * sizeof(*update->v), total);
     if (deflated) {
-        update->bytes = allocate(update, fedge_update_max_size(plan));
-        update->packed = allocate(update, fedge_update_max_size(plan));
+        update->bytes = fedge_memory_allocate(fedge_update_max_size(plan), total);
+        update->packed = fedge_memory_allocate(fedge_update_max_size(plan), total);
         status = fedge_deflater_new(&update->deflater, err);
     }
     if (status != FEDGE_OK || (needs_copy && !update->values) || (fixed && !update->v) ||
@@ -75,8 +68,7 @@ fedge_status fedge_client_update_init(fedge_client_update *update,
                           "smaller model",
                           (unsigned long long)update->total);
     }
-    update->total +=
-        plan->sent.schema.num_elements * sizeof(int64_t) + fedge_hooks_state_size(plan);
+    *total += sent * sizeof(int64_t) + fedge_hooks_state_size(plan);
     return fedge_hooks_state_init(&update->hooks, plan, err);
 }
 

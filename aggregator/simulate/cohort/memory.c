@@ -16,6 +16,7 @@
 
 #define MB 1000000u
 #define MAX_PARTS 5
+#define CACHE_LINE 64u
 #define MACHINE_CLIENT 16u              /* bytes of a client: in the round machine, and to join */
 #define MACHINE_TASK 128u               /* bytes of a task: there, and in the virtual clock */
 #define THREAD_BYTES ((uint64_t)192000) /* of a thread: stack and allocator */
@@ -26,6 +27,13 @@ uint64_t fedge_memory_left(void)
 {
     const uint64_t usable = fedge_os_usable_bytes(NULL), present = fedge_os_resident_bytes();
     return usable == 0 ? UINT64_MAX : usable > present ? usable - present : 1;
+}
+
+void *fedge_memory_allocate(size_t size, uint64_t *total)
+{
+    const size_t alignment = size < FEDGE_LARGE_PAGE ? CACHE_LINE : FEDGE_LARGE_PAGE;
+    *total += size;
+    return aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
 }
 
 /* The collected updates, and the tiles through which a step reads them. */

@@ -4,6 +4,7 @@
 #define FEDGE_AGGREGATOR_SIMULATE_COHORT_MEMORY_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "edge/core/status.h"
@@ -33,6 +34,10 @@ typedef struct fedge_memory_demand {
 
 /* Bytes that the program may still take, at least 1; UINT64_MAX: unknown. */
 uint64_t fedge_memory_left(void);
+
+/* Allocates [size] bytes, aligned to a cache line or, if there are many, to a large page, and adds
+ * them to *total. NULL: no memory. */
+void *fedge_memory_allocate(size_t size, uint64_t *total);
 
 /* The memory of a run, including what the program has now. */
 FEDGE_MUST_USE fedge_status fedge_memory_count(fedge_memory *memory,

@@ -160,7 +160,7 @@ static bool begin_update(const trainer_cuda_gpu *self, trainer_cuda_job *job)
     return status == FEDGE_OK;
 }
 
-/* The run's next job of the present kind; NULL: none is left. */
+/* The run's next job of the current kind; NULL: none is left. */
 static trainer_cuda_job *next_job(const trainer_cuda_gpu *self, trainer_cuda *backend)
 {
     const bool training = self->team->training;

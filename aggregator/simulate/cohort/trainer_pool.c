@@ -10,11 +10,10 @@
 #include "aggregator/rounds/sampler.h"
 #include "aggregator/simulate/cohort/client_update.h"
 #include "aggregator/simulate/cohort/evaluation.h"
+#include "aggregator/simulate/cohort/memory.h"
 #include "aggregator/threads/worker_pool.h"
 #include "edge/core/os.h"
 #include "edge/plan/client_hooks.h"
-
-#define ALIGNMENT 64 /* of a model's block and the trainer's scratch */
 
 /* Spin this long before sleeping: about one wake-up. With more threads than CPUs spinning would
  * keep others from work. */
@@ -326,14 +325,6 @@ static void run(void *state, uint32_t round, const int8_t *bounds_log2,
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-/* Aligns large blocks to large pages. */
-static void *allocate(worker *self, size_t size)
-{
-    self->total += size;
-    const size_t alignment = size < FEDGE_LARGE_PAGE ? ALIGNMENT : FEDGE_LARGE_PAGE;
-    return aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
-}
-
 static fedge_status no_memory(const worker *self, fedge_error *err)
 {
     return fedge_fail(err, FEDGE_NO_MEMORY,
@@ -348,7 +339,7 @@ static fedge_status make_model(worker *self, const fedge_model_options *options,
     fedge_model_memory memory;
     const fedge_model_spec *spec = &self->pool->plan->model;
     FEDGE_TRY(fedge_model_size(spec, options, &memory, err));
-    *block = allocate(self, memory.total);
+    *block = fedge_memory_allocate(memory.total, &self->total);
     fedge_os_large_pages(*block, memory.total);
     return *block ? fedge_model_new(model, spec, options, *block, memory.total, err)
                   : no_memory(self, err);
@@ -382,7 +373,7 @@ static fedge_status make_worker(worker *self, fedge_error *err)
     const trainer_pool *pool = self->pool;
     FEDGE_TRY(make_models(self, err));
     self->scratch_size = scratch_size(&pool->config);
-    self->scratch = allocate(self, self->scratch_size);
+    self->scratch = fedge_memory_allocate(self->scratch_size, &self->total);
     if (!self->scratch)
         return no_memory(self, err);
     const fedge_status status = fedge_client_update_init(&self->update, &pool->config, self->lane,

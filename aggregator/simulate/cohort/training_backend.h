@@ -1,6 +1,6 @@
 /* Training backends: they do the work of virtual clients, on this machine's threads or GPUs.
  *
- * A backend is made for a job's plan and its data. It trains clients from the present global model,
+ * A backend is made for a job's plan and its data. It trains clients from the current global model,
  * adds their updates to the sums of the model's accumulator, and evaluates the model. A task's
  * result does not depend on its thread or GPU, and sums are of integers, so nothing depends on
  * their number. A backend is one entry of a table; nothing else in the tree knows its name.
@@ -41,7 +41,7 @@ typedef struct fedge_sim_backend_task {
     fedge_status status;
     char message[FEDGE_ERROR_MESSAGE_SIZE]; /* when it failed */
     fedge_trainer_result result;
-    uint32_t round;           /* TRAIN: in which the client began; 0: the present one */
+    uint32_t round;           /* TRAIN: in which the client began; 0: the current one */
     const float *start;       /* TRAIN: the model to start from; NULL: the global one */
     fedge_update_facts facts; /* TRAIN: round is given; the backend sets the rest */
     uint32_t update_index;    /* TRAIN: of the stored update, where the strategy collects */
@@ -66,7 +66,7 @@ typedef struct fedge_sim_backend_config {
     const fedge_client_data *client_data;
     const fedge_dataset *test_set; /* of TEST, besides the client data; NULL: none */
     fedge_global_model *global;    /* its accumulator has at least num_threads lanes */
-    uint32_t max_evaluated;        /* examples of a TEST; 0: there are none */
+    uint32_t max_evaluated;        /* examples of a TEST; 0: none */
     fedge_client_states *states;   /* of clients, where the plan has them */
     uint32_t num_threads;     /* 1 to FEDGE_SIM_BACKEND_MAX_THREADS; the caller's is one of them */
     uint32_t num_gpus;        /* of gpus[]; 0: all that there are */

@@ -22,7 +22,7 @@ struct fedge_synthetic {
     fedge_synthetic_spec spec;
     const fedge_synthetic_ops *ops;
     uint64_t seed;
-    uint32_t client;  /* the owner of the present law */
+    uint32_t client;  /* the owner of the current law */
     bool laws_differ; /* every client has its own law */
     void *law;
 };

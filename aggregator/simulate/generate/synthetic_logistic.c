@@ -26,7 +26,7 @@ static fedge_status parse(const char *arguments, fedge_synthetic_spec *spec, fed
     return FEDGE_OK;
 }
 
-/* W (labels, features), b (labels), and the logits (labels) of the present example. */
+/* W (labels, features), b (labels), and the logits (labels) of the current example. */
 static size_t law_size(const fedge_synthetic_spec *spec)
 {
     return (size_t)spec->num_labels * (spec->shape[0] + 2) * sizeof(double);

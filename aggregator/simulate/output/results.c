@@ -29,6 +29,14 @@ static fedge_status write_file(const fedge_results *results, const char *name, c
     return fedge_os_write_file(path, data, size, 0644, err);
 }
 
+/* It may be missing. */
+static fedge_status remove_from(const char *dir, const char *name, fedge_error *err)
+{
+    char path[FEDGE_MAX_PATH];
+    FEDGE_TRY(fedge_path_join(dir, name, path, err));
+    return fedge_os_remove_tree(path, err);
+}
+
 /* ---- the folder ------------------------------------------------------------------------------ */
 
 static fedge_status check_same_job(const fedge_results *results, const fedge_results_config *config,
@@ -100,14 +108,10 @@ static bool is_leftover_of(const char *name, const char *target)
 static fedge_status remove_leftover(void *user, const char *name, fedge_error *err)
 {
     const fedge_results *results = user;
-    char path[FEDGE_MAX_PATH];
     bool leftover = is_leftover_of(name, "simulation.json");
     for (size_t i = 0; i < NUM_NAMES && !leftover; i++)
         leftover = is_leftover_of(name, NAMES[i]);
-    if (!leftover)
-        return FEDGE_OK;
-    FEDGE_TRY(fedge_path_join(results->dir, name, path, err));
-    return fedge_os_remove(path, err);
+    return leftover ? remove_from(results->dir, name, err) : FEDGE_OK;
 }
 
 /* Removes a half-built checkpoint. The old one that was moved aside for it comes back unless the
@@ -310,13 +314,6 @@ static fedge_status restore(fedge_results *results, fedge_simulation *simulation
         fedge_simulation_end_after(simulation, data->checkpoint.round);
     status = restore_models(results, simulation, data, err);
     return status == FEDGE_OK ? status : fedge_error_prefix(err, status, "%s", results->dir);
-}
-
-static fedge_status remove_from(const char *dir, const char *name, fedge_error *err)
-{
-    char path[FEDGE_MAX_PATH];
-    FEDGE_TRY(fedge_path_join(dir, name, path, err));
-    return fedge_os_remove_tree(path, err);
 }
 
 /* Removes a checkpoint older than the last: the program was killed before it did so. */
@@ -525,12 +522,8 @@ static fedge_status save_model(fedge_results *results, fedge_simulation *simulat
 static fedge_status remove_summary(fedge_results *results, fedge_error *err)
 {
     static const char *const names[] = {"summary.json", "rounds.svg"};
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        char path[FEDGE_MAX_PATH];
-        FEDGE_TRY(fedge_path_join(results->dir, names[i], path, err));
-        if (fedge_os_exists(path))
-            FEDGE_TRY(fedge_os_remove(path, err));
-    }
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        FEDGE_TRY(remove_from(results->dir, names[i], err));
     results->has_continued = true;
     return FEDGE_OK;
 }

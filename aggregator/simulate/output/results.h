@@ -1,7 +1,7 @@
 /* The folder of a simulation:
  *
  *     OUT/simulation.json     the settings; --resume demands the same
- *     OUT/job.json            the job's bytes, likewise
+ *     OUT/job.json            the job's bytes; --resume demands the same
  *     OUT/rounds.jsonl        a line per phase, as the server writes them (round_summary.h)
  *     OUT/rounds.svg          their curves
  *     OUT/partition.csv       which client has which example (partition.h, file:CSV)

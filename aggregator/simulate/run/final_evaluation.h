@@ -19,7 +19,7 @@ typedef struct fedge_final_evaluation {
     double backdoor; /* fedge_backdoor_measure */
 } fedge_final_evaluation;
 
-/* Evaluates the present model on the test set, the examples for validation and the clients' own
+/* Evaluates the current model on the test set, the examples for validation and the clients' own
  * examples: the held-out ones or, if no client has any, the training ones. More than [max_clients]
  * are sampled by the job's seed. No round may be open. Results are unknown for a model without
  * classes, one that has diverged, or when the simulation's cancel says so. FEDGE_NO_MEMORY; errors
@@ -32,7 +32,7 @@ FEDGE_MUST_USE fedge_status fedge_final_evaluation_init(fedge_final_evaluation *
 void fedge_final_evaluation_fini(fedge_final_evaluation *final_evaluation); /* all 0 is fine */
 
 /* The success of a backdoor (attacks.h): the fraction of the test set's examples of other classes
- * that the present model classifies as FEDGE_BACKDOOR_LABEL once they have its mark; NaN: unknown.
+ * that the current model classifies as FEDGE_BACKDOOR_LABEL once they have its mark; NaN: unknown.
  * Marks all of [test_set], the simulation's, so it must be the last evaluation, by a backend that
  * reads the set in place ("cpu"). FEDGE_NO_MEMORY. */
 FEDGE_MUST_USE fedge_status fedge_backdoor_measure(fedge_simulation *simulation,

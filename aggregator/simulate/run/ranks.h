@@ -26,7 +26,7 @@ typedef struct fedge_sim_ranks {
     bool has_states;                    /* clients have states */
     fedge_sim_backend local;            /* of this rank */
     fedge_sim_backend_ops shared; /* rank 0: the simulation's backend, which shares the work */
-    bool has_sent_model;          /* rank 0: the others have the present model */
+    bool has_sent_model;          /* rank 0: the others have the current model */
     bool leads;                   /* rank 0: the others serve */
     bool lost_states;             /* rank 0: a client's state was lost for lack of memory */
     fedge_error failed; /* other ranks: why this one can do no more work; FEDGE_OK: it can */

@@ -57,9 +57,9 @@ static void open_phase(fedge_simulation *self)
  * or over-selection would favour some clients. */
 static uint32_t draw_tie_break(const fedge_simulation *self, const fedge_rounds_action *action)
 {
-    fedge_rng rng =
-        fedge_rng_stream(self->plan->seed, FEDGE_PURPOSE_TURN, action->round, action->client_index,
-                         fedge_client_profiles_stream(action->kind, action->attempt));
+    fedge_rng rng = fedge_rng_stream(self->plan->seed, FEDGE_PURPOSE_TIE_BREAK, action->round,
+                                     action->client_index,
+                                     fedge_client_profiles_stream(action->kind, action->attempt));
     return fedge_rng_u32(&rng);
 }
 

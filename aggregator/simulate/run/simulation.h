@@ -45,10 +45,11 @@ typedef struct fedge_simulation_config {
     const fedge_log *log;              /* says which backend trains, and why; may be NULL */
     const char *accumulator;           /* NULL: that of the backend, if it has one, else "cpu" */
     fedge_accumulator_config sums;     /* its GPUs are the backend's too */
-    fedge_attack attack;               /* all 0: none; the data are spoilt already */
+    fedge_attack attack;               /* all 0: none; an attack on data is made already */
     const struct fedge_replay *replay; /* of an asynchronous job; NULL: the order follows from
                                           seed and profiles */
-    uint32_t evaluate_every; /* ≥ 1: rounds between evaluations of the model; the last one always */
+    uint32_t evaluate_every; /* ≥ 1: rounds between evaluations of the model; the last round always
+                                has one */
     /* fedge_simulation_evaluate will not be called: no memory for evaluation is taken, unless there
      * are examples to test or validate with. */
     bool rounds_only;
@@ -122,7 +123,7 @@ FEDGE_MUST_USE fedge_status fedge_simulation_serve(fedge_simulation *simulation,
  * the job has one. */
 void fedge_simulation_end_after(fedge_simulation *simulation, uint32_t round);
 
-/* The SHA-256 of the present model's file. FEDGE_NO_MEMORY. */
+/* The SHA-256 of the current model's file. FEDGE_NO_MEMORY. */
 FEDGE_MUST_USE fedge_status fedge_simulation_hash(const fedge_simulation *simulation,
                                                   char text[FEDGE_HASH_TEXT], fedge_error *err);
 
@@ -150,7 +151,7 @@ uint64_t fedge_simulation_promised_bytes(const fedge_simulation *simulation);
 /* The whole test set; count 0: none. The caller must not free it. */
 fedge_view fedge_simulation_test_set(const fedge_simulation *simulation);
 
-/* fedge_evaluate_sets with the present model, while no round is open. */
+/* fedge_evaluate_sets with the current model, while no round is open. */
 FEDGE_MUST_USE fedge_status fedge_simulation_evaluate(fedge_simulation *simulation,
                                                       fedge_evaluation_set *sets, uint32_t num_sets,
                                                       bool may_stop, fedge_error *err);

@@ -26,7 +26,7 @@ typedef struct federation {
     uint32_t *idle;            /* (num_idle) clients that are not busy */
     uint32_t num_idle;
     uint32_t *begun; /* by client: 1 + the version that it began last; 0: none */
-    fedge_rng rng;   /* of the present round */
+    fedge_rng rng;   /* of the current round */
     uint32_t too_stale;
 } federation;
 

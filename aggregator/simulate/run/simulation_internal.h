@@ -29,7 +29,7 @@ struct fedge_simulation {
     const fedge_plan *plan;
     fedge_global_model global;
     fedge_view test_set;        /* all of it, by index; count 0: none */
-    fedge_evaluator *evaluator; /* of a plugin's metrics; NULL: there are none */
+    fedge_evaluator *evaluator; /* of a plugin's metrics; NULL: none */
     fedge_client_states states; /* of clients */
     uint64_t states_memory;     /* bytes: config.states.memory, or what the machine allows */
     uint64_t promised;          /* bytes that this run may take */
@@ -86,10 +86,6 @@ bool fedge_simulation_is_async(const fedge_simulation *self);
 
 /* The time of the round machine. */
 uint64_t fedge_simulation_now_ms(const fedge_simulation *self);
-
-/* FEDGE_CANCELLED when the caller's cancel says so. */
-FEDGE_MUST_USE fedge_status fedge_simulation_check_cancelled(const fedge_simulation *self,
-                                                             fedge_error *err);
 
 /* Makes sent[task] the task of order[at]. */
 void fedge_simulation_plan_work(fedge_simulation *self, uint32_t at, uint32_t task);

@@ -37,7 +37,7 @@ bool fedge_simulation_is_cancelled(const fedge_simulation *self)
     return self->config.cancel && self->config.cancel(self->config.user);
 }
 
-fedge_status fedge_simulation_check_cancelled(const fedge_simulation *self, fedge_error *err)
+static fedge_status check_cancelled(const fedge_simulation *self, fedge_error *err)
 {
     return fedge_simulation_is_cancelled(self)
                ? fedge_fail(err, FEDGE_CANCELLED, "interrupted in round %" PRIu32, round_of(self))
@@ -108,7 +108,7 @@ fedge_status fedge_simulation_do_work(fedge_simulation *self, uint32_t count, fe
     /* Evaluation is not interrupted, since its round has closed. */
     const bool train = count > 0 && self->batch[0].work == FEDGE_SIM_BACKEND_TRAIN;
     if (train)
-        FEDGE_TRY(fedge_simulation_check_cancelled(self, err));
+        FEDGE_TRY(check_cancelled(self, err));
     FEDGE_TRY(check_machine(self, count, err));
     for (uint32_t i = 0; i < count; i++) {
         sent_task *task = &self->sent[self->order[i].task];
@@ -371,7 +371,7 @@ fedge_status fedge_simulation_pass_time(fedge_simulation *self, fedge_error *err
     const fedge_event *first = fedge_virtual_clock_first(&self->virtual_clock);
     const bool waiting = fedge_rounds_get_state(self->rounds) == FEDGE_ROUNDS_WAITING;
     fedge_event event;
-    FEDGE_TRY(fedge_simulation_check_cancelled(self, err));
+    FEDGE_TRY(check_cancelled(self, err));
     if (first && first->kind == FEDGE_EVENT_FINISH && !self->sent[first->task].worked)
         FEDGE_TRY(work_ahead(self, err));
     if (!fedge_virtual_clock_next(&self->virtual_clock, &event))

@@ -49,9 +49,9 @@ typedef struct sweep_run {
 /* The callbacks of a run. */
 typedef struct sweep_callbacks {
     fedge_cancel_fn cancel;
-    void (*begun)(void *user,
-                  uint64_t promised); /* called once it is set up; bytes that it may still take */
-    void *user;                       /* of both */
+    void (*begun)(void *user, uint64_t promised); /* called once the run is set up, with the bytes
+                                                     that it may still take; may be NULL */
+    void *user;                                   /* of both */
 } sweep_callbacks;
 
 /* The number of clients of a partition. */
@@ -115,11 +115,6 @@ char *fedge_sweep_group_name(const fedge_sweep *sweep, uint32_t combination,
 FEDGE_MUST_USE fedge_status fedge_sweep_make(const fedge_sweep *sweep, uint32_t combination,
                                              fedge_simulate_options *options, char **text,
                                              fedge_error *err);
-
-/* sweep_run.c: the path of a run's folder. */
-FEDGE_MUST_USE fedge_status fedge_sweep_run_folder(const fedge_sweep *sweep, uint32_t combination,
-                                                   uint32_t seed, char path[FEDGE_MAX_PATH],
-                                                   fedge_error *err);
 
 /* sweep_run.c: does a run. The caller sets to->done and failed (fedge_sweep_end_run). */
 FEDGE_MUST_USE fedge_status fedge_sweep_run_one(const fedge_sweep *sweep, const sweep_run *run,

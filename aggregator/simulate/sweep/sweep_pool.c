@@ -252,12 +252,6 @@ uint32_t fedge_sweep_num_shared(uint32_t num_runs, uint32_t num_ranks)
     return num_runs < num_ranks || 2 * left <= num_ranks ? left : 0;
 }
 
-static void on_group_begun(void *user, uint64_t promised)
-{
-    (void)user;
-    (void)promised;
-}
-
 /* Takes the result on a group's first rank. A failure of the machine ends all runs. */
 static fedge_status take_group_outcome(const fedge_sweep *sweep, const sweep_run *run,
                                        sweep_outcome *of, fedge_status ended, fedge_error *err)
@@ -294,7 +288,7 @@ static fedge_status run_groups(fedge_sweep *sweep, uint32_t num_threads, fedge_c
     assert(num_shared > 0);
     const uint32_t group = all->rank % num_shared, at = num_runs - num_shared + group;
     const uint32_t combination = at % sweep->num_combinations;
-    const sweep_callbacks callbacks = {.cancel = cancel, .begun = on_group_begun, .user = user};
+    const sweep_callbacks callbacks = {.cancel = cancel, .user = user};
     fedge_collective part;
     FEDGE_TRY(fedge_collective_agree(all, status, NULL, 0, err));
     status = fedge_collective_split(all, group, &part, err);

@@ -15,8 +15,8 @@
 
 /* ---- folders --------------------------------------------------------------------------------- */
 
-fedge_status fedge_sweep_run_folder(const fedge_sweep *sweep, uint32_t combination, uint32_t seed,
-                                    char path[FEDGE_MAX_PATH], fedge_error *err)
+static fedge_status run_folder(const fedge_sweep *sweep, uint32_t combination, uint32_t seed,
+                               char path[FEDGE_MAX_PATH], fedge_error *err)
 {
     char name[FEDGE_SWEEP_MAX_FOLDER];
     return fedge_path_join(sweep->options->out,
@@ -38,8 +38,7 @@ static fedge_status count_begun(const fedge_sweep *sweep, uint32_t *count,
     *count = 0;
     for (uint32_t i = 0; i < runs && sweep->options->out; i++) {
         char folder[FEDGE_MAX_PATH];
-        FEDGE_TRY(
-            fedge_sweep_run_folder(sweep, i / sweep->num_seeds, i % sweep->num_seeds, folder, err));
+        FEDGE_TRY(run_folder(sweep, i / sweep->num_seeds, i % sweep->num_seeds, folder, err));
         if (is_begun(folder) && (*count)++ == 0)
             memcpy(path, folder, FEDGE_MAX_PATH);
     }
@@ -132,12 +131,13 @@ fedge_status fedge_sweep_run_one(const fedge_sweep *sweep, const sweep_run *run,
     options.num_threads = run->num_threads;
     options.backend = run->backend ? run->backend : options.backend;
     if (config.out) {
-        FEDGE_TRY_OR(fedge_sweep_run_folder(sweep, run->combination, run->seed, out, err), done);
+        FEDGE_TRY_OR(run_folder(sweep, run->combination, run->seed, out, err), done);
         config.resume = sweep->options->resume;
     }
     FEDGE_TRY_OR(fedge_experiment_init(experiment, &config, err), done);
     to->begun = true;
-    callbacks->begun(callbacks->user, fedge_simulation_promised_bytes(experiment->simulation));
+    if (callbacks->begun)
+        callbacks->begun(callbacks->user, fedge_simulation_promised_bytes(experiment->simulation));
     status = fedge_experiment_run(experiment, err);
     to->run_summary = experiment->results.run_summary;
 done:

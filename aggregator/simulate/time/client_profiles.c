@@ -106,87 +106,6 @@ static fedge_status rank(fedge_client_profiles *profiles, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* ---- life ------------------------------------------------------------------------------------ */
-
-static void draw_clients(fedge_client_profiles *profiles, const distributions *from, float failure)
-{
-    for (uint32_t c = 0; c < profiles->num_clients; c++) {
-        fedge_client_profile *client = &profiles->clients[c];
-        client->compute = draw(profiles, &from->compute, c, STREAM_COMPUTE);
-        client->down = draw(profiles, &from->down, c, STREAM_DOWN);
-        client->up = from->symmetric ? client->down : draw(profiles, &from->up, c, STREAM_UP);
-        client->failure = failure;
-    }
-}
-
-/* Replaces the drawn values by the columns of the trace. Refuses an option for such a column, which
- * would have no effect. */
-static fedge_status load_trace(fedge_client_profiles *profiles,
-                               const fedge_client_profiles_settings *settings, fedge_error *err)
-{
-    fedge_trace_columns has;
-    if (!settings->trace)
-        return FEDGE_OK;
-    FEDGE_TRY(
-        fedge_trace_load(settings->trace, profiles->num_clients, profiles->clients, &has, err));
-    const char *both = NULL;
-    if (settings->compute && has.compute)
-        both = "compute";
-    else if (settings->bandwidth && (has.down || has.up))
-        both = "bandwidth";
-    else if (settings->failure > 0.0 && has.failure)
-        both = "failure";
-    return both ? fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                             "--%s, which %s has a column for: drop one of them", both,
-                             settings->trace)
-                : FEDGE_OK;
-}
-
-fedge_status fedge_client_profiles_new(const fedge_client_profiles_settings *settings,
-                                       uint64_t seed, uint32_t num_clients,
-                                       fedge_client_profiles **profiles, fedge_error *err)
-{
-    *profiles = NULL;
-    distributions from;
-    FEDGE_TRY(parse_profiles(settings, &from, err));
-    fedge_client_profiles *fresh = calloc(1, sizeof(*fresh));
-    if (fresh) {
-        fresh->seed = seed;
-        fresh->num_clients = num_clients;
-        fresh->clients = calloc(num_clients, sizeof(*fresh->clients));
-        fresh->quantile = calloc(num_clients, sizeof(*fresh->quantile));
-    }
-    if (!fresh || !fresh->clients || !fresh->quantile) {
-        fedge_client_profiles_free(fresh);
-        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the profiles of %u clients",
-                          num_clients);
-    }
-    draw_clients(fresh, &from, (float)settings->failure);
-    fedge_status status;
-    FEDGE_TRY_OR(load_trace(fresh, settings, err), failed);
-    FEDGE_TRY_OR(rank(fresh, err), failed);
-    if (settings->availability) {
-        FEDGE_TRY_OR(fedge_availability_new(settings->availability, seed, num_clients,
-                                            &fresh->availability, err),
-                     failed);
-    }
-    *profiles = fresh;
-    return FEDGE_OK;
-failed:
-    fedge_client_profiles_free(fresh);
-    return status;
-}
-
-void fedge_client_profiles_free(fedge_client_profiles *profiles)
-{
-    if (profiles) {
-        free(profiles->clients);
-        free(profiles->quantile);
-        fedge_availability_free(profiles->availability);
-        free(profiles);
-    }
-}
-
 /* ---- tasks ----------------------------------------------------------------------------------- */
 
 double fedge_client_profiles_examples(const fedge_training_spec *training, fedge_task_kind kind,
@@ -475,24 +394,92 @@ static fedge_status read_rows(trace *self, fedge_client_profile *clients, fedge_
     return FEDGE_OK;
 }
 
-fedge_status fedge_trace_load(const char *path, uint32_t num_clients, fedge_client_profile *clients,
-                              fedge_trace_columns *columns, fedge_error *err)
+/* Replaces the drawn values by the columns of the trace. Refuses an option for such a column, which
+ * would have no effect. */
+static fedge_status load_trace(fedge_client_profiles *profiles,
+                               const fedge_client_profiles_settings *settings, fedge_error *err)
 {
-    trace self = {.path = path, .num_clients = num_clients};
-    FEDGE_TRY(fedge_csv_open(&self.csv, path, 0, err));
-    self.line_of = calloc(num_clients, sizeof(*self.line_of));
+    trace self = {.path = settings->trace, .num_clients = profiles->num_clients};
+    if (!settings->trace)
+        return FEDGE_OK;
+    FEDGE_TRY(fedge_csv_open(&self.csv, self.path, 0, err));
+    self.line_of = calloc(self.num_clients, sizeof(*self.line_of));
     fedge_status status;
     FEDGE_TRY_OR(self.line_of
                      ? FEDGE_OK
                      : fedge_fail(err, FEDGE_NO_MEMORY,
-                                  "no memory for a trace of %" PRIu32 " clients", num_clients),
+                                  "no memory for a trace of %" PRIu32 " clients", self.num_clients),
                  done);
     FEDGE_TRY_OR(read_header(&self, err), done);
-    status = read_rows(&self, clients, err);
+    FEDGE_TRY_OR(read_rows(&self, profiles->clients, err), done);
+    const char *both = settings->compute && self.has[COMPUTE]                    ? "compute"
+                       : settings->bandwidth && (self.has[DOWN] || self.has[UP]) ? "bandwidth"
+                       : settings->failure > 0.0 && self.has[FAILURE]            ? "failure"
+                                                                                 : NULL;
+    if (both) {
+        status = fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                            "--%s, which %s has a column for: drop one of them", both, self.path);
+    }
 done:
-    *columns =
-        (fedge_trace_columns){self.has[COMPUTE], self.has[DOWN], self.has[UP], self.has[FAILURE]};
     free(self.line_of);
     fedge_csv_close(&self.csv);
     return status;
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+static void draw_clients(fedge_client_profiles *profiles, const distributions *from, float failure)
+{
+    for (uint32_t c = 0; c < profiles->num_clients; c++) {
+        fedge_client_profile *client = &profiles->clients[c];
+        client->compute = draw(profiles, &from->compute, c, STREAM_COMPUTE);
+        client->down = draw(profiles, &from->down, c, STREAM_DOWN);
+        client->up = from->symmetric ? client->down : draw(profiles, &from->up, c, STREAM_UP);
+        client->failure = failure;
+    }
+}
+
+fedge_status fedge_client_profiles_new(const fedge_client_profiles_settings *settings,
+                                       uint64_t seed, uint32_t num_clients,
+                                       fedge_client_profiles **profiles, fedge_error *err)
+{
+    *profiles = NULL;
+    distributions from;
+    FEDGE_TRY(parse_profiles(settings, &from, err));
+    fedge_client_profiles *fresh = calloc(1, sizeof(*fresh));
+    if (fresh) {
+        fresh->seed = seed;
+        fresh->num_clients = num_clients;
+        fresh->clients = calloc(num_clients, sizeof(*fresh->clients));
+        fresh->quantile = calloc(num_clients, sizeof(*fresh->quantile));
+    }
+    if (!fresh || !fresh->clients || !fresh->quantile) {
+        fedge_client_profiles_free(fresh);
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the profiles of %u clients",
+                          num_clients);
+    }
+    draw_clients(fresh, &from, (float)settings->failure);
+    fedge_status status;
+    FEDGE_TRY_OR(load_trace(fresh, settings, err), failed);
+    FEDGE_TRY_OR(rank(fresh, err), failed);
+    if (settings->availability) {
+        FEDGE_TRY_OR(fedge_availability_new(settings->availability, seed, num_clients,
+                                            &fresh->availability, err),
+                     failed);
+    }
+    *profiles = fresh;
+    return FEDGE_OK;
+failed:
+    fedge_client_profiles_free(fresh);
+    return status;
+}
+
+void fedge_client_profiles_free(fedge_client_profiles *profiles)
+{
+    if (profiles) {
+        free(profiles->clients);
+        free(profiles->quantile);
+        fedge_availability_free(profiles->availability);
+        free(profiles);
+    }
 }

@@ -8,6 +8,14 @@
  *
  * the model of FedScale (Lai et al., ICML 2022), with its three passes of a training example
  * (forward, two backward) against the one of an evaluation: an evaluated example counts 1/3.
+ *
+ * A trace has the profiles as a CSV file with a header and a row for each client:
+ *
+ *     client,compute,down,up,failure
+ *     0,120.5,2e6,5e5,0.01
+ *
+ * client is the index, from 0; each has exactly one row, in any order. The other columns are as in
+ * fedge_client_profile, in any order, and each may be left out.
  */
 #ifndef FEDGE_AGGREGATOR_SIMULATE_TIME_CLIENT_PROFILES_H
 #define FEDGE_AGGREGATOR_SIMULATE_TIME_CLIENT_PROFILES_H
@@ -62,7 +70,7 @@ typedef struct fedge_client_profiles_settings {
     const char *bandwidth;    /* bytes a second down and up, "DOWN" or "DOWN/UP"; NULL: no time */
     double failure;           /* probability that a task fails, in [0, 1) */
     const char *availability; /* as in availability.h; NULL: clients are always online */
-    const char *trace;        /* a file of profiles (fedge_trace_load); NULL: none */
+    const char *trace;        /* a file of profiles, as above; NULL: none */
 } fedge_client_profiles_settings;
 
 /* One client. */
@@ -93,7 +101,9 @@ typedef struct fedge_client_profiles_work {
 bool fedge_client_profiles_is_wanted(const fedge_client_profiles_settings *settings);
 
 /* Draws all clients; the trace's columns replace draws. FEDGE_INVALID_ARGUMENT names an option that
- * is no distribution or that a column of the trace replaces. Other errors as fedge_trace_load and
+ * is no distribution or that a column of the trace replaces. Errors of the trace name file and
+ * line: FEDGE_CORRUPT: a client without a row or with two, or an unknown column;
+ * FEDGE_OUT_OF_RANGE: an impossible number; and those of edge/data/formats/csv.h. Other errors as
  * fedge_availability_new. */
 FEDGE_MUST_USE fedge_status
 fedge_client_profiles_new(const fedge_client_profiles_settings *settings, uint64_t seed,
@@ -115,26 +125,5 @@ uint16_t fedge_client_profiles_stream(fedge_task_kind kind, uint32_t attempt);
 bool fedge_client_profiles_fails(const fedge_client_profiles *profiles, uint32_t client,
                                  uint32_t round, uint32_t attempt, fedge_task_kind kind,
                                  double *fraction);
-
-/* A trace of client profiles: a CSV file with a header and a row for each client.
- *
- *     client,compute,down,up,failure
- *     0,120.5,2e6,5e5,0.01
- *
- * client is the index, from 0; each has exactly one row, in any order. The other columns are as in
- * fedge_client_profile, in any order, and each may be left out.
- */
-
-/* The columns that a trace has. */
-typedef struct fedge_trace_columns {
-    bool compute, down, up, failure;
-} fedge_trace_columns;
-
-/* Reads the trace's columns into [clients] (num_clients). Errors name file and line. FEDGE_CORRUPT:
- * a client without a row or with two, or an unknown column; FEDGE_OUT_OF_RANGE: an impossible
- * number; and those of edge/data/formats/csv.h. */
-FEDGE_MUST_USE fedge_status fedge_trace_load(const char *path, uint32_t num_clients,
-                                             fedge_client_profile *clients,
-                                             fedge_trace_columns *columns, fedge_error *err);
 
 #endif

@@ -34,7 +34,7 @@ static void compare(size_t count)
 static void fast_dots_are_the_plain_ones(void **state)
 {
     (void)state;
-    fedge_rng rng = fedge_rng_stream(1, FEDGE_PURPOSE_TURN, 0, 0, 0);
+    fedge_rng rng = fedge_rng_stream(1, FEDGE_PURPOSE_TIE_BREAK, 0, 0, 0);
     for (int i = 0; i < 5; i++) {
         for (size_t k = 0; k < COUNT; k++)
             rows[i][k] = (int32_t)fedge_rng_below(&rng, 1u << 25) - (1 << 24);

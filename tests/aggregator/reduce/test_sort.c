@@ -24,7 +24,7 @@ static void check(uint32_t num, uint32_t range)
 {
     static int32_t values[MOST][COLUMNS], expected[COLUMNS][MOST];
     int32_t *rows[MOST];
-    fedge_rng rng = fedge_rng_stream(num, FEDGE_PURPOSE_TURN, range, 0, 0);
+    fedge_rng rng = fedge_rng_stream(num, FEDGE_PURPOSE_TIE_BREAK, range, 0, 0);
     for (uint32_t i = 0; i < num; i++) {
         rows[i] = values[i];
         for (uint32_t k = 0; k < COLUMNS; k++) {

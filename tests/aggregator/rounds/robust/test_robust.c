@@ -63,7 +63,7 @@ static void fill(fedge_stored_updates *kept, fedge_updates *updates)
 {
     static int32_t v[VALUES];
     uint32_t order[UPDATES], first = 0;
-    fedge_rng rng = fedge_rng_stream(3, FEDGE_PURPOSE_TURN, 0, 0, 0);
+    fedge_rng rng = fedge_rng_stream(3, FEDGE_PURPOSE_TIE_BREAK, 0, 0, 0);
     assert_int_equal(fedge_stored_updates_reserve(kept, UPDATES, &first, NULL), FEDGE_OK);
     for (uint32_t i = 0; i < UPDATES; i++) {
         for (size_t k = 0; k < VALUES; k++)
