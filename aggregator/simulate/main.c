@@ -419,14 +419,14 @@ static const fedge_command_line COMMAND_LINE = {
     .command = true,
     .usage =
         "Usage: fedge-simulate model FILE [--json]\n"
-        "Prints what a model file (model.safetensors, model-best.safetensors) says of itself,\n"
-        "and the model_sha256 of the tensors in it: that of the file without its metadata.\n"
+        "Prints the metadata of a model file (model.safetensors, model-best.safetensors), and\n"
+        "the model_sha256 of its tensors: that of the file without its metadata.\n"
         "\n",
     .options = OPTIONS,
     .num_options = sizeof(OPTIONS) / sizeof(*OPTIONS),
     .notes = "\n"
-             "Exit: 0 the tensors are those that the metadata names, or it names none; 1 they are\n"
-             "others; 2 usage; 3 no such file, or no model\n",
+             "Exit: 0 the tensors have the hash in the metadata, if it has one; 1 they have not;\n"
+             "2 usage; 3 no such file, or no model\n",
     .arguments = true};
 
 /* The hash in the metadata; NULL: none. */

@@ -22,8 +22,8 @@ static size_t values_size(const fedge_client_states *states)
 uint64_t fedge_client_states_size(uint32_t num_clients, uint32_t cohort, uint32_t rounds,
                                   size_t num_values, uint64_t memory)
 {
-    const uint64_t most = (uint64_t)cohort * rounds;
-    const uint64_t clients = most < num_clients ? most : num_clients;
+    const uint64_t max_trained = (uint64_t)cohort * rounds;
+    const uint64_t clients = max_trained < num_clients ? max_trained : num_clients;
     /* In an open round each client of the cohort has a committed and a pending state. */
     const uint64_t values = (clients + cohort) * num_values * sizeof(float);
     return (memory > 0 && memory < values ? memory : values) +

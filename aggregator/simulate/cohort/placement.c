@@ -284,9 +284,9 @@ static fedge_status set_holders(fedge_placement *self, const known_files *all, u
     return choose_homes(self, err);
 }
 
-static fedge_status place_all(fedge_placement *placement, const fedge_collective *collective,
-                              const known_files *all, const fedge_site_data *data, uint32_t wanted,
-                              fedge_error *err)
+static fedge_status set_placement(fedge_placement *placement, const fedge_collective *collective,
+                                  const known_files *all, const fedge_site_data *data,
+                                  uint32_t wanted, fedge_error *err)
 {
     char ranks[MAX_RANKS_TEXT];
     fedge_placement fresh = {.num_ranks = collective->num_ranks, .num_clients = all->num_clients};
@@ -305,16 +305,16 @@ static fedge_status place_all(fedge_placement *placement, const fedge_collective
 
 /* The same from all ranks' lists, [gathered]. Also ends the texts of paths in [local] with a NUL.
  */
-static fedge_status place_gathered(fedge_placement *placement, const fedge_collective *collective,
-                                   const fedge_collective_gathered *gathered, local_files *local,
-                                   const fedge_site_data *data, uint32_t wanted, fedge_error *err)
+static fedge_status place_files(fedge_placement *placement, const fedge_collective *collective,
+                                const fedge_collective_gathered *gathered, local_files *local,
+                                const fedge_site_data *data, uint32_t wanted, fedge_error *err)
 {
     known_files all = {0};
     fedge_status status;
     FEDGE_TRY_OR(read_all(&all, gathered, collective->num_ranks,
                           gathered->starts[collective->num_ranks] / sizeof(listed_file), err),
                  done);
-    FEDGE_TRY_OR(place_all(placement, collective, &all, data, wanted, err), done);
+    FEDGE_TRY_OR(set_placement(placement, collective, &all, data, wanted, err), done);
     if (placement->holders) {
         FEDGE_TRY_OR(fedge_buffer_append(&local->values, "", 1, err), done);
         FEDGE_TRY_OR(fedge_buffer_append(&local->labels, "", 1, err), done);
@@ -339,7 +339,7 @@ fedge_status fedge_placement_find(fedge_placement *placement, const fedge_collec
     FEDGE_TRY_OR(
         fedge_collective_gather(collective, local.list.data, local.list.size, &gathered, err),
         done);
-    status = place_gathered(placement, collective, &gathered, &local, data, wanted, err);
+    status = place_files(placement, collective, &gathered, &local, data, wanted, err);
     FEDGE_TRY_OR(fedge_collective_agree(collective, status, NULL, 0, err), done);
     if (placement->holders) {
         placement->values = (char *)local.values.data;

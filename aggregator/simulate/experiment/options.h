@@ -40,7 +40,7 @@ typedef struct fedge_simulate_options {
     uint32_t num_clients, num_threads, num_rounds;
     const char *backend;           /* name of the training backend, or "auto"; default "cpu" */
     const char *accumulator;       /* name of a kind, or "auto"; NULL: that of the backend */
-    fedge_accumulator_config sums; /* gpus and shard; the rest is the caller's */
+    fedge_accumulator_config sums; /* as given; the caller sets the others */
     uint64_t client_state_memory;  /* bytes; 0: what the machine allows */
     uint32_t evaluate_every;       /* default 1 */
     uint32_t client_accuracy;      /* clients on which the last model is evaluated */

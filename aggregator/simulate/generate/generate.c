@@ -332,7 +332,7 @@ done:
     FEDGE_OPTION(name, argument, help, type, fedge_generate_settings, field)
 
 static const fedge_option OPTIONS[] = {
-    {OPTION("out", "DIR", "where the files go; made when it is not there", TEXT, dir),
+    {OPTION("out", "DIR", "directory for the files, created if missing", TEXT, dir),
      .needed = true},
     {OPTION("clients", "N", "(100; fedprox 30)", U32, num_clients), .min = 1,
      .max = FEDGE_SIMULATE_MAX_CLIENTS},
@@ -345,13 +345,13 @@ static const fedge_option OPTIONS[] = {
      .min = 1, .max = FEDGE_SYNTHETIC_MAX_EXAMPLES},
     {OPTION("seed", "S", "of the data and the job", U64, seed), .max = FEDGE_JSON_MAX_INTEGER,
      .preset = "0"},
-    {OPTION("force", NULL, "replace files that are there", FLAG, force)}};
+    {OPTION("force", NULL, "replace existing files", FLAG, force)}};
 
 static const fedge_command_line COMMAND_LINE = {
     .name = "fedge-simulate generate",
     .command = true,
     .usage = "Usage: fedge-simulate generate KIND --out DIR [OPTION...]\n"
-             "Makes data up, and writes it with a job that learns it into DIR.\n"
+             "Generates data and a job that learns it, and writes both into DIR.\n"
              "\n"
              "KIND is one of\n"
              "  logistic[:FEATURES,LABELS]    Gaussian features, labels drawn by one softmax\n"
@@ -363,7 +363,7 @@ static const fedge_command_line COMMAND_LINE = {
              "\n",
     .options = OPTIONS,
     .num_options = sizeof(OPTIONS) / sizeof(*OPTIONS),
-    .notes = "\nExit: 0 done; 1 failed; 2 usage; 3 settings, or files that are there\n",
+    .notes = "\nExit: 0 done; 1 failed; 2 usage; 3 settings, or existing files\n",
     .arguments = true};
 
 const char *fedge_generate_options_help(char text[FEDGE_HELP_SIZE])

@@ -97,8 +97,8 @@ static int32_t draw_noise(fedge_rng *rng)
 /* A move by up to a part of [side], either way. */
 static int32_t draw_move(uint32_t side, fedge_rng *rng)
 {
-    const uint32_t most = side / MOVES;
-    return (int32_t)fedge_rng_below(rng, 2 * most + 1) - (int32_t)most;
+    const uint32_t max_move = side / MOVES;
+    return (int32_t)fedge_rng_below(rng, 2 * max_move + 1) - (int32_t)max_move;
 }
 
 /* The position that moves to [at]; the border is repeated outside. */

@@ -30,8 +30,8 @@ void fedge_run_summary_init(fedge_run_summary *run_summary, const double *target
 
 /* A target is reached where the line from the highest accuracy so far to a higher one crosses it.
  */
-static void reach_targets(fedge_run_summary *run_summary, uint32_t round, double best,
-                          double accuracy)
+static void update_targets(fedge_run_summary *run_summary, uint32_t round, double best,
+                           double accuracy)
 {
     for (uint32_t i = 0; i < run_summary->num_targets; i++) {
         if (isnan(run_summary->reached[i]) && accuracy >= run_summary->targets[i]) {
@@ -64,14 +64,14 @@ static void add_evaluation(fedge_run_summary *run_summary, const fedge_round_sum
     const fedge_validation *validation = &summary->validation;
     const bool known = isfinite(summary->accuracy) || isfinite(summary->loss);
     const bool lost = summary->seconds_evaluate > 0.0 && isfinite(run_summary->test.loss);
-    const bool tested = known || lost; /* the loss of one that has diverged is not finite */
+    const bool tested = known || lost; /* the loss of a model that has diverged is not finite */
     const bool validated =
         validation->present && (isfinite(validation->accuracy) || isfinite(validation->loss));
     if (tested) {
-        reach_targets(run_summary, round, run_summary->test.best, summary->accuracy);
+        update_targets(run_summary, round, run_summary->test.best, summary->accuracy);
         (void)add_to_curve(&run_summary->test, round, summary->loss, summary->accuracy);
     } else if (validated) {
-        reach_targets(run_summary, round, run_summary->validation.best, validation->accuracy);
+        update_targets(run_summary, round, run_summary->validation.best, validation->accuracy);
     }
     if (validated &&
         add_to_curve(&run_summary->validation, round, validation->loss, validation->accuracy))

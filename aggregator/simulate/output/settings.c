@@ -7,7 +7,7 @@
 #include "aggregator/store/json_file.h"
 #include "edge/core/message.h"
 
-#define CRC "_crc32" /* behind the name of the setting that names a file */
+#define CRC "_crc32" /* after the name of the setting that names a file */
 #define EVALUATE_EVERY "evaluate_every"
 #define FILE_SPEC "file:"
 #define DATA "data" /* read from the client's file */

@@ -12,7 +12,7 @@ static void receive(const fedge_sim_ranks *self, void *bytes, size_t size)
 
 static fedge_status no_memory(fedge_error *err)
 {
-    return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a rank's share of the work");
+    return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a rank's tasks");
 }
 
 /* ---- work ------------------------------------------------------------------------------------ */

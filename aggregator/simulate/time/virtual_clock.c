@@ -86,7 +86,7 @@ static bool is_sure(const fedge_virtual_clock *virtual_clock, const fedge_event 
            (!change || fedge_event_compare(event, change) < 0);
 }
 
-fedge_status fedge_virtual_clock_sure(fedge_virtual_clock *virtual_clock, uint32_t most,
+fedge_status fedge_virtual_clock_sure(fedge_virtual_clock *virtual_clock, uint32_t max_events,
                                       bool is_empty, const fedge_event **events, uint32_t *num,
                                       fedge_error *err)
 {
@@ -103,7 +103,7 @@ fedge_status fedge_virtual_clock_sure(fedge_virtual_clock *virtual_clock, uint32
     const fedge_event *change =
         is_empty && virtual_clock->changes.count > 0 ? &virtual_clock->changes.items[0] : NULL;
     /* Takes the sure events out and puts them back: the cost depends on these, not on all. */
-    while (*num < most && due->count > 0 && is_sure(virtual_clock, &due->items[0], change))
+    while (*num < max_events && due->count > 0 && is_sure(virtual_clock, &due->items[0], change))
         virtual_clock->sure[(*num)++] = fedge_event_queue_pop(due);
     for (uint32_t i = 0; i < *num; i++)
         FEDGE_TRY(fedge_event_queue_push(due, virtual_clock->sure[i], err)); /* capacity suffices */

@@ -87,15 +87,15 @@ FEDGE_MUST_USE fedge_status fedge_virtual_clock_begin(fedge_virtual_clock *virtu
  * FEDGE_TIME_NEVER. */
 bool fedge_virtual_clock_next(fedge_virtual_clock *virtual_clock, fedge_event *event);
 
-/* The first tasks to finish, at most [most], that will be among the phase's results whatever their
- * work gives: *num of them in *events, in the order of time, valid until the next call.
+/* The first tasks to finish, at most [max_events], that will be among the phase's results whatever
+ * their work gives: *num of them in *events, in the order of time, valid until the next call.
  *
  * Only a client that begins a task can overtake one that is under way. So nothing is sure after the
  * first task that fails, is left or is begun again, nor, when a slot [is_empty] for a client that
  * joins, after the next change. When the work of a sure task fails, another client takes its slot
  * only, so the others stay sure. */
 FEDGE_MUST_USE fedge_status fedge_virtual_clock_sure(fedge_virtual_clock *virtual_clock,
-                                                     uint32_t most, bool is_empty,
+                                                     uint32_t max_events, bool is_empty,
                                                      const fedge_event **events, uint32_t *num,
                                                      fedge_error *err);
 
