@@ -272,8 +272,9 @@ static fedge_status choose(fedge_builtin *t, const fedge_client_task *task, cons
     return FEDGE_OK;
 }
 
-static fedge_status train_own(fedge_builtin *t, fedge_client *client, const fedge_client_task *task,
-                              float *values, fedge_client_report *report, fedge_error *err)
+static fedge_status train_personal(fedge_builtin *t, fedge_client *client,
+                                   const fedge_client_task *task, float *values,
+                                   fedge_client_report *report, fedge_error *err)
 {
     fedge_trainer_result result;
     const fedge_trainer_config config =
@@ -287,7 +288,7 @@ static fedge_status train_own(fedge_builtin *t, fedge_client *client, const fedg
                                        .examples = &examples,
                                        .config = &config,
                                        .workspace = &workspace};
-    FEDGE_TRY(fedge_personal_train(&with, values, task->own, &result, err));
+    FEDGE_TRY(fedge_personal_train(&with, values, task->personal, &result, err));
     return fill_report(&result, report, err);
 }
 
@@ -314,8 +315,8 @@ static fedge_status on_train(void *user, fedge_client *client, const fedge_clien
     const fedge_trainer_config config =
         fedge_plan_trainer_config(t->plan, task->round, task->client_index, task->learning_rate);
     FEDGE_TRY(load_data(t, task->client_index, err));
-    if (task->own)
-        return train_own(t, client, task, values, report, err);
+    if (task->personal)
+        return train_personal(t, client, task, values, report, err);
     if (fedge_plan_is_clustered(t->plan)) {
         const float *best = values;
         FEDGE_TRY(choose(t, task, &best, client, &report->chosen, err));

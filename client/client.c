@@ -463,7 +463,7 @@ static uint64_t or_default(uint64_t value, uint64_t fallback)
 
 static fedge_status open_session(fedge_client *c, fedge_error *err)
 {
-    fedge_error found;
+    fedge_error failure;
     fedge_session_config config = {
         .backoff_base_ms = or_default(c->config.backoff_base_ms, DEFAULT_BACKOFF_BASE_MS),
         .backoff_cap_ms = or_default(c->config.backoff_cap_ms, DEFAULT_BACKOFF_CAP_MS),
@@ -473,12 +473,12 @@ static fedge_status open_session(fedge_client *c, fedge_error *err)
         .hello = &c->hello};
     FEDGE_TRY(fedge_os_random(&config.jitter_seed, sizeof(config.jitter_seed), err));
     FEDGE_TRY(fedge_session_new(&config, &c->session, err));
-    const fedge_status status = fedge_store_result_find(c->store, &c->result.upload, &found);
+    const fedge_status status = fedge_store_result_find(c->store, &c->result.upload, &failure);
     /* A damaged result has been removed; the run goes on without it. */
     if (status == FEDGE_CORRUPT)
-        fedge_log_failure(c->config.log, FEDGE_LOG_WARN, "store", &found);
+        fedge_log_failure(c->config.log, FEDGE_LOG_WARN, "store", &failure);
     else if (status && status != FEDGE_NOT_FOUND)
-        return fedge_fail(err, status, "%s", found.message);
+        return fedge_fail(err, status, "%s", failure.message);
     fedge_session_restore(c->session, c->state.run_id, c->state.incarnation,
                           status ? NULL : &c->result.upload);
     return FEDGE_OK;

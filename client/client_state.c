@@ -21,12 +21,12 @@ static const char *key_of(const fedge_plan *plan, unsigned index)
 static fedge_status get(const fedge_client_state *state, const char *key, size_t size,
                         uint8_t **bytes, fedge_error *err)
 {
-    size_t found = 0;
+    size_t stored_size = 0;
     const fedge_status status =
-        fedge_store_get(state->store, state->run_id, key, bytes, &found, err);
+        fedge_store_get(state->store, state->run_id, key, bytes, &stored_size, err);
     if (status == FEDGE_CORRUPT)
         fedge_log_failure(state->log, FEDGE_LOG_WARN, "store", err);
-    if (!status && found != size) {
+    if (!status && stored_size != size) {
         free(*bytes);
         *bytes = NULL;
     }
@@ -92,13 +92,13 @@ fedge_status fedge_client_state_begin(fedge_client_state *state, fedge_hooks_sta
 }
 
 /* Collects the update's values as the server will decode them: int32_t, 0 where none is sent. */
-static fedge_status take_decoded(void *user, size_t first, const uint32_t *places, size_t n,
+static fedge_status take_decoded(void *user, size_t first, const uint32_t *indices, size_t n,
                                  const int32_t *v, fedge_error *err)
 {
     int32_t *to = (int32_t *)user + first;
     (void)err;
     for (size_t i = 0; i < n; i++)
-        to[places ? places[i] : i] = v[i];
+        to[indices ? indices[i] : i] = v[i];
     return FEDGE_OK;
 }
 

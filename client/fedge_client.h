@@ -70,7 +70,7 @@ typedef struct fedge_client_task {
     const float *correction; /* added to each parameter's gradient, in schema order, such as
                                 SCAFFOLD's c − c_i; NULL: none */
     /* For fedge's own trainer; NULL for others. */
-    float *own;          /* the personal part of the model */
+    float *personal;     /* the personal part of the model */
     const float *others; /* further models, from which the trainer chooses */
 } fedge_client_task;
 

@@ -78,7 +78,7 @@ static void note_connection_error(fedge_link *link, const char *text, size_t siz
     }
 }
 
-static void gone(fedge_link *link, const char *otherwise)
+static void report_end(fedge_link *link, const char *otherwise)
 {
     char why[MAX_WHY];
     snprintf(why, sizeof(why), "%s", link->why[0] ? link->why : otherwise);
@@ -180,8 +180,8 @@ static int close_old(fedge_link *link, struct lws *wsi, enum lws_callback_reason
     return 0;
 }
 
-static int on_own(fedge_link *link, struct lws *wsi, enum lws_callback_reasons reason, void *in,
-                  size_t size)
+static int on_link_event(fedge_link *link, struct lws *wsi, enum lws_callback_reasons reason,
+                         void *in, size_t size)
 {
     switch (reason) {
     case LWS_CALLBACK_ESTABLISHED_CLIENT_HTTP:
@@ -208,10 +208,10 @@ static int on_own(fedge_link *link, struct lws *wsi, enum lws_callback_reasons r
         return 0;
     case LWS_CALLBACK_CLIENT_CONNECTION_ERROR:
         note_connection_error(link, in, in ? size : 0);
-        gone(link, "no connection");
+        report_end(link, "no connection");
         return 0;
     case LWS_CALLBACK_CLIENT_CLOSED:
-        gone(link, "the connection was lost");
+        report_end(link, "the connection was lost");
         return 0;
     default:
         return 0;
@@ -228,7 +228,7 @@ static int on_event(struct lws *wsi, enum lws_callback_reasons reason, void *use
         return 0;
     }
     if (wsi && wsi == link->wsi)
-        return on_own(link, wsi, reason, in, size);
+        return on_link_event(link, wsi, reason, in, size);
     if (wsi && wsi == link->closing)
         return close_old(link, wsi, reason);
     /* One that fails at once was never the link's; fedge_link_connect reports its end. */
@@ -264,21 +264,21 @@ fedge_status fedge_link_parse_url(const char *url, char host[FEDGE_LINK_MAX_HOST
                                   char path[FEDGE_LINK_MAX_HOST], fedge_error *err)
 {
     bool good = strlen(url) < FEDGE_LINK_MAX_HOST && strncmp(url, "wss://", 6) == 0;
-    const char *at = good ? url + 6 : "", *rest;
+    const char *at = good ? url + 6 : "", *tail;
     const bool literal = at[0] == '[';
     at += literal;
     const size_t length = strspn(at, HOST_CHARACTERS + (literal ? 0 : 2));
-    rest = at + length;
-    good = length > 0 && (!literal || *rest++ == ']');
+    tail = at + length;
+    good = length > 0 && (!literal || *tail++ == ']');
     *port = FEDGE_LINK_DEFAULT_PORT;
-    if (good && rest[0] == ':') {
+    if (good && tail[0] == ':') {
         char *end;
-        const unsigned long value = strtoul(rest + 1, &end, 10);
-        good = rest[1] >= '0' && rest[1] <= '9' && value >= 1 && value <= 65535;
+        const unsigned long value = strtoul(tail + 1, &end, 10);
+        good = tail[1] >= '0' && tail[1] <= '9' && value >= 1 && value <= 65535;
         *port = (int)value;
-        rest = end;
+        tail = end;
     }
-    if (!good || (rest[0] && rest[0] != '/') || rest[strcspn(rest, " \t\r\n?#")]) {
+    if (!good || (tail[0] && tail[0] != '/') || tail[strcspn(tail, " \t\r\n?#")]) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "'%.100s' is not a server's address: wss://HOST[:PORT], at most %d bytes",
                           url, FEDGE_LINK_MAX_HOST - 1);
@@ -286,7 +286,7 @@ fedge_status fedge_link_parse_url(const char *url, char host[FEDGE_LINK_MAX_HOST
     if (host)
         snprintf(host, FEDGE_LINK_MAX_HOST, "%.*s", (int)length, at);
     if (path)
-        snprintf(path, FEDGE_LINK_MAX_HOST, "%s", rest[0] ? rest : "/");
+        snprintf(path, FEDGE_LINK_MAX_HOST, "%s", tail[0] ? tail : "/");
     return FEDGE_OK;
 }
 
@@ -446,7 +446,7 @@ static const char *address_of(const fedge_link *link, char text[INET6_ADDRSTRLEN
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *at;
     struct addrinfo *all = NULL;
-    const char *found = NULL;
+    const char *address = NULL;
     uint32_t num_v4 = 0, num_v6 = 0;
     if (getaddrinfo(link->host, NULL, &hints, &all) != 0)
         return link->host;
@@ -460,14 +460,14 @@ static const char *address_of(const fedge_link *link, char text[INET6_ADDRSTRLEN
         const void *of = at->ai_addr;
         const struct sockaddr_in6 *v6 = of;
         if (at->ai_family == AF_INET) {
-            found = inet_ntop(AF_INET, &((const struct sockaddr_in *)of)->sin_addr, text,
-                              INET6_ADDRSTRLEN);
+            address = inet_ntop(AF_INET, &((const struct sockaddr_in *)of)->sin_addr, text,
+                                INET6_ADDRSTRLEN);
         } else if (v6->sin6_scope_id == 0) {
-            found = inet_ntop(AF_INET6, &v6->sin6_addr, text, INET6_ADDRSTRLEN);
+            address = inet_ntop(AF_INET6, &v6->sin6_addr, text, INET6_ADDRSTRLEN);
         }
     }
     freeaddrinfo(all);
-    return found ? found : link->host;
+    return address ? address : link->host;
 }
 
 bool fedge_link_covers(const fedge_link *link, uint64_t unix_ms)
@@ -504,7 +504,7 @@ void fedge_link_connect(fedge_link *link)
     /* libwebsockets does not always call back when a connection fails at once. */
     struct lws *wsi = lws_client_connect_via_info(&info);
     if (!wsi && link->connecting)
-        gone(link, "no connection");
+        report_end(link, "no connection");
     link->connecting = false;
 }
 

@@ -215,11 +215,11 @@ static const known *find(const fedge_parts *p, const uint8_t *at, uint64_t held)
 {
     size_t low = 0, high = p->num_known;
     while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        if (memcmp(p->known[middle].hash, at + ENTRY_HASH, HASH_BYTES) < 0)
-            low = middle + 1;
+        const size_t mid = low + (high - low) / 2;
+        if (memcmp(p->known[mid].hash, at + ENTRY_HASH, HASH_BYTES) < 0)
+            low = mid + 1;
         else
-            high = middle;
+            high = mid;
     }
     /* Several sources may have it, and one of them as far as it has come. */
     for (; low < p->num_known; low++) {

@@ -62,9 +62,10 @@ static uint64_t update_size(const fedge_plan *plan, const fedge_codec *codec)
     uint64_t size = 0;
     for (uint32_t i = 0; i < plan->sent.num_sections; i++) {
         const fedge_section *section = &plan->sent.sections[i];
-        const bool own = section->kind == FEDGE_SECTION_BUFFERS ||
-                         (section->kind == FEDGE_SECTION_HOOKS && plan->update.control.values);
-        size += fedge_codec_size(own ? &section->codec : codec, &section->schema);
+        const bool uses_section_codec =
+            section->kind == FEDGE_SECTION_BUFFERS ||
+            (section->kind == FEDGE_SECTION_HOOKS && plan->update.control.values);
+        size += fedge_codec_size(uses_section_codec ? &section->codec : codec, &section->schema);
     }
     return size;
 }
@@ -121,8 +122,10 @@ static uint64_t count_sent(const table *t, uint32_t i)
     }
     uint64_t count = 0;
     for (uint32_t k = 0; k < sent->schema.num_tensors; k++) {
-        if ((sent->places[k] >= values && sent->places[k] - values < t->layers[i].parameters) ||
-            (sent->places[k] >= buffers && sent->places[k] - buffers < t->layers[i].buffers))
+        if ((sent->model_offsets[k] >= values &&
+             sent->model_offsets[k] - values < t->layers[i].parameters) ||
+            (sent->model_offsets[k] >= buffers &&
+             sent->model_offsets[k] - buffers < t->layers[i].buffers))
             count += sent->tensors[k].count;
     }
     return count;

@@ -500,7 +500,7 @@ void fedge_session_discard_result(fedge_session *s)
     s->has_result = false;
     s->upload = UPLOAD_NONE;
     s->upload_repeats = 0;
-    s->upload_offset = s->upload_again = 0;
+    s->upload_offset = s->bytes_resent = 0;
     (void)fedge_session_push(s, FEDGE_SESSION_DISCARD_RESULT);
 }
 
@@ -533,7 +533,7 @@ void fedge_session_task_done(fedge_session *session, uint64_t now_ms, const fedg
         session->result = *result;
         session->upload = UPLOAD_NONE;
         session->upload_repeats = 0;
-        session->upload_offset = session->upload_again = 0;
+        session->upload_offset = session->bytes_resent = 0;
     }
     fedge_session_advance(session);
 }
@@ -616,8 +616,8 @@ uint64_t fedge_session_deadline(const fedge_session *session)
     uint64_t at = FEDGE_SESSION_NEVER;
     if (waits(session))
         at = session->progress_at + session->config.progress_timeout_ms;
-    if (session->upload == UPLOAD_PAUSED && session->upload_again_at < at)
-        at = session->upload_again_at;
+    if (session->upload == UPLOAD_PAUSED && session->upload_retry_at < at)
+        at = session->upload_retry_at;
     /* Now: a long lookup goes in steps, and the link is served between them. */
     return looks_again(session) ? session->now_ms : at;
 }
@@ -648,7 +648,7 @@ void fedge_session_tick(fedge_session *session, uint64_t now_ms)
                                                             : "the server has gone silent");
         return;
     }
-    if (session->upload == UPLOAD_PAUSED && now_ms >= session->upload_again_at) {
+    if (session->upload == UPLOAD_PAUSED && now_ms >= session->upload_retry_at) {
         session->upload = UPLOAD_NONE;
         fedge_session_advance(session);
     }

@@ -34,7 +34,7 @@
  * discarded. */
 #define FEDGE_SESSION_MAX_REPEATS 3
 /* A result is discarded once the server has asked again for this many times its bytes. */
-#define FEDGE_SESSION_MAX_AGAIN 16u
+#define FEDGE_SESSION_MAX_RESENT 16u
 /* How long the last message (BYE, DECLINE) may wait for a writeable link. */
 #define FEDGE_SESSION_FAREWELL_MS 400
 #define FEDGE_SESSION_NEVER UINT64_MAX

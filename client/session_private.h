@@ -77,8 +77,8 @@ struct fedge_session {
     bool has_result;
     fedge_upload result;
     session_upload upload;
-    uint64_t upload_offset, upload_again_at;
-    uint64_t upload_again; /* bytes that were sent and asked for again */
+    uint64_t upload_offset, upload_retry_at;
+    uint64_t bytes_resent; /* bytes that were sent and asked for again */
     unsigned upload_repeats;
 
     bool say_hello, say_decline;

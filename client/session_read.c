@@ -184,10 +184,10 @@ static void read_resume(fedge_session *s, const fedge_message *message)
     }
     /* A server must not make this device send the same bytes for ever. */
     if (position.offset < s->upload_offset)
-        s->upload_again += s->upload_offset - position.offset;
-    if (s->upload_again / FEDGE_SESSION_MAX_AGAIN > s->result.size) {
+        s->bytes_resent += s->upload_offset - position.offset;
+    if (s->bytes_resent / FEDGE_SESSION_MAX_RESENT > s->result.size) {
         fedge_session_note(s, FEDGE_LOG_WARN, "refused", "task %llu: its bytes were asked for %ux",
-                           (unsigned long long)position.task_id, FEDGE_SESSION_MAX_AGAIN);
+                           (unsigned long long)position.task_id, FEDGE_SESSION_MAX_RESENT);
         fedge_session_discard_result(s);
         fedge_session_advance(s);
         return;
@@ -268,7 +268,7 @@ static void refuse_result(fedge_session *s, const fedge_notice *notice)
             wait = FEDGE_SESSION_MAX_LATER_MS;
         /* The server's time with jitter, since many devices may have the same. */
         s->upload = UPLOAD_PAUSED;
-        s->upload_again_at = s->now_ms + wait + fedge_session_jitter(s, wait / 8);
+        s->upload_retry_at = s->now_ms + wait + fedge_session_jitter(s, wait / 8);
         return;
     }
     /* Damaged bytes or a slow link may be better the next time; a wrong value would not. */

@@ -18,9 +18,9 @@
 #include "edge/site/site.h"
 #include "secure/crypto/sha256.h"
 
-#define ROOM_RETRY_MS 5000 /* between tries to store a result on a full disk */
-#define ROOM_RETRIES 6     /* then its task is declined: the round has others, or a drain waits */
-#define ROOM_LOOK_MS 200   /* meanwhile, between looks whether it is still wanted */
+#define SPACE_RETRY_MS 5000 /* between tries to store a result on a full disk */
+#define SPACE_RETRIES 6     /* then its task is declined: the round has others, or a drain waits */
+#define SPACE_CHECK_MS 200  /* meanwhile, between looks whether it is still wanted */
 
 struct fedge_worker {
     fedge_worker_config config;
@@ -34,7 +34,7 @@ struct fedge_worker {
 
     /* The thread's own. */
     fedge_worker_result at_work;
-    unsigned room_retries; /* of the task */
+    unsigned space_retries; /* of the task */
     fedge_plan *plan;
     fedge_client_plan view; /* of [plan], for the callbacks */
     char run_id[FEDGE_RUN_ID_TEXT];
@@ -60,7 +60,7 @@ static void drop_plan(fedge_worker *w)
     w->bounds = NULL;
 }
 
-static fedge_status make_room(fedge_worker *w, fedge_error *err)
+static fedge_status allocate_values(fedge_worker *w, fedge_error *err)
 {
     const fedge_schema *schema = &w->plan->schema;
     size_t sent = w->plan->sent.schema.num_elements;
@@ -167,7 +167,7 @@ static fedge_status do_plan(fedge_worker *w, fedge_error *err)
     if (w->config.site)
         FEDGE_TRY(fedge_site_check(w->config.site, w->plan, err));
     FEDGE_TRY(fedge_safetensors_size(&w->plan->schema, &model_size, err));
-    FEDGE_TRY(make_room(w, err));
+    FEDGE_TRY(allocate_values(w, err));
     memcpy(w->run_id, given->run_id, sizeof(w->run_id));
     fill_view(w);
     /* A model file's header may be larger than ours. */
@@ -314,7 +314,7 @@ static fedge_status call_trainer(fedge_worker *w, fedge_error *err)
         .deadline_ms = given->task.deadline_ms,
         .plan = &w->view,
         .correction = w->hooks.correction,
-        .own = fedge_plan_is_personal(w->plan) ? w->hooks.client_state : NULL,
+        .personal = fedge_plan_is_personal(w->plan) ? w->hooks.client_state : NULL,
         .others = fedge_plan_is_clustered(w->plan) ? w->hooks.broadcast : NULL};
     memset(&w->report, 0, sizeof(w->report));
     if (given->task.kind == FEDGE_TASK_TRAIN)
@@ -365,10 +365,10 @@ static double seconds_since(uint64_t start_ns)
 static bool wait_for_space(fedge_worker *w, const fedge_error *err)
 {
     fedge_log_failure(w->config.log, FEDGE_LOG_ERROR, "store", err);
-    if (w->room_retries++ == ROOM_RETRIES)
+    if (w->space_retries++ == SPACE_RETRIES)
         return false;
-    for (int i = 0; i < ROOM_RETRY_MS / ROOM_LOOK_MS && !atomic_load(&w->cancelled); i++)
-        fedge_worker_wait(w, ROOM_LOOK_MS); /* busy itself, so it sleeps */
+    for (int i = 0; i < SPACE_RETRY_MS / SPACE_CHECK_MS && !atomic_load(&w->cancelled); i++)
+        fedge_worker_wait(w, SPACE_CHECK_MS); /* busy itself, so it sleeps */
     return !atomic_load(&w->cancelled);
 }
 
@@ -434,7 +434,7 @@ static fedge_status do_task(fedge_worker *w, fedge_error *err)
     memcpy(w->run_id, given->run_id, sizeof(w->run_id));
     w->state =
         (fedge_client_state){.store = w->config.store, .run_id = w->run_id, .log = w->config.log};
-    w->room_retries = 0;
+    w->space_retries = 0;
     FEDGE_TRY(load_model(w, err));
     FEDGE_TRY(set_bounds(w, err));
     uint64_t start_ns = fedge_os_monotonic_ns();

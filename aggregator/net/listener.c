@@ -17,7 +17,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define V6_PLACE_BYTES 8 /* prefix of an IPv6 address that one subscriber gets */
+#define V6_PREFIX_BYTES 8 /* the /64 that one IPv6 subscriber gets */
 
 fedge_status fedge_address_parse(const char *text, fedge_address *address, fedge_error *err)
 {
@@ -91,8 +91,8 @@ fedge_status fedge_listener_open(const fedge_address *address, const char *optio
     char service[8];
     snprintf(service, sizeof(service), "%u", address->port);
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
-    struct addrinfo *found = NULL;
-    int failed = getaddrinfo(address->host, service, &hints, &found);
+    struct addrinfo *info = NULL;
+    int failed = getaddrinfo(address->host, service, &hints, &info);
     if (failed != 0) {
         return fedge_fail(err, FEDGE_NOT_FOUND,
                           "%s '%s': the name cannot be resolved (%s); give an address of this "
@@ -102,13 +102,13 @@ fedge_status fedge_listener_open(const fedge_address *address, const char *optio
     struct sockaddr_storage bound = {0};
     socklen_t bound_size = sizeof(bound);
     int one = 1;
-    int fd = socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int fd = socket(info->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     bool ok = fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) == 0 &&
-              bind(fd, found->ai_addr, found->ai_addrlen) == 0 &&
+              bind(fd, info->ai_addr, info->ai_addrlen) == 0 &&
               listen(fd, FEDGE_LISTEN_BACKLOG) == 0 &&
               getsockname(fd, (struct sockaddr *)&bound, &bound_size) == 0;
     int errnum = errno;
-    freeaddrinfo(found);
+    freeaddrinfo(info);
     if (!ok) {
         fedge_listener_close(fd);
         return bind_failed(errnum, address, option, err);
@@ -159,13 +159,13 @@ char *fedge_peer_address_text(const fedge_peer_address *address, char text[FEDGE
 
 bool fedge_peer_address_same_party(const fedge_peer_address *one, const fedge_peer_address *other)
 {
-    size_t size = is_v4(one) || is_v4(other) ? sizeof(one->host) : V6_PLACE_BYTES;
+    size_t size = is_v4(one) || is_v4(other) ? sizeof(one->host) : V6_PREFIX_BYTES;
     return memcmp(one->host, other->host, size) == 0;
 }
 
 uint64_t fedge_peer_address_key(const fedge_peer_address *address)
 {
-    const size_t size = is_v4(address) ? sizeof(address->host) : V6_PLACE_BYTES;
+    const size_t size = is_v4(address) ? sizeof(address->host) : V6_PREFIX_BYTES;
     uint64_t key = 14695981039346656037u; /* FNV-1a */
     for (size_t i = 0; i < size; i++)
         key = (key ^ address->host[i]) * 1099511628211u;

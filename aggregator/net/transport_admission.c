@@ -86,7 +86,7 @@ static unsigned score_of(const fedge_unauthenticated *self, uint64_t now_ms)
 static fedge_unauthenticated *find_evictable(const fedge_transport *transport,
                                              const fedge_peer_address *from, uint64_t now_ms)
 {
-    fedge_unauthenticated *found = NULL;
+    fedge_unauthenticated *best = NULL;
     unsigned highest = 0;
     /* The list begins with the oldest. */
     for (fedge_unauthenticated *peer = transport->unauthenticated.first;
@@ -96,10 +96,10 @@ static fedge_unauthenticated *find_evictable(const fedge_transport *transport,
         const unsigned score = score_of(peer, now_ms);
         if (score > highest) {
             highest = score;
-            found = peer;
+            best = peer;
         }
     }
-    return found;
+    return best;
 }
 
 /* Evicts a peer, of [from] if it is not NULL. False if no peer can be evicted. */

@@ -168,7 +168,7 @@ fedge_peer *fedge_peer_find(const fedge_peer_list *list, int socket);
 fedge_peer *fedge_peer_new(fedge_network *network, int socket, const fedge_peer_address *address,
                            fedge_unauthenticated *unauthenticated);
 /* Frees a peer in any state. */
-void fedge_peer_forget(fedge_peer *gone);
+void fedge_peer_forget(fedge_peer *peer);
 /* Frees its fedge_conn and logs the end. */
 void fedge_peer_end_conn(fedge_peer *peer);
 /* Schedules its end; may be called in callbacks, where nothing may be freed. */

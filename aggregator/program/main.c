@@ -205,7 +205,7 @@ static int abandon(program *self, int code)
 
 static int report_check(const program *self)
 {
-    char places[FEDGE_ACCUMULATOR_MAX_DESCRIPTION];
+    char description[FEDGE_ACCUMULATOR_MAX_DESCRIPTION];
     fedge_error err;
     const fedge_update_layout layout = fedge_plan_update_layout(&self->job->plan);
     fedge_accumulator_config config = self->options.sums;
@@ -216,16 +216,16 @@ static int report_check(const program *self)
     config.log = &self->log; /* why it is not the GPUs */
     if (fedge_strategy_of(self->job, &strategy, &err) == FEDGE_OK)
         config.num_moments = strategy->num_moments;
-    if (fedge_accumulator_forecast(self->options.accumulator, &config, places, sizeof(places),
-                                   &err) != FEDGE_OK)
+    if (fedge_accumulator_forecast(self->options.accumulator, &config, description,
+                                   sizeof(description), &err) != FEDGE_OK)
         return fail(&err, FEDGE_EXIT_CONFIG);
     if (self->options.json) {
-        for (char *at = strchr(places, '\n'); at; at = strchr(at, '\n'))
+        for (char *at = strchr(description, '\n'); at; at = strchr(at, '\n'))
             *at = ';';
         printf("{\"status\":\"ok\",\"devices\":%u,\"devices_needed\":%u,\"sums\":\"%s\"}\n",
-               devices, needed, places);
+               devices, needed, description);
     } else {
-        printf("%s\nconfiguration ok", places);
+        printf("%s\nconfiguration ok", description);
         if (devices < needed)
             printf(", but no round starts: of %u devices needed, %u are active", needed, devices);
         printf("\n");
@@ -250,12 +250,12 @@ static fedge_status limit_connections(program *self, fedge_error *err)
                           "(ulimit -Hn, LimitNOFILE=)",
                           granted, 2 * others);
     }
-    uint32_t room = granted - others;
-    if (options->max_unauthenticated > room / 4)
-        options->max_unauthenticated = room / 4;
-    room -= options->max_unauthenticated;
-    if (options->max_connections > room)
-        options->max_connections = room;
+    uint32_t available = granted - others;
+    if (options->max_unauthenticated > available / 4)
+        options->max_unauthenticated = available / 4;
+    available -= options->max_unauthenticated;
+    if (options->max_connections > available)
+        options->max_connections = available;
     /* While the registry is far smaller than the limit, nobody needs to know. */
     const uint64_t devices = fedge_peers_num_devices(self->peers);
     const fedge_log_level level = options->max_connections < devices       ? FEDGE_LOG_WARN
@@ -322,7 +322,7 @@ static uint32_t num_registered(void *peers)
     return fedge_peers_num_devices(peers);
 }
 
-static fedge_status open_share(program *self, fedge_error *err)
+static fedge_status open_rank_worker(program *self, fedge_error *err)
 {
     fedge_rank_worker_config config = {.job = self->job,
                                        .state_dir = self->options.state,
@@ -543,8 +543,8 @@ static int run(program *self)
                                           .num_rounds = self->job->rounds.num_server_rounds};
     }
     code = FEDGE_EXIT_STATE;
-    if (!agree(self, leads(self) ? open_run(self, &err) : open_share(self, &err), NULL, 0, &code,
-               &err))
+    if (!agree(self, leads(self) ? open_run(self, &err) : open_rank_worker(self, &err), NULL, 0,
+               &code, &err))
         return code;
     if (!fedge_collective_is_alone(&self->collective)) {
         const fedge_ranks_config config = {

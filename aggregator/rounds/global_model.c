@@ -362,7 +362,7 @@ static fedge_status step_statistics(const fedge_plan *plan, fedge_accumulator *a
     const fedge_section *section = fedge_sections_find(&plan->sent, FEDGE_SECTION_BUFFERS);
     for (uint32_t i = 0; section && i < section->schema.num_tensors; i++) {
         const fedge_tensor_spec *tensor = &section->schema.tensors[i];
-        float *values = model + plan->sent.places[section->first + i];
+        float *values = model + plan->sent.model_offsets[section->first + i];
         const fedge_step_part part = {.first = tensor->offset,
                                       .count = tensor->count,
                                       .bound_log2 = bounds_log2[section->first + i],

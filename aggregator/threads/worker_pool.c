@@ -20,7 +20,7 @@ typedef struct pool_worker {
     uint32_t num_taken;
     fedge_work each; /* of begin */
     pthread_mutex_t mutex;
-    pthread_cond_t filled, rested;
+    pthread_cond_t filled, idle;
     fedge_work *head, **tail;
     bool busy, stop;
 } pool_worker;
@@ -75,12 +75,12 @@ static void ask_between(pool_worker *self)
     } while (config->between(config->user, self->index, more));
 }
 
-static void rest(pool_worker *self)
+static void mark_idle(pool_worker *self)
 {
     pthread_mutex_lock(&self->mutex);
     if (!self->head) {
         self->busy = false;
-        pthread_cond_broadcast(&self->rested);
+        pthread_cond_broadcast(&self->idle);
     }
     pthread_mutex_unlock(&self->mutex);
 }
@@ -112,7 +112,7 @@ static void *work_loop(void *arg)
             ask_between(self);
         /* Before it spins, so that a thread that waits for the pool does not wait for that too. */
         if (!has_task(self)) {
-            rest(self);
+            mark_idle(self);
             spin(&self->backoff, has_task, self);
         }
         fedge_work *work = take(self);
@@ -130,12 +130,12 @@ static int start_worker(pool_worker *self, const pthread_attr_t *attributes)
 {
     pthread_mutex_init(&self->mutex, NULL);
     pthread_cond_init(&self->filled, NULL);
-    pthread_cond_init(&self->rested, NULL);
+    pthread_cond_init(&self->idle, NULL);
     self->tail = &self->head;
     fedge_spin_backoff_init(&self->backoff, self->pool->config.spin_ns);
     const int failed = pthread_create(&self->thread, attributes, work_loop, self);
     if (failed) {
-        pthread_cond_destroy(&self->rested);
+        pthread_cond_destroy(&self->idle);
         pthread_cond_destroy(&self->filled);
         pthread_mutex_destroy(&self->mutex);
     }
@@ -206,7 +206,7 @@ void fedge_worker_pool_free(fedge_worker_pool *pool)
         pool_worker *self = &pool->workers[i];
         pthread_join(self->thread, NULL);
         assert(!self->head);
-        pthread_cond_destroy(&self->rested);
+        pthread_cond_destroy(&self->idle);
         pthread_cond_destroy(&self->filled);
         pthread_mutex_destroy(&self->mutex);
     }
@@ -254,7 +254,7 @@ void fedge_worker_pool_wait(fedge_worker_pool *pool)
         pool_worker *self = &pool->workers[i];
         pthread_mutex_lock(&self->mutex);
         while (self->head || self->busy)
-            pthread_cond_wait(&self->rested, &self->mutex);
+            pthread_cond_wait(&self->idle, &self->mutex);
         pthread_mutex_unlock(&self->mutex);
     }
 }

@@ -13,7 +13,7 @@
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
 
 /* Bytes kept free for what ends a line: "}", a newline and vsnprintf's NUL. */
-#define CLOSING_ROOM 4
+#define CLOSING_BYTES 4
 
 /* A line that is cut, never overrun. */
 typedef struct line {
@@ -158,7 +158,7 @@ void fedge_log_write(const fedge_log *log, fedge_log_level level, const char *ev
         /* A field that would be cut in JSON would leave a broken object: it is left out whole. */
         size_t before = out.size;
         put_field(&out, &fields[i], log->json);
-        if (log->json && out.size + CLOSING_ROOM >= sizeof(out.text))
+        if (log->json && out.size + CLOSING_BYTES >= sizeof(out.text))
             out.size = before;
     }
     if (log->json)

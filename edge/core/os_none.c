@@ -168,8 +168,8 @@ static void convert(output *to, const conversion *what, va_list *arguments)
 int fedge_os_vformat(char *out, size_t size, const char *format, va_list arguments)
 {
     output to = {.out = out, .size = size};
-    va_list rest;
-    va_copy(rest, arguments);
+    va_list remaining;
+    va_copy(remaining, arguments);
     while (*format != '\0') {
         if (*format != '%') {
             put(&to, *format++);
@@ -177,9 +177,9 @@ int fedge_os_vformat(char *out, size_t size, const char *format, va_list argumen
         }
         conversion what;
         format = read_conversion(format + 1, &what);
-        convert(&to, &what, &rest);
+        convert(&to, &what, &remaining);
     }
-    va_end(rest);
+    va_end(remaining);
     if (size > 0)
         out[to.used < size ? to.used : size - 1] = '\0';
     return (int)to.used;

@@ -98,9 +98,10 @@ typedef struct parts {
     uint32_t num_parts;
     uint32_t part; /* kept; all: every part's */
     bool all;
-    double validation; /* the fraction that is set apart first, by [assign_rest] */
-    fedge_status (*assign_rest)(const fedge_partition_spec *, const fedge_partition_data *, double,
-                                uint32_t, uint32_t *, fedge_error *); /* NULL: a device's part */
+    double validation; /* the fraction that is set apart first, by [assign_with_validation] */
+    fedge_status (*assign_with_validation)(const fedge_partition_spec *,
+                                           const fedge_partition_data *, double, uint32_t,
+                                           uint32_t *, fedge_error *); /* NULL: a device's part */
     uint32_t *owner; /* malloc'ed, (examples in the file), or NULL without a partition */
 } parts;
 
@@ -128,8 +129,9 @@ static fedge_status divide(parts *d, const fedge_data_spec *spec, const char *va
                                        .values_path = values_path,
                                        .num_files = files->values.count,
                                        .file_ends = files->ends};
-    return d->assign_rest
-               ? d->assign_rest(d->partition, &data, d->validation, d->num_parts, d->owner, err)
+    return d->assign_with_validation
+               ? d->assign_with_validation(d->partition, &data, d->validation, d->num_parts,
+                                           d->owner, err)
                : fedge_partition_assign(d->partition, &data, d->num_parts, d->owner, err);
 }
 
@@ -172,12 +174,12 @@ static fedge_status list_files(const fedge_data_spec *spec, const char *values_p
 /* Keeps the labels of the own part, in place; returns how many. */
 static uint32_t keep_labels(int32_t *labels, uint32_t count, const uint32_t *owner, uint32_t part)
 {
-    uint32_t kept = 0;
+    uint32_t num_kept = 0;
     for (uint32_t i = 0; i < count; i++) {
         if (!owner || owner[i] == part)
-            labels[kept++] = labels[i];
+            labels[num_kept++] = labels[i];
     }
-    return kept;
+    return num_kept;
 }
 
 static fedge_status fill(fedge_dataset *dataset, const char *values_path, const char *labels_path,
@@ -266,7 +268,7 @@ fedge_status fedge_dataset_load_divided(const fedge_data_spec *spec, const char 
                .num_parts = division->num_parts,
                .all = true,
                .validation = division->validation,
-               .assign_rest = fedge_partition_assign_rest};
+               .assign_with_validation = fedge_partition_assign_with_validation};
     const fedge_status status = load(spec, values_path, labels_path, &d, dataset, err);
     if (status)
         free(d.owner);
@@ -402,19 +404,19 @@ fedge_status fedge_view_split(fedge_view *view, double fraction, uint64_t seed,
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "validation fraction %g; it must be at least 0 and below 1", fraction);
     }
-    const uint32_t held = (uint32_t)(fraction * view->count);
-    if (held == 0)
+    const uint32_t num_held = (uint32_t)(fraction * view->count);
+    if (num_held == 0)
         return FEDGE_OK;
-    const uint32_t rest = view->count - held;
+    const uint32_t num_train = view->count - num_held;
     uint32_t *order = malloc(view->count * sizeof(*order));
     uint8_t *is_held = calloc(view->count, 1);
-    uint32_t *held_indices = malloc(held * sizeof(*held_indices));
-    uint32_t *rest_indices = malloc(rest * sizeof(*rest_indices));
-    if (!order || !is_held || !held_indices || !rest_indices) {
+    uint32_t *held_indices = malloc(num_held * sizeof(*held_indices));
+    uint32_t *train_indices = malloc(num_train * sizeof(*train_indices));
+    if (!order || !is_held || !held_indices || !train_indices) {
         free(order);
         free(is_held);
         free(held_indices);
-        free(rest_indices);
+        free(train_indices);
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to split %" PRIu32 " examples",
                           view->count);
     }
@@ -423,7 +425,7 @@ fedge_status fedge_view_split(fedge_view *view, double fraction, uint64_t seed,
     /* Rounds count from 1, so round 0's stream of this purpose is free. */
     fedge_rng rng = fedge_rng_stream(seed, FEDGE_PURPOSE_SHUFFLE, 0, client_index, 0);
     fedge_rng_shuffle(&rng, order, view->count);
-    for (uint32_t i = 0; i < held; i++)
+    for (uint32_t i = 0; i < num_held; i++)
         is_held[order[i]] = 1;
     uint32_t h = 0, r = 0;
     for (uint32_t i = 0; i < view->count; i++) {
@@ -431,13 +433,13 @@ fedge_status fedge_view_split(fedge_view *view, double fraction, uint64_t seed,
         if (is_held[i])
             held_indices[h++] = example;
         else
-            rest_indices[r++] = example;
+            train_indices[r++] = example;
     }
     free(order);
     free(is_held);
     free(view->indices);
-    *view = (fedge_view){view->dataset, rest_indices, rest};
-    *held_out = (fedge_view){view->dataset, held_indices, held};
+    *view = (fedge_view){view->dataset, train_indices, num_train};
+    *held_out = (fedge_view){view->dataset, held_indices, num_held};
     return FEDGE_OK;
 }
 

@@ -60,7 +60,7 @@ typedef struct fedge_division {
     const fedge_partition_spec *partition;
     uint32_t num_parts; /* 0: the data set is empty, and no file is read */
     double validation;  /* fraction of the examples that becomes FEDGE_PARTITION_VALIDATION; the
-                           others are divided (fedge_partition_assign_rest) */
+                           others are divided (fedge_partition_assign_with_validation) */
 } fedge_division;
 
 /* Loads the whole data set, as a simulation wants it. *owner, malloc'ed, (size): the part of each

@@ -145,12 +145,12 @@ static fedge_status read_leaf(const fedge_data_spec *spec, const char *path, lab
     return fedge_leaf_read(path, &visitor, err);
 }
 
-static fedge_status read_file(const fedge_data_spec *spec, const char *path, bool own,
+static fedge_status read_file(const fedge_data_spec *spec, const char *path, bool inline_labels,
                               uint64_t columns, const char *aside, label_list *list,
                               fedge_error *err)
 {
     fedge_data_file file;
-    const fedge_data_role role = own ? FEDGE_DATA_OWN_LABELS : FEDGE_DATA_LABELS;
+    const fedge_data_role role = inline_labels ? FEDGE_DATA_INLINE_LABELS : FEDGE_DATA_LABELS;
     const uint32_t first = list->count;
     FEDGE_TRY(fedge_data_file_open(&file, spec, path, role, err));
     fedge_status status;
@@ -171,9 +171,9 @@ fedge_status fedge_labels_load(const fedge_data_spec *spec, size_t example_value
                                uint32_t *count, fedge_error *err)
 {
     *labels = NULL;
-    const bool own = files->labels.count == 0;
-    const fedge_file_list *from = own ? &files->values : &files->labels;
-    const uint64_t columns = own ? (uint64_t)example_values + 1 : 1;
+    const bool inline_labels = files->labels.count == 0;
+    const fedge_file_list *from = inline_labels ? &files->values : &files->labels;
+    const uint64_t columns = inline_labels ? (uint64_t)example_values + 1 : 1;
     label_list list = {.max_bytes = spec->max_bytes};
     files->ends = malloc(from->count * sizeof(*files->ends));
     fedge_status status = FEDGE_OK;
@@ -182,7 +182,8 @@ fedge_status fedge_labels_load(const fedge_data_spec *spec, size_t example_value
             fedge_fail(err, FEDGE_NO_MEMORY, "no memory to list %" PRIu32 " files", from->count);
     }
     for (uint32_t f = 0; f < from->count && !status; f++) {
-        status = read_file(spec, from->paths[f], own, columns, own ? aside : NULL, &list, err);
+        status = read_file(spec, from->paths[f], inline_labels, columns,
+                           inline_labels ? aside : NULL, &list, err);
         if (!status)
             files->ends[f] = list.count;
     }
@@ -214,14 +215,14 @@ static fedge_status guess_values(const fedge_dataset_files *files, const char *a
                                  fedge_data_spec *spec, fedge_error *err)
 {
     const char *path = files->values.paths[0];
-    const bool own = files->labels.count == 0;
+    const bool inline_labels = files->labels.count == 0;
     fedge_data_file file;
     uint64_t count = 1;
     fedge_status status = FEDGE_OK;
-    FEDGE_TRY(fedge_data_file_open(&file, spec, path,
-                                   own ? FEDGE_DATA_OWN_VALUES : FEDGE_DATA_VALUES, err));
+    FEDGE_TRY(fedge_data_file_open(
+        &file, spec, path, inline_labels ? FEDGE_DATA_VALUES_WITH_LABELS : FEDGE_DATA_VALUES, err));
     if (file.format == FEDGE_DATA_CSV) {
-        status = count_fields(path, aside, own, &count, err);
+        status = count_fields(path, aside, inline_labels, &count, err);
     } else if (FEDGE_WITH_MORE_DATA && file.format == FEDGE_DATA_LEAF) {
         status =
             fedge_fail(err, FEDGE_UNSUPPORTED, "%s: only a job describes LEAF's examples", path);

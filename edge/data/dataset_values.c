@@ -148,9 +148,9 @@ typedef struct progress {
     const char *named_by; /* its file */
 } progress;
 
-static bool is_kept(const selection *kept, uint32_t example)
+static bool is_wanted(const selection *wanted, uint32_t example)
 {
-    return !kept->owner || kept->owner[example] == kept->part;
+    return !wanted->owner || wanted->owner[example] == wanted->part;
 }
 
 /* The elements of one example, to [out]. [raw]: room for them as the file has them, or NULL when
@@ -169,8 +169,8 @@ static fedge_status read_example(const fedge_dataset *dataset, fedge_data_file *
     return fedge_reader_skip(&file->reader, file->info.after, "the values", err);
 }
 
-static fedge_status read_array(fedge_dataset *dataset, fedge_data_file *file, const selection *kept,
-                               progress *at, fedge_error *err)
+static fedge_status read_array(fedge_dataset *dataset, fedge_data_file *file,
+                               const selection *wanted, progress *at, fedge_error *err)
 {
     const fedge_array_info *info = &file->info;
     const size_t raw_size = dataset->example_values * fedge_dtype_size(info->dtype);
@@ -181,8 +181,8 @@ static fedge_status read_array(fedge_dataset *dataset, fedge_data_file *file, co
                           file->reader.path, raw_size);
     }
     fedge_status status = FEDGE_OK;
-    for (uint32_t i = 0; i < kept->num_examples && !status; i++) {
-        if (is_kept(kept, i)) {
+    for (uint32_t i = 0; i < wanted->num_examples && !status; i++) {
+        if (is_wanted(wanted, i)) {
             status = read_example(dataset, file, i, raw, slot_values(dataset, at->slot++), err);
         } else {
             status = fedge_reader_skip(
@@ -190,7 +190,7 @@ static fedge_status read_array(fedge_dataset *dataset, fedge_data_file *file, co
         }
         if (status) {
             status = fedge_error_prefix(err, status, "example %" PRIu32 " of %" PRIu32, i,
-                                        kept->num_examples);
+                                        wanted->num_examples);
         }
     }
     free(raw);
@@ -214,7 +214,7 @@ static fedge_status check_names(const fedge_csv *csv, const char *path, progress
 }
 
 static fedge_status read_csv(fedge_dataset *dataset, const char *path, bool label_column,
-                             const char *aside, const selection *kept, progress *at,
+                             const char *aside, const selection *wanted, progress *at,
                              fedge_error *err)
 {
     const uint64_t columns = (uint64_t)dataset->example_values + (label_column ? 1 : 0);
@@ -228,20 +228,20 @@ static fedge_status read_csv(fedge_dataset *dataset, const char *path, bool labe
         if (row == 0)
             FEDGE_TRY_OR(check_names(&csv, path, at, err), done);
         if (end) {
-            if (row < kept->num_examples) {
+            if (row < wanted->num_examples) {
                 status =
                     fedge_fail(err, FEDGE_MISMATCH, "%s: %" PRIu32 " rows, but %" PRIu32 " labels",
-                               path, row, kept->num_examples);
+                               path, row, wanted->num_examples);
             }
             break;
         }
-        if (row == kept->num_examples) {
+        if (row == wanted->num_examples) {
             status = fedge_fail(err, FEDGE_MISMATCH,
                                 "%s:%" PRIu64 ": more rows than the %" PRIu32 " labels", path,
-                                csv.number, kept->num_examples);
+                                csv.number, wanted->num_examples);
             break;
         }
-        if (is_kept(kept, row)) {
+        if (is_wanted(wanted, row)) {
             FEDGE_TRY_OR(fedge_csv_values(&csv, dataset->spec.dtype, dataset->example_values,
                                           slot_values(dataset, at->slot++), err),
                          done);
@@ -255,7 +255,7 @@ done:
 /* A LEAF file whose values are read. */
 typedef struct leaf_values {
     const fedge_dataset *dataset;
-    const selection *kept;
+    const selection *wanted;
     const char *path;
     uint32_t example;
     progress *at;
@@ -264,49 +264,50 @@ typedef struct leaf_values {
 static fedge_status next_leaf_slot(void *context, void **out, fedge_error *err)
 {
     leaf_values *l = context;
-    if (l->example == l->kept->num_examples) {
+    if (l->example == l->wanted->num_examples) {
         return fedge_fail(err, FEDGE_MISMATCH, "%s: has changed since its labels were read",
                           l->path);
     }
-    if (is_kept(l->kept, l->example++))
+    if (is_wanted(l->wanted, l->example++))
         *out = slot_values(l->dataset, l->at->slot++);
     return FEDGE_OK;
 }
 
-static fedge_status read_leaf(const fedge_dataset *dataset, const char *path, const selection *kept,
-                              progress *at, fedge_error *err)
+static fedge_status read_leaf(const fedge_dataset *dataset, const char *path,
+                              const selection *wanted, progress *at, fedge_error *err)
 {
-    leaf_values l = {dataset, kept, path, 0, at};
+    leaf_values l = {dataset, wanted, path, 0, at};
     const fedge_leaf_visitor visitor = {.context = &l,
                                         .values = next_leaf_slot,
                                         .dtype = dataset->spec.dtype,
                                         .example_values = dataset->example_values};
     FEDGE_TRY(fedge_leaf_read(path, &visitor, err));
-    if (l.example != kept->num_examples)
+    if (l.example != wanted->num_examples)
         return fedge_fail(err, FEDGE_MISMATCH, "%s: has changed since its labels were read", path);
     return FEDGE_OK;
 }
 
 /* Checks a file's header, or, when there is memory, reads its values into slots from at->slot on.
  */
-static fedge_status load_file(fedge_dataset *dataset, const char *path, bool own_labels,
-                              const char *aside, const selection *kept, progress *at,
+static fedge_status load_file(fedge_dataset *dataset, const char *path, bool inline_labels,
+                              const char *aside, const selection *wanted, progress *at,
                               fedge_error *err)
 {
     fedge_data_file file;
     fedge_status status = FEDGE_OK;
-    FEDGE_TRY(fedge_data_file_open(&file, &dataset->spec, path,
-                                   own_labels ? FEDGE_DATA_OWN_VALUES : FEDGE_DATA_VALUES, err));
+    FEDGE_TRY(fedge_data_file_open(
+        &file, &dataset->spec, path,
+        inline_labels ? FEDGE_DATA_VALUES_WITH_LABELS : FEDGE_DATA_VALUES, err));
     if (file.format == FEDGE_DATA_CSV) {
         if (dataset->values)
-            status = read_csv(dataset, path, own_labels, aside, kept, at, err);
+            status = read_csv(dataset, path, inline_labels, aside, wanted, at, err);
     } else if (FEDGE_WITH_MORE_DATA && file.format == FEDGE_DATA_LEAF) {
         if (dataset->values)
-            status = read_leaf(dataset, path, kept, at, err);
+            status = read_leaf(dataset, path, wanted, at, err);
     } else if (dataset->values) {
-        status = read_array(dataset, &file, kept, at, err);
+        status = read_array(dataset, &file, wanted, at, err);
     } else {
-        status = check_array(dataset, &file.reader, &file.info, kept->num_examples, err);
+        status = check_array(dataset, &file.reader, &file.info, wanted->num_examples, err);
     }
     fedge_data_file_close(&file);
     return status;
@@ -320,9 +321,9 @@ fedge_status fedge_values_load(fedge_dataset *dataset, const fedge_dataset_files
     for (int pass = 0; pass < 2; pass++) {
         for (uint32_t f = 0; f < files->values.count; f++) {
             const uint32_t first = f > 0 ? files->ends[f - 1] : 0;
-            const selection kept = {files->ends[f] - first, owner ? owner + first : NULL, part};
+            const selection wanted = {files->ends[f] - first, owner ? owner + first : NULL, part};
             FEDGE_TRY(load_file(dataset, files->values.paths[f], files->labels.count == 0, aside,
-                                &kept, &at, err));
+                                &wanted, &at, err));
         }
         if (pass == 0)
             FEDGE_TRY(allocate_values(dataset, err));

@@ -82,10 +82,10 @@ typedef struct state {
     float *parameters, *buffers;
 } state;
 
-static float *at(const fedge_plan *plan, const state *of, size_t place)
+static float *at(const fedge_plan *plan, const state *of, size_t offset)
 {
-    return place < plan->num_parameters ? of->parameters + place
-                                        : of->buffers + (place - plan->num_parameters);
+    return offset < plan->num_parameters ? of->parameters + offset
+                                         : of->buffers + (offset - plan->num_parameters);
 }
 
 static state state_of(const fedge_plan *plan, float *model)
@@ -93,40 +93,40 @@ static state state_of(const fedge_plan *plan, float *model)
     return (state){model, model + plan->num_parameters};
 }
 
-static void put(const fedge_plan *plan, const float *own, const state *to)
+static void put(const fedge_plan *plan, const float *personal, const state *to)
 {
-    const fedge_personal *personal = &plan->personal;
-    if (own[personal->num_values] == 0.0f)
+    const fedge_personal *layout = &plan->personal;
+    if (personal[layout->num_values] == 0.0f)
         return;
-    for (uint32_t i = 0; i < personal->num_parts; i++) {
-        memcpy(at(plan, to, personal->parts[i].place), own,
-               personal->parts[i].count * sizeof(*own));
-        own += personal->parts[i].count;
+    for (uint32_t i = 0; i < layout->num_parts; i++) {
+        memcpy(at(plan, to, layout->parts[i].offset), personal,
+               layout->parts[i].count * sizeof(*personal));
+        personal += layout->parts[i].count;
     }
 }
 
-static void take(const fedge_plan *plan, const state *from, float *own)
+static void take(const fedge_plan *plan, const state *from, float *personal)
 {
-    const fedge_personal *personal = &plan->personal;
-    for (uint32_t i = 0; i < personal->num_parts; i++) {
-        memcpy(own, at(plan, from, personal->parts[i].place),
-               personal->parts[i].count * sizeof(*own));
-        own += personal->parts[i].count;
+    const fedge_personal *layout = &plan->personal;
+    for (uint32_t i = 0; i < layout->num_parts; i++) {
+        memcpy(personal, at(plan, from, layout->parts[i].offset),
+               layout->parts[i].count * sizeof(*personal));
+        personal += layout->parts[i].count;
     }
-    *own = 1.0f;
+    *personal = 1.0f;
 }
 
-void fedge_personal_put(const fedge_plan *plan, const float *own, float *model)
+void fedge_personal_put(const fedge_plan *plan, const float *personal, float *model)
 {
     const state to = state_of(plan, model);
-    put(plan, own, &to);
+    put(plan, personal, &to);
 }
 
-void fedge_personal_take(const fedge_plan *plan, const float *model, float *own)
+void fedge_personal_take(const fedge_plan *plan, const float *model, float *personal)
 {
     const state from = {(float *)(uintptr_t)model,
                         (float *)(uintptr_t)model + plan->num_parameters};
-    take(plan, &from, own);
+    take(plan, &from, personal);
 }
 
 /* ---- passes ---------------------------------------------------------------------------------- */
@@ -138,76 +138,77 @@ static fedge_status run(const fedge_local_training *with, const fedge_trainer_co
 }
 
 /* A pass in which some parameters stay as they were when it began. */
-typedef struct held {
+typedef struct frozen_part {
     const fedge_plan *plan;
-    const float *values; /* of the model; or NULL */
-    const float *own;    /* then the client's own */
-} held;
+    const float *values;   /* of the model; or NULL */
+    const float *personal; /* then the client's own */
+} frozen_part;
 
-static void hold(void *user, fedge_model *model)
+static void restore_frozen(void *user, fedge_model *model)
 {
-    const held *self = user;
+    const frozen_part *self = user;
     const fedge_plan *plan = self->plan;
     const state to = {fedge_model_values(model), fedge_model_buffers(model)};
     if (!self->values) {
-        put(plan, self->own, &to);
+        put(plan, self->personal, &to);
         return;
     }
     const fedge_section *shared = &plan->sent.sections[0];
     for (uint32_t i = 0; i < shared->schema.num_tensors; i++) {
-        const size_t place = plan->sent.places[shared->first + i];
-        memcpy(to.parameters + place, self->values + place,
+        const size_t offset = plan->sent.model_offsets[shared->first + i];
+        memcpy(to.parameters + offset, self->values + offset,
                shared->schema.tensors[i].count * sizeof(float));
     }
 }
 
 /* The client's layers, then the others (Collins et al. 2021). */
-static fedge_status train_in_turn(const fedge_local_training *with, const float *values, float *own,
-                                  fedge_trainer_result *result, fedge_error *err)
+static fedge_status train_in_turn(const fedge_local_training *with, const float *values,
+                                  float *personal, fedge_trainer_result *result, fedge_error *err)
 {
     const fedge_plan *plan = with->plan;
-    held shared = {.plan = plan, .values = values}, personal = {.plan = plan, .own = own};
+    frozen_part shared = {.plan = plan, .values = values};
+    frozen_part trained = {.plan = plan, .personal = personal};
     fedge_trainer_config config = *with->config;
     config.local_steps = 0;
     config.local_epochs = plan->hooks_arguments.head_epochs;
-    config.after_step = hold;
+    config.after_step = restore_frozen;
     config.after_step_user = &shared;
     FEDGE_TRY(run(with, &config, result, err));
     const state from = {fedge_model_values(with->model), fedge_model_buffers(with->model)};
-    take(plan, &from, own);
+    take(plan, &from, personal);
     fedge_model_reset_optimizer(with->model);
     config = *with->config;
-    config.after_step = hold;
-    config.after_step_user = &personal;
+    config.after_step = restore_frozen;
+    config.after_step_user = &trained;
     return run(with, &config, result, err);
 }
 
 /* A model beside the server's, which it is held near to (Li et al. 2021). */
-static fedge_status train_beside(const fedge_local_training *with, const float *values, float *own,
-                                 fedge_error *err)
+static fedge_status train_beside(const fedge_local_training *with, const float *values,
+                                 float *personal, fedge_error *err)
 {
     const fedge_plan *plan = with->plan;
     const state model = {fedge_model_values(with->model), fedge_model_buffers(with->model)};
     fedge_trainer_config config = *with->config;
     fedge_trainer_result result;
     config.optimizer.proximal_mu = plan->hooks_arguments.lambda;
-    put(plan, own, &model);
+    put(plan, personal, &model);
     FEDGE_TRY(run(with, &config, &result, err));
-    take(plan, &model, own);
+    take(plan, &model, personal);
     fedge_model_set_state(with->model, values);
     fedge_model_reset_optimizer(with->model);
     return FEDGE_OK;
 }
 
-fedge_status fedge_personal_train(const fedge_local_training *with, float *values, float *own,
+fedge_status fedge_personal_train(const fedge_local_training *with, float *values, float *personal,
                                   fedge_trainer_result *result, fedge_error *err)
 {
     const fedge_client_hooks *hooks = with->plan->hooks;
     fedge_model_set_state(with->model, values);
     fedge_model_reset_optimizer(with->model);
     if (hooks->trains_both)
-        FEDGE_TRY(train_beside(with, values, own, err));
-    FEDGE_TRY(hooks->personal_first ? train_in_turn(with, values, own, result, err)
+        FEDGE_TRY(train_beside(with, values, personal, err));
+    FEDGE_TRY(hooks->personal_first ? train_in_turn(with, values, personal, result, err)
                                     : run(with, with->config, result, err));
     fedge_model_get_trained(with->model, values);
     return FEDGE_OK;

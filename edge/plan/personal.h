@@ -26,7 +26,7 @@ struct fedge_json;
 
 /* Values of the model that lie side by side. */
 typedef struct fedge_personal_part {
-    size_t place, count; /* place: of the first among the model's */
+    size_t offset, count; /* place: of the first among the model's */
 } fedge_personal_part;
 
 /* All of a plan. Plain data. */
@@ -40,10 +40,11 @@ typedef struct fedge_personal {
 bool fedge_plan_is_personal(const struct fedge_plan *plan);
 bool fedge_plan_replaces(const struct fedge_plan *plan);
 
-/* Copies what is a client's own from [own] into [model], or out of it: (plan->schema.num_elements).
- * own: (plan->personal.num_values + 1). Nothing is copied in while there is nothing. */
-void fedge_personal_put(const struct fedge_plan *plan, const float *own, float *model);
-void fedge_personal_take(const struct fedge_plan *plan, const float *model, float *own);
+/* Copies what is a client's own from [personal] into [model], or out of it:
+ * (plan->schema.num_elements). own: (plan->personal.num_values + 1). Nothing is copied in while
+ * there is nothing. */
+void fedge_personal_put(const struct fedge_plan *plan, const float *personal, float *model);
+void fedge_personal_take(const struct fedge_plan *plan, const float *model, float *personal);
 
 /* For the hooks of strategies: is the layer among the last hooks_arguments.personal_layers that
  * have parameters? */
@@ -70,7 +71,7 @@ typedef struct fedge_local_training {
  * training beside the server's model changes it; where it replaces that, it is left to
  * fedge_personal_take. result: of the pass whose outcome is sent. Errors as fedge_trainer_run. */
 FEDGE_MUST_USE fedge_status fedge_personal_train(const fedge_local_training *with, float *values,
-                                                 float *own, fedge_trainer_result *result,
+                                                 float *personal, fedge_trainer_result *result,
                                                  fedge_error *err);
 
 #endif

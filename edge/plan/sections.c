@@ -20,34 +20,36 @@ static fedge_status add_rows(fedge_sent *sent, const fedge_tensor_spec *tensor, 
     FEDGE_TRY(
         fedge_schema_add(&sent->schema, tensor->name, tensor->dtype, tensor->rank, shape, err));
     size_t row = tensor->rank > 0 ? tensor->count / tensor->shape[0] : 0;
-    sent->places[sent->schema.num_tensors - 1] = tensor->offset + begin * row;
+    sent->model_offsets[sent->schema.num_tensors - 1] = tensor->offset + begin * row;
     return FEDGE_OK;
 }
 
 /* Statistics may lie apart from the parameters (personal.c): no part has both. */
-static void add_own(fedge_personal *personal, size_t num_parameters, size_t place, size_t count)
+static void add_personal(fedge_personal *personal, size_t num_parameters, size_t offset,
+                         size_t count)
 {
     fedge_personal_part *last = &personal->parts[personal->num_parts];
     personal->num_values += count;
-    if (personal->num_parts > 0 && place != num_parameters &&
-        last[-1].place + last[-1].count == place)
+    if (personal->num_parts > 0 && offset != num_parameters &&
+        last[-1].offset + last[-1].count == offset)
         last[-1].count += count;
     else
-        *last = (fedge_personal_part){place, count}, personal->num_parts++;
+        *last = (fedge_personal_part){offset, count}, personal->num_parts++;
 }
 
 /* Rows of a tensor of that layer, which travel unless they are the client's own in their place. */
 static fedge_status add(fedge_plan *plan, uint32_t layer, const fedge_tensor_spec *tensor,
                         uint32_t begin, uint32_t end, fedge_error *err)
 {
-    const bool own = fedge_plan_is_personal(plan) && plan->hooks->personal(plan, layer);
+    const bool is_personal = fedge_plan_is_personal(plan) && plan->hooks->personal(plan, layer);
     const size_t row = tensor->rank > 0 ? tensor->count / tensor->shape[0] : 0;
-    if (own) {
-        add_own(&plan->personal, plan->num_parameters, tensor->offset + begin * row,
-                tensor->rank > 0 ? (end - begin) * row : tensor->count);
+    if (is_personal) {
+        add_personal(&plan->personal, plan->num_parameters, tensor->offset + begin * row,
+                     tensor->rank > 0 ? (end - begin) * row : tensor->count);
     }
-    return own && fedge_plan_replaces(plan) ? FEDGE_OK
-                                            : add_rows(&plan->sent, tensor, begin, end, err);
+    return is_personal && fedge_plan_replaces(plan)
+               ? FEDGE_OK
+               : add_rows(&plan->sent, tensor, begin, end, err);
 }
 
 static fedge_status add_trained(fedge_plan *plan, fedge_error *err)
@@ -98,7 +100,7 @@ static fedge_status add_hooks(fedge_sent *sent, const char *section, fedge_error
         char name[FEDGE_MAX_TENSOR_NAME + 32];
         (void)snprintf(name, sizeof(name), "%.24s:%s", section, of->name);
         FEDGE_TRY(fedge_schema_add(&sent->schema, name, of->dtype, of->rank, of->shape, err));
-        sent->places[sent->schema.num_tensors - 1] = sent->places[i];
+        sent->model_offsets[sent->schema.num_tensors - 1] = sent->model_offsets[i];
     }
     return FEDGE_OK;
 }
@@ -175,16 +177,17 @@ static fedge_status choose_codecs(fedge_plan *plan, fedge_error *err)
 
 /* A section's own codec, or [other]. It must leave no residual, which no party stores. */
 static fedge_status end_whole(fedge_plan *plan, fedge_section_kind kind, const char *name,
-                              const fedge_codec *own, const fedge_codec *other, fedge_error *err)
+                              const fedge_codec *codec, const fedge_codec *fallback,
+                              fedge_error *err)
 {
     const uint32_t before = plan->sent.num_sections;
-    if (own->sparsifier) {
+    if (codec->sparsifier) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "chooses what travels, and nothing may stay behind here: take one that "
                           "writes all values, such as int8");
     }
-    end_section(&plan->sent, kind, name, own->values ? own : other);
-    return !own->values || plan->sent.num_sections > before
+    end_section(&plan->sent, kind, name, codec->values ? codec : fallback);
+    return !codec->values || plan->sent.num_sections > before
                ? FEDGE_OK
                : fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                             "is for what this job's clients do not send: remove it");
@@ -216,12 +219,12 @@ fedge_status fedge_sections_make(fedge_plan *plan, const char **key, fedge_error
     *key = "update.buffers";
     FEDGE_TRY(
         end_whole(plan, FEDGE_SECTION_BUFFERS, "buffers", &plan->update.buffers, &lossless, err));
-    const char *own = plan->hooks ? plan->hooks->section : NULL;
+    const char *hooks_section = plan->hooks ? plan->hooks->section : NULL;
     *key = "model.layers";
-    if (own)
-        FEDGE_TRY(add_hooks(sent, own, err));
+    if (hooks_section)
+        FEDGE_TRY(add_hooks(sent, hooks_section, err));
     *key = "update.control";
-    return end_whole(plan, FEDGE_SECTION_HOOKS, own, &plan->update.control, &whole, err);
+    return end_whole(plan, FEDGE_SECTION_HOOKS, hooks_section, &plan->update.control, &whole, err);
 }
 
 const fedge_section *fedge_sections_find(const fedge_sent *sent, fedge_section_kind kind)
@@ -243,7 +246,7 @@ void fedge_section_gather(const fedge_sent *sent, const fedge_section *section, 
 {
     for (uint32_t i = 0; i < section->schema.num_tensors; i++) {
         const size_t count = section->schema.tensors[i].count;
-        memcpy(values, model + sent->places[section->first + i], count * sizeof(*values));
+        memcpy(values, model + sent->model_offsets[section->first + i], count * sizeof(*values));
         values += count;
     }
 }
@@ -253,7 +256,7 @@ void fedge_section_scatter(const fedge_sent *sent, const fedge_section *section,
 {
     for (uint32_t i = 0; i < section->schema.num_tensors; i++) {
         const size_t count = section->schema.tensors[i].count;
-        memcpy(model + sent->places[section->first + i], values, count * sizeof(*values));
+        memcpy(model + sent->model_offsets[section->first + i], values, count * sizeof(*values));
         values += count;
     }
 }
@@ -265,9 +268,9 @@ void fedge_sections_changes(const fedge_sent *sent, const float *start, float *m
     const uint32_t end = hooks ? hooks->first : sent->schema.num_tensors;
     for (uint32_t i = 0; i < end; i++) {
         const fedge_tensor_spec *tensor = &sent->schema.tensors[i];
-        const size_t place = sent->places[i];
+        const size_t offset = sent->model_offsets[i];
         for (size_t k = 0; k < tensor->count; k++)
-            model[tensor->offset + k] = model[place + k] - start[place + k];
+            model[tensor->offset + k] = model[offset + k] - start[offset + k];
     }
 }
 
@@ -277,7 +280,7 @@ void fedge_sections_take(const fedge_sent *sent, float *changes)
     const uint32_t end = hooks ? hooks->first : sent->schema.num_tensors;
     for (uint32_t i = 0; i < end; i++) {
         const fedge_tensor_spec *tensor = &sent->schema.tensors[i];
-        memmove(changes + tensor->offset, changes + sent->places[i],
+        memmove(changes + tensor->offset, changes + sent->model_offsets[i],
                 tensor->count * sizeof(*changes));
     }
 }
@@ -305,7 +308,7 @@ void fedge_sections_bounds(const fedge_plan *plan, const float *model, int8_t *b
     }
     for (uint32_t i = 0; buffers && i < buffers->schema.num_tensors; i++) {
         const uint32_t at = buffers->first + i;
-        bounds_log2[at] =
-            statistics_bound(plan, model + plan->sent.places[at], buffers->schema.tensors[i].count);
+        bounds_log2[at] = statistics_bound(plan, model + plan->sent.model_offsets[at],
+                                           buffers->schema.tensors[i].count);
     }
 }

@@ -42,8 +42,8 @@ typedef struct fedge_section {
 /* The layout of an update. It points into itself, so it must not be copied. */
 typedef struct fedge_sent {
     fedge_tensor_spec tensors[FEDGE_MAX_TENSORS];
-    fedge_schema schema;              /* over [tensors]: shapes of what is sent */
-    size_t places[FEDGE_MAX_TENSORS]; /* of each tensor's first value among the model's */
+    fedge_schema schema;                     /* over [tensors]: shapes of what is sent */
+    size_t model_offsets[FEDGE_MAX_TENSORS]; /* of each tensor's first value among the model's */
     const fedge_codec *codecs[FEDGE_MAX_TENSORS]; /* of each tensor of the delta, where a plan has
                                                      "layers"; and of its change that goes down */
     const fedge_codec *down_codecs[FEDGE_MAX_TENSORS];

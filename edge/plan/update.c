@@ -43,10 +43,10 @@ static float *find_trained(const section_ends *ends, uint32_t index, size_t at, 
 {
     const fedge_update *update = ends->update;
     const fedge_plan *plan = update->plan;
-    const size_t place = plan->sent.places[ends->section->first + index] + at;
-    *start = update->start + place;
-    return place < plan->num_parameters ? update->parameters + place
-                                        : update->buffers + (place - plan->num_parameters);
+    const size_t offset = plan->sent.model_offsets[ends->section->first + index] + at;
+    *start = update->start + offset;
+    return offset < plan->num_parameters ? update->parameters + offset
+                                         : update->buffers + (offset - plan->num_parameters);
 }
 
 static const float *take_changes(void *user, uint32_t index, size_t at, size_t n, float *buffer)
@@ -77,12 +77,12 @@ static void take_trained_fixed(void *user, uint32_t index, size_t at, size_t n, 
                                 &stats->not_finite);
 }
 
-static fedge_status give(void *user, uint32_t index, size_t at, const uint32_t *places, size_t n,
+static fedge_status give(void *user, uint32_t index, size_t at, const uint32_t *indices, size_t n,
                          const int32_t *v, fedge_error *err)
 {
     const section_ends *ends = user;
     const size_t first = ends->section->schema.tensors[index].offset + at;
-    return ends->update->give(ends->update->user, first, places, n, v, err);
+    return ends->update->give(ends->update->user, first, indices, n, v, err);
 }
 
 /* Deflates the bytes (raw_size) in their place when the plan wants it and it helps. Returns how
@@ -129,7 +129,7 @@ static fedge_status run_section(const fedge_update *update, const fedge_section 
 
 /* What is left of a residual that is [age] rounds old: half of it after each half-life, and between
  * them on a straight line. One multiplication of floats, so all machines agree. */
-static float share_left(uint32_t age, uint32_t half_life)
+static float fraction_left(uint32_t age, uint32_t half_life)
 {
     const float part = (float)(age % half_life) / (float)half_life;
     const uint32_t halvings = age / half_life;
@@ -143,17 +143,17 @@ static void begin_residual(const fedge_update *update)
     const fedge_plan *plan = update->plan;
     const size_t n = plan->sent.sections[0].schema.num_elements;
     const uint32_t half_life = plan->update.residual_half_life;
-    float *rest = update->residual;
+    float *residual = update->residual;
     /* The last value of the residual is the round that it is of. */
-    const uint32_t last = (uint32_t)rest[n];
+    const uint32_t last = (uint32_t)residual[n];
     if (!fedge_plan_retains_residual(plan)) {
-        memset(rest, 0, n * sizeof(*rest));
+        memset(residual, 0, n * sizeof(*residual));
     } else if (half_life > 0 && last > 0 && update->round > last + 1) {
-        const float left = share_left(update->round - last - 1, half_life);
+        const float left = fraction_left(update->round - last - 1, half_life);
         for (size_t i = 0; i < n; i++)
-            rest[i] *= left;
+            residual[i] *= left;
     }
-    rest[n] = (float)update->round;
+    residual[n] = (float)update->round;
 }
 
 fedge_status fedge_update_run(const fedge_update *update, fedge_update_made *made, fedge_error *err)
@@ -394,18 +394,18 @@ fedge_status fedge_update_unpack_read(const fedge_plan *plan, const fedge_upload
                                       fedge_error *err)
 {
     checked_reader from = {.read = read, .user = user, .failed.status = FEDGE_OK};
-    fedge_error of_data = {.status = FEDGE_OK}, found;
+    fedge_error of_data = {.status = FEDGE_OK}, failure;
     assert(raw_size >= fedge_update_max_size(plan));
     (void)raw_size;
     FEDGE_TRY(fedge_update_check(plan, upload, err));
     for (uint32_t i = 0; i < plan->sent.num_sections; i++) {
         /* Faults of the data are reported after the checksum, which needs all bytes and is reported
          * first. */
-        const fedge_status status = unpack_section(&from, &upload->sections[i], raw, &found);
+        const fedge_status status = unpack_section(&from, &upload->sections[i], raw, &failure);
         if (from.failed.status != FEDGE_OK || status == FEDGE_NO_MEMORY)
-            return fedge_fail(err, status, "%s", found.message);
+            return fedge_fail(err, status, "%s", failure.message);
         if (status != FEDGE_OK && of_data.status == FEDGE_OK)
-            of_data = found;
+            of_data = failure;
         raw += upload->sections[i].raw_size;
     }
     /* First: whatever is wrong with bytes that were damaged on their way, they may come again. */
@@ -436,22 +436,22 @@ fedge_status fedge_update_decode(const fedge_plan *plan, const int8_t *bounds_lo
 #define STEP_HEAD 16 /* bytes before the section of a step */
 
 /* Where the values of a tensor of the first section lie in the model. */
-typedef struct place {
+typedef struct delta_target {
     const fedge_plan *plan;
     float *model;
     uint32_t index;
-} place;
+} delta_target;
 
 /* Moves them by what was decoded. */
-static fedge_status move(void *user, size_t at, const uint32_t *places, size_t n, const int32_t *v,
+static fedge_status move(void *user, size_t at, const uint32_t *indices, size_t n, const int32_t *v,
                          fedge_error *err)
 {
-    const place *to = user;
+    const delta_target *to = user;
     const float unit = ldexpf(1.0f, to->plan->update.bound_log2 - FEDGE_FIXED_VALUE_BITS);
-    float *values = to->model + to->plan->sent.places[to->index];
+    float *values = to->model + to->plan->sent.model_offsets[to->index];
     (void)err;
     for (size_t i = 0; i < n; i++)
-        values[places ? places[i] : at + i] += (float)v[i] * unit;
+        values[indices ? indices[i] : at + i] += (float)v[i] * unit;
     return FEDGE_OK;
 }
 
@@ -467,7 +467,7 @@ static void put_statistics(const fedge_plan *plan, const float *model, uint8_t *
     const fedge_section *buffers = fedge_sections_find(&plan->sent, FEDGE_SECTION_BUFFERS);
     for (uint32_t i = 0; buffers && i < buffers->schema.num_tensors; i++) {
         const size_t n = buffers->schema.tensors[i].count;
-        fedge_put_f32s(out, model + plan->sent.places[buffers->first + i], n);
+        fedge_put_f32s(out, model + plan->sent.model_offsets[buffers->first + i], n);
         out += n * sizeof(float);
     }
 }
@@ -478,7 +478,7 @@ static fedge_status get_statistics(const fedge_plan *plan, const uint8_t *in, fl
     const fedge_section *buffers = fedge_sections_find(&plan->sent, FEDGE_SECTION_BUFFERS);
     for (uint32_t i = 0; buffers && i < buffers->schema.num_tensors; i++) {
         const fedge_tensor_spec *tensor = &buffers->schema.tensors[i];
-        float *values = model + plan->sent.places[buffers->first + i];
+        float *values = model + plan->sent.model_offsets[buffers->first + i];
         fedge_get_f32s(in, values, tensor->count);
         in += tensor->count * sizeof(float);
         for (size_t k = 0; k < tensor->count; k++) {
@@ -509,12 +509,12 @@ static const float *take_change(void *user, uint32_t index, size_t at, size_t n,
     return self->wanted + self->plan->sent.sections[0].schema.tensors[index].offset + at;
 }
 
-static fedge_status give_change(void *user, uint32_t index, size_t at, const uint32_t *places,
+static fedge_status give_change(void *user, uint32_t index, size_t at, const uint32_t *indices,
                                 size_t n, const int32_t *v, fedge_error *err)
 {
     const maker *self = user;
-    place to = {self->plan, self->after, index};
-    return move(&to, at, places, n, v, err);
+    delta_target to = {self->plan, self->after, index};
+    return move(&to, at, indices, n, v, err);
 }
 
 /* The changes come out of [after], where what was before them comes back, and what had not
@@ -524,18 +524,18 @@ static fedge_status take_wanted(maker *self, const float *before, float *residua
     const fedge_section *delta = &self->plan->sent.sections[0];
     for (uint32_t i = 0; i < delta->schema.num_tensors; i++) {
         const fedge_tensor_spec *tensor = &delta->schema.tensors[i];
-        float *after = self->after + self->plan->sent.places[i];
-        const float *from = before + self->plan->sent.places[i];
-        float *rest = residual + tensor->offset;
+        float *after = self->after + self->plan->sent.model_offsets[i];
+        const float *from = before + self->plan->sent.model_offsets[i];
+        float *unsent = residual + tensor->offset;
         for (size_t k = 0; k < tensor->count; k++) {
-            const float wanted = rest[k] + (after[k] - from[k]);
+            const float wanted = unsent[k] + (after[k] - from[k]);
             if (!isfinite(wanted)) {
                 return fedge_fail(err, FEDGE_NOT_FINITE,
                                   "the change of value %zu of tensor \"%s\" is %g", k, tensor->name,
                                   (double)wanted);
             }
             self->wanted[tensor->offset + k] = wanted;
-            rest[k] = 0.0f;
+            unsent[k] = 0.0f;
             after[k] = from[k];
         }
     }
@@ -631,7 +631,7 @@ static fedge_status apply_section(const fedge_plan *plan, const uint8_t *in, siz
 {
     const fedge_section *delta = &plan->sent.sections[0];
     for (uint32_t i = 0; i < delta->schema.num_tensors; i++) {
-        place to = {plan, values, i};
+        delta_target to = {plan, values, i};
         const fedge_codec_tensor tensor = {.codec = fedge_codec_of(&plan->update.down, i),
                                            .spec = &delta->schema.tensors[i],
                                            .bound_log2 = plan->update.bound_log2,

@@ -40,7 +40,7 @@ typedef struct fedge_update {
     uint32_t round;
     /* v (n): values as they will be decoded, in order: those from [first] on of all that can travel
      * or, with places (n), value first + places[i]. NULL: not wanted. A failure is passed on. */
-    fedge_status (*give)(void *user, size_t first, const uint32_t *places, size_t n,
+    fedge_status (*give)(void *user, size_t first, const uint32_t *indices, size_t n,
                          const int32_t *v, fedge_error *err);
     void *user;
     /* The upload's bytes, fedge_update_max_size of room; NULL: not wanted, for a plan that does not

@@ -5,7 +5,7 @@
 #include "edge/plan/update.h"
 #include "edge/train/trainer.h"
 
-#define KEPT_HEADER 8 /* of what a strategy keeps, as it is stored: a task's id */
+#define STATE_HEADER 8 /* of what a strategy keeps, as it is stored: a task's id */
 
 static const fedge_memory_row ROWS[FEDGE_MEMORY_PARTS] = {
     [FEDGE_MEMORY_PARAMETERS] = {"parameters", "and statistics", "take a smaller model", 0},
@@ -61,7 +61,7 @@ static fedge_status add_trainer(const fedge_plan *plan, fedge_client_memory *to,
 /* A model is read part by part, so its file takes nothing that grows with it. What the server tells
  * is read whole beside what the client keeps; before that, a delta as it came and inflated: one as
  * large as a model comes as a model. */
-static fedge_status download(const fedge_plan *plan, uint64_t own, uint64_t *bytes,
+static fedge_status download(const fedge_plan *plan, uint64_t state_bytes, uint64_t *bytes,
                              fedge_error *err)
 {
     size_t model = 0, broadcast = 0;
@@ -74,13 +74,13 @@ static fedge_status download(const fedge_plan *plan, uint64_t own, uint64_t *byt
         delta = model + fedge_codec_size(&plan->update.down, &plan->sent.sections[0].schema);
     }
     broadcast *= fedge_plan_num_broadcast(plan);
-    *bytes = larger(broadcast + (fedge_plan_has_client_state(plan) ? own + 1 : 0), delta);
+    *bytes = larger(broadcast + (fedge_plan_has_client_state(plan) ? state_bytes + 1 : 0), delta);
     return status;
 }
 
 /* The encoded bytes, and beside them the largest section deflated and, where a strategy keeps
  * something, the update as integers; after these what is kept. */
-static uint64_t upload(const fedge_plan *plan, uint64_t own)
+static uint64_t upload(const fedge_plan *plan, uint64_t state_bytes)
 {
     uint64_t section = 0;
     for (uint32_t i = 0; plan->update.deflate && i < plan->sent.num_sections; i++) {
@@ -90,24 +90,25 @@ static uint64_t upload(const fedge_plan *plan, uint64_t own)
     const uint64_t update = fedge_update_max_size(plan);
     const uint64_t decoded = plan->sent.schema.num_elements * sizeof(int32_t);
     return update + larger(section + (fedge_plan_moves_client_state(plan) ? decoded : 0),
-                           fedge_plan_has_client_state(plan) ? own : 0);
+                           fedge_plan_has_client_state(plan) ? state_bytes : 0);
 }
 
 fedge_status fedge_client_memory_of(const fedge_plan *plan, fedge_client_memory *memory,
                                     fedge_error *err)
 {
     const uint64_t values = plan->schema.num_elements, sent = plan->sent.schema.num_elements;
-    const uint64_t own = KEPT_HEADER + (uint64_t)fedge_plan_num_client_state(plan) * sizeof(float);
+    const uint64_t state_bytes =
+        STATE_HEADER + (uint64_t)fedge_plan_num_client_state(plan) * sizeof(float);
     uint64_t down = 0;
     *memory = (fedge_client_memory){0};
     for (int i = 0; i < FEDGE_MEMORY_PARTS; i++)
         memory->rows[i] = ROWS[i];
     FEDGE_TRY(plan->external ? FEDGE_OK : add_trainer(plan, memory, err));
-    FEDGE_TRY(download(plan, own, &down, err));
+    FEDGE_TRY(download(plan, state_bytes, &down, err));
     memory->rows[FEDGE_MEMORY_DELTA].bytes =
         larger(values, sent) * sizeof(float) + plan->sent.schema.num_tensors;
     memory->rows[FEDGE_MEMORY_CONTROL].bytes = fedge_hooks_state_size(plan);
-    memory->rows[FEDGE_MEMORY_TRANSFER].bytes = larger(down, upload(plan, own));
+    memory->rows[FEDGE_MEMORY_TRANSFER].bytes = larger(down, upload(plan, state_bytes));
     for (int i = 0; i < FEDGE_MEMORY_PARTS; i++)
         memory->total += memory->rows[i].bytes;
     return FEDGE_OK;

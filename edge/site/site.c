@@ -213,13 +213,13 @@ static bool allows_job(const fedge_site *site, const char *name)
 static const fedge_memory_row *largest(const fedge_client_memory *memory,
                                        const fedge_memory_row *but)
 {
-    const fedge_memory_row *found = NULL;
+    const fedge_memory_row *largest = NULL;
     for (int i = 0; i < FEDGE_MEMORY_PARTS; i++) {
         const fedge_memory_row *row = &memory->rows[i];
-        if (row != but && (!found || row->bytes > found->bytes))
-            found = row;
+        if (row != but && (!largest || row->bytes > largest->bytes))
+            largest = row;
     }
-    return found;
+    return largest;
 }
 
 static fedge_status check_memory(const fedge_site *site, const fedge_plan *plan, fedge_error *err)

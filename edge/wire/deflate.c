@@ -60,14 +60,14 @@ bool fedge_deflater_run(fedge_deflater *deflater, const uint8_t *in, size_t in_s
      */
     (void)deflateReset(stream);
     while (code == Z_OK && *size < out_size) {
-        const uInt left = chunk_size(in_size - used), room = chunk_size(out_size - *size);
+        const uInt left = chunk_size(in_size - used), capacity = chunk_size(out_size - *size);
         stream->next_in = in + used;
         stream->avail_in = left;
         stream->next_out = out + *size;
-        stream->avail_out = room;
+        stream->avail_out = capacity;
         code = deflate(stream, left == in_size - used ? Z_FINISH : Z_NO_FLUSH);
         used += left - stream->avail_in;
-        *size += room - stream->avail_out;
+        *size += capacity - stream->avail_out;
     }
     return code == Z_STREAM_END;
 }
@@ -115,12 +115,12 @@ static void take_chunk(inflation *self, const uint8_t *chunk_in, size_t size)
     do {
         uint8_t extra;
         const bool full = self->made == self->size;
-        const size_t room = full ? 1 : self->size - self->made, left = range.in_size;
+        const size_t capacity = full ? 1 : self->size - self->made, left = range.in_size;
         range.out = full ? &extra : self->out + self->made;
-        range.out_size = room;
+        range.out_size = capacity;
         range.made = self->made;
         self->state = self->by->step(self->stream, &range);
-        const size_t gave = room - range.out_size;
+        const size_t gave = capacity - range.out_size;
         self->over = self->over || (full && gave > 0);
         self->made += full ? 0 : gave;
         moved = gave > 0 || range.in_size < left;
@@ -141,7 +141,7 @@ static fedge_status judge(const inflation *self, uint64_t in_size, fedge_error *
         return fedge_fail(err, FEDGE_TOO_BIG, "deflated data is more than the %zu bytes expected",
                           self->size);
     }
-    if (self->state == FEDGE_INFLATER_MANY_BLOCKS) {
+    if (self->state == FEDGE_INFLATER_TOO_MANY_BLOCKS) {
         return fedge_fail(err, FEDGE_TOO_BIG,
                           "deflated data has over %" PRIu64 " blocks for %zu bytes",
                           FEDGE_INFLATE_MAX_BLOCKS(self->size), self->size);

@@ -49,7 +49,7 @@ typedef enum fedge_inflater_state {
     FEDGE_INFLATER_GOES_ON, /* the input or the output buffer is used up */
     FEDGE_INFLATER_ENDED,   /* the stream is whole, its checksum right */
     FEDGE_INFLATER_BROKEN,
-    FEDGE_INFLATER_MANY_BLOCKS, /* one began when none was left */
+    FEDGE_INFLATER_TOO_MANY_BLOCKS, /* one began when none was left */
     FEDGE_INFLATER_NO_MEMORY
 } fedge_inflater_state;
 

@@ -22,7 +22,7 @@ typedef struct isal_stream {
     /* Bytes of a block's header that ended with a chunk. */
     uint8_t pending[FEDGE_DEFLATE_MAX_HEADER];
     uint32_t num_pending;
-    bool in_block, last, in_trailer, many_blocks;
+    bool in_block, last, in_trailer, too_many_blocks;
     bool lost_history; /* ISA-L may not have kept all that the next block may copy */
 } isal_stream;
 
@@ -36,7 +36,7 @@ static void *begin(void)
         stream->adler = 1;
         stream->num_header = stream->num_trailer = stream->num_pending = 0;
         stream->in_block = stream->last = stream->in_trailer = false;
-        stream->many_blocks = stream->lost_history = false;
+        stream->too_many_blocks = stream->lost_history = false;
     }
     return stream;
 }
@@ -89,14 +89,14 @@ static bool is_trailer(const uint8_t t[TRAILER_BYTES], uint32_t adler)
 static void inflate_on(isal_stream *stream, fedge_inflater_range *range)
 {
     struct inflate_state *state = &stream->state;
-    const uint32_t in = at_most(range->in_size), room = at_most(range->out_size);
+    const uint32_t in = at_most(range->in_size), capacity = at_most(range->out_size);
     const uint32_t processed = (uint32_t)state->tmp_out_processed;
     state->next_in = (uint8_t *)(uintptr_t)range->in; /* it writes nothing there */
     state->avail_in = in;
     state->next_out = range->out;
-    state->avail_out = room;
+    state->avail_out = capacity;
     stream->code = isal_inflate(state);
-    const uint32_t made = room - state->avail_out;
+    const uint32_t made = capacity - state->avail_out;
     stream->adler = isal_adler32(stream->adler, range->out, made);
     stream->lost_history |= (uint32_t)state->tmp_out_processed != processed + made;
     range->in += in - state->avail_in;
@@ -133,8 +133,8 @@ static bool begin_block(isal_stream *stream, fedge_inflater_range *range)
     default:
         break;
     }
-    stream->many_blocks = range->blocks_left-- == 0;
-    if (stream->many_blocks)
+    stream->too_many_blocks = range->blocks_left-- == 0;
+    if (stream->too_many_blocks)
         return false;
     state->read_in |= 1;
     state->block_state = ISAL_BLOCK_NEW_HDR;
@@ -200,9 +200,9 @@ static fedge_inflater_state step(void *user, fedge_inflater_range *range)
     }
     while (!stream->in_trailer) {
         if (!inflate_block(stream, range)) {
-            return is_broken(stream)     ? FEDGE_INFLATER_BROKEN
-                   : stream->many_blocks ? FEDGE_INFLATER_MANY_BLOCKS
-                                         : FEDGE_INFLATER_GOES_ON;
+            return is_broken(stream)         ? FEDGE_INFLATER_BROKEN
+                   : stream->too_many_blocks ? FEDGE_INFLATER_TOO_MANY_BLOCKS
+                                             : FEDGE_INFLATER_GOES_ON;
         }
         if (stream->last) {
             begin_trailer(stream, range);

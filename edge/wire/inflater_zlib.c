@@ -31,16 +31,16 @@ static uInt at_most(size_t size)
 
 static int inflate_on(z_stream *z, fedge_inflater_range *range)
 {
-    const uInt in = at_most(range->in_size), room = at_most(range->out_size);
+    const uInt in = at_most(range->in_size), capacity = at_most(range->out_size);
     z->next_in = range->in;
     z->avail_in = in;
     z->next_out = range->out;
-    z->avail_out = room;
+    z->avail_out = capacity;
     const int code = inflate(z, Z_BLOCK);
     range->in += in - z->avail_in;
     range->in_size -= in - z->avail_in;
-    range->out += room - z->avail_out;
-    range->out_size -= room - z->avail_out;
+    range->out += capacity - z->avail_out;
+    range->out_size -= capacity - z->avail_out;
     return code;
 }
 
@@ -52,7 +52,7 @@ static fedge_inflater_state step(void *user, fedge_inflater_range *range)
         code = inflate_on(z, range);
         if (code == Z_OK && (z->data_type & (BETWEEN_BLOCKS | LAST_BLOCK)) == BETWEEN_BLOCKS &&
             range->blocks_left-- == 0)
-            return FEDGE_INFLATER_MANY_BLOCKS;
+            return FEDGE_INFLATER_TOO_MANY_BLOCKS;
     } while (code == Z_OK && z->data_type & BETWEEN_BLOCKS);
     return code == Z_OK || code == Z_BUF_ERROR ? FEDGE_INFLATER_GOES_ON
            : code == Z_STREAM_END              ? FEDGE_INFLATER_ENDED

@@ -664,9 +664,9 @@ fedge_status fedge_codec_read_pipeline(const fedge_json *json, const cJSON *node
     char text[FEDGE_CODEC_TEXT];
     FEDGE_TRY(fedge_json_text(json, node, 1, text, sizeof(text), err));
     char *last = strrchr(text, '+');
-    const size_t behind = sizeof(DEFLATE) - 1;
-    *deflate = last && strncmp(last, DEFLATE, behind) == 0 &&
-               (last[behind] == '\0' || is_level(last + behind));
+    const size_t after = sizeof(DEFLATE) - 1;
+    *deflate = last && strncmp(last, DEFLATE, after) == 0 &&
+               (last[after] == '\0' || is_level(last + after));
     if (*deflate)
         *last = '\0';
     return read_text(json, node, text, codec, err);

@@ -85,16 +85,16 @@ void fedge_sha256_portable(const void *data, size_t size, uint8_t hash[32])
     uint32_t h[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
                      0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
     const uint8_t *at = data;
-    const size_t whole = size / BLOCK * BLOCK, rest = size - whole;
+    const size_t whole = size / BLOCK * BLOCK, remainder = size - whole;
     for (size_t i = 0; i < whole; i += BLOCK)
         compress(h, at + i);
     /* The rest, a bit 1, zeros, and the length in bits: one block, or two where one is too short.
      */
     uint8_t last[2 * BLOCK] = {0};
-    if (rest > 0)
-        memcpy(last, at + whole, rest);
-    last[rest] = 0x80;
-    const size_t end = rest + 1 + LENGTH <= BLOCK ? BLOCK : 2 * BLOCK;
+    if (remainder > 0)
+        memcpy(last, at + whole, remainder);
+    last[remainder] = 0x80;
+    const size_t end = remainder + 1 + LENGTH <= BLOCK ? BLOCK : 2 * BLOCK;
     for (int i = 0; i < LENGTH; i++)
         last[end - 1 - (size_t)i] = (uint8_t)((uint64_t)size * 8 >> 8 * i);
     for (size_t i = 0; i < end; i += BLOCK)
@@ -118,14 +118,14 @@ static const char *check_hash(void)
                                     0x41, 0x41, 0x40, 0xde, 0x5d, 0xae, 0x22, 0x23,
                                     0xb0, 0x03, 0x61, 0xa3, 0x96, 0x17, 0x7a, 0x9c,
                                     0xb4, 0x10, 0xff, 0x61, 0xf2, 0x00, 0x15, 0xad};
-    uint8_t hash[32], expected[32], many[1000];
+    uint8_t hash[32], expected[32], long_message[1000];
     gcry_md_hash_buffer(GCRY_MD_SHA256, hash, "abc", 3);
     if (memcmp(hash, abc, sizeof(hash)) != 0)
         return "its SHA-256 is wrong";
-    for (size_t i = 0; i < sizeof(many); i++)
-        many[i] = (uint8_t)(i * 7);
-    gcry_md_hash_buffer(GCRY_MD_SHA256, hash, many, sizeof(many));
-    fedge_sha256_portable(many, sizeof(many), expected);
+    for (size_t i = 0; i < sizeof(long_message); i++)
+        long_message[i] = (uint8_t)(i * 7);
+    gcry_md_hash_buffer(GCRY_MD_SHA256, hash, long_message, sizeof(long_message));
+    fedge_sha256_portable(long_message, sizeof(long_message), expected);
     return memcmp(hash, expected, sizeof(hash)) != 0 ? "its SHA-256 is wrong" : NULL;
 }
 

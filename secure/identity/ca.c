@@ -172,8 +172,8 @@ static fedge_status read_key(const char *path, mbedtls_pk_context *key, fedge_er
 
 /* Makes a key in DIR/[key_name]. With [keep] an existing key is used: a command that was killed has
  * left it without a certificate, and no key is overwritten. */
-static fedge_status place_key(const char *dir, const char *key_name, bool keep,
-                              mbedtls_pk_context *key, fedge_error *err)
+static fedge_status prepare_key(const char *dir, const char *key_name, bool keep,
+                                mbedtls_pk_context *key, fedge_error *err)
 {
     char path[FEDGE_OS_MAX_PATH];
     char *text = NULL;
@@ -257,9 +257,9 @@ fedge_status fedge_ca_load(const char *dir, uint64_t now_ms, fedge_ca **ca, fedg
 
 bool fedge_ca_is_of(const fedge_ca *ca, const mbedtls_x509_crt *chain)
 {
-    const mbedtls_x509_buf *own = &ca->certificate.raw;
-    return chain->next && chain->next->raw.len == own->len &&
-           memcmp(chain->next->raw.p, own->p, own->len) == 0;
+    const mbedtls_x509_buf *certificate = &ca->certificate.raw;
+    return chain->next && chain->next->raw.len == certificate->len &&
+           memcmp(chain->next->raw.p, certificate->p, certificate->len) == 0;
 }
 
 /* --- making them ------------------------------------------------------------------------------ */
@@ -278,7 +278,7 @@ static fedge_status make_pair(const char *dir, const char *const files[2], bool 
     content what = *given;
     what.key = &key;
     what.issuer_key = given->issuer_key ? given->issuer_key : &key;
-    FEDGE_TRY_OR(place_key(dir, files[0], keep_key, &key, err), done);
+    FEDGE_TRY_OR(prepare_key(dir, files[0], keep_key, &key, err), done);
     FEDGE_TRY_OR(write_certificate(&what, &out, err), done);
     FEDGE_TRY_OR(fedge_x509_path(path, sizeof(path), dir, files[1], err), done);
     status = fedge_os_write_file(path, out.data, out.size, 0644, err);

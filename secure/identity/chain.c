@@ -194,7 +194,7 @@ static void remember(const uint8_t name[FEDGE_FINGERPRINT_SIZE], uint64_t roots,
 
 /* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names */
 
-typedef int judge_fn(void *user, mbedtls_x509_crt *certificate, int depth, uint32_t *flags);
+typedef int verify_callback(void *user, mbedtls_x509_crt *certificate, int depth, uint32_t *flags);
 
 /* Clients link this file without the wrapping; only a server calls what follows. */
 #pragma weak __real_mbedtls_x509_crt_verify_restartable
@@ -202,22 +202,22 @@ typedef int judge_fn(void *user, mbedtls_x509_crt *certificate, int depth, uint3
 FEDGE_TLS_WRAP(int, mbedtls_x509_crt_verify_restartable, mbedtls_x509_crt *shown,
                mbedtls_x509_crt *roots, mbedtls_x509_crl *revoked,
                const mbedtls_x509_crt_profile *profile, const char *host, uint32_t *flags,
-               judge_fn *judge, void *user, mbedtls_x509_crt_restart_ctx *restart)
+               verify_callback *verify, void *user, mbedtls_x509_crt_restart_ctx *restart)
 {
     uint8_t name[FEDGE_FINGERPRINT_SIZE];
     fedge_chain chain;
     const uint64_t version = fedge_tls_roots_version();
     /* Only servers have a handler of verified chains. */
-    const bool ours = memory.table && verified_fn && judge && !host && name_of(shown, name);
+    const bool ours = memory.table && verified_fn && verify && !host && name_of(shown, name);
     if (ours && recall(name, version, &chain)) {
         *flags = 0;
-        const int code = judge(user, shown, 0, flags); /* the peer's own names and role */
+        const int code = verify(user, shown, 0, flags); /* the peer's own names and role */
         seen = chain;
         begun = whole = true;
         return code == 0 && *flags != 0 ? MBEDTLS_ERR_X509_CERT_VERIFY_FAILED : code;
     }
     const int code = __real_mbedtls_x509_crt_verify_restartable(shown, roots, revoked, profile,
-                                                                host, flags, judge, user, restart);
+                                                                host, flags, verify, user, restart);
     if (ours && code == 0 && *flags == 0 && whole)
         remember(name, version, &seen);
     return code;

@@ -69,23 +69,23 @@ static fedge_status check_identity(const char *dir, const fedge_identity *identi
                                    uint64_t now_ms, const mbedtls_x509_crt *chain,
                                    const mbedtls_pk_context *key, fedge_error *err)
 {
-    const fedge_certificate_info *own = &identity->certificate;
+    const fedge_certificate_info *certificate = &identity->certificate;
     if (mbedtls_pk_check_pair(&chain->pk, key, fedge_x509_random, NULL) != 0) {
         return fedge_fail(err, FEDGE_MISMATCH,
                           "%s/key.pem does not belong to the certificate in %s/chain.pem: install "
                           "the answer to this key's request ('fedge-keys install')",
                           dir, dir);
     }
-    if (own->role != role) {
+    if (certificate->role != role) {
         return fedge_fail(err, FEDGE_DENIED,
                           "%s/chain.pem has role %s, but %s is needed: name another directory, or "
                           "request that role ('fedge-keys request --role %s')",
-                          dir, fedge_role_name(own->role), fedge_role_name(role),
+                          dir, fedge_role_name(certificate->role), fedge_role_name(role),
                           fedge_role_name(role));
     }
-    if (now_ms != 0 && own->not_after_ms < now_ms) {
+    if (now_ms != 0 && certificate->not_after_ms < now_ms) {
         char end[FEDGE_CALENDAR_TEXT];
-        fedge_calendar_text(own->not_after_ms, end);
+        fedge_calendar_text(certificate->not_after_ms, end);
         return fedge_fail(err, FEDGE_EXPIRED,
                           "%s/chain.pem expired at %s: renew it ('fedge-keys renew --identity %s')",
                           dir, end, dir);

@@ -66,11 +66,11 @@ static fedge_status rebuild(fedge_registry *registry, bool by_id, uint32_t count
 }
 
 /* Room in the table for one more than [count]. */
-static fedge_status make_room(fedge_registry *registry, bool by_id, uint32_t count,
-                              fedge_error *err)
+static fedge_status reserve_slot(fedge_registry *registry, bool by_id, uint32_t count,
+                                 fedge_error *err)
 {
     const fedge_registry_slots *table = by_id ? &registry->by_id : &registry->by_fingerprint;
-    /* At most half full: a search by linear probing then looks at one or two places. */
+    /* At most half full: a search by linear probing then looks at one or two slots. */
     if ((uint64_t)(count + 1) * 2 <= UINT64_C(1) << table->bits)
         return FEDGE_OK;
     return rebuild(registry, by_id, count, table->bits + 1, err);
@@ -121,7 +121,7 @@ void fedge_registry_free(fedge_registry *registry)
 }
 
 fedge_status fedge_registry_put_device(fedge_registry *registry, const fedge_device_id *id,
-                                       fedge_role role, const char *name, uint32_t *place,
+                                       fedge_role role, const char *name, uint32_t *device_index,
                                        fedge_error *err)
 {
     char text[FEDGE_DEVICE_ID_TEXT_SIZE];
@@ -135,7 +135,7 @@ fedge_status fedge_registry_put_device(fedge_registry *registry, const fedge_dev
     }
     FEDGE_TRY(grow((void **)&registry->devices, registry->num_devices, &registry->cap_devices,
                    sizeof(*registry->devices), err));
-    FEDGE_TRY(make_room(registry, true, registry->num_devices, err));
+    FEDGE_TRY(reserve_slot(registry, true, registry->num_devices, err));
     fedge_registry_device *device = &registry->devices[registry->num_devices];
     *device = (fedge_registry_device){.id = *id,
                                       .role = role,
@@ -147,8 +147,8 @@ fedge_status fedge_registry_put_device(fedge_registry *registry, const fedge_dev
                                       .last = FEDGE_REGISTRY_NONE};
     assert(strlen(name) < sizeof(device->name));
     memcpy(device->name, name, strlen(name) + 1);
-    *place = registry->num_devices++;
-    *slot_of(registry, true, id->bytes) = *place + 1;
+    *device_index = registry->num_devices++;
+    *slot_of(registry, true, id->bytes) = *device_index + 1;
     return FEDGE_OK;
 }
 
@@ -169,21 +169,21 @@ fedge_status fedge_registry_put_certificate(fedge_registry *registry, uint32_t d
     /* Allocate everything first, so that nothing after this can fail half-way. */
     FEDGE_TRY(grow((void **)&registry->certificates, registry->num_certificates,
                    &registry->cap_certificates, sizeof(*registry->certificates), err));
-    FEDGE_TRY(make_room(registry, false, registry->num_certificates, err));
-    uint32_t place = registry->num_certificates++;
-    fedge_registry_certificate *certificate = &registry->certificates[place];
+    FEDGE_TRY(reserve_slot(registry, false, registry->num_certificates, err));
+    uint32_t index = registry->num_certificates++;
+    fedge_registry_certificate *certificate = &registry->certificates[index];
     *certificate = (fedge_registry_certificate){.not_after_ms = not_after_ms,
                                                 .device = device,
                                                 .next = FEDGE_REGISTRY_NONE,
                                                 .state = state};
     memcpy(certificate->fingerprint, fingerprint, FEDGE_FINGERPRINT_SIZE);
     if (owner->last == FEDGE_REGISTRY_NONE)
-        owner->first = place;
+        owner->first = index;
     else
-        registry->certificates[owner->last].next = place;
-    owner->last = place;
+        registry->certificates[owner->last].next = index;
+    owner->last = index;
     owner->num_certificates++;
-    *slot_of(registry, false, fingerprint) = place + 1;
+    *slot_of(registry, false, fingerprint) = index + 1;
     return FEDGE_OK;
 }
 
@@ -291,10 +291,10 @@ static fedge_status replace_certificate(fedge_registry *registry, uint32_t devic
         if (registry->certificates[at].not_after_ms < registry->certificates[oldest].not_after_ms)
             oldest = at;
     }
-    fedge_registry_certificate *place = &registry->certificates[oldest];
-    memcpy(place->fingerprint, info->fingerprint, sizeof(place->fingerprint));
-    place->not_after_ms = info->not_after_ms;
-    place->state = state;
+    fedge_registry_certificate *replaced = &registry->certificates[oldest];
+    memcpy(replaced->fingerprint, info->fingerprint, sizeof(replaced->fingerprint));
+    replaced->not_after_ms = info->not_after_ms;
+    replaced->state = state;
     /* Rebuilt: removing one key from a table with linear probing would hide keys after it. */
     return rebuild(registry, false, registry->num_certificates, registry->by_fingerprint.bits, err);
 }

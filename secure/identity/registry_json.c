@@ -105,7 +105,7 @@ static fedge_status take_certificate(fedge_registry *registry, uint32_t device, 
 
 /* The members of a device that are not certificates. */
 static fedge_status put_device(fedge_registry *registry, const cJSON *const values[MAX_KEYS],
-                               uint32_t *place, fedge_error *err)
+                               uint32_t *device, fedge_error *err)
 {
     const char *id_text = "";
     const char *role_text = "";
@@ -129,22 +129,22 @@ static fedge_status put_device(fedge_registry *registry, const cJSON *const valu
                           "removed or moved, only revoked",
                           index, role_text, registry->num_of_role[role]);
     }
-    return fedge_registry_put_device(registry, &id, role, name, place, err);
+    return fedge_registry_put_device(registry, &id, role, name, device, err);
 }
 
 static fedge_status take_device(fedge_registry *registry, const cJSON *object, fedge_error *err)
 {
     const cJSON *values[MAX_KEYS];
-    uint32_t place = 0;
+    uint32_t device = 0;
     FEDGE_TRY(take(object, device_keys, DEVICE_KEYS, values, err));
-    FEDGE_TRY(put_device(registry, values, &place, err));
+    FEDGE_TRY(put_device(registry, values, &device, err));
     if (!cJSON_IsArray(values[DEVICE_CERTIFICATES]))
         return fedge_fail(err, FEDGE_CORRUPT, "'certificates' must be an array");
     unsigned number = 0;
     const cJSON *certificate;
     cJSON_ArrayForEach(certificate, values[DEVICE_CERTIFICATES])
     {
-        const fedge_status status = take_certificate(registry, place, certificate, err);
+        const fedge_status status = take_certificate(registry, device, certificate, err);
         if (status != FEDGE_OK)
             return fedge_error_prefix(err, status, "certificate %u", number);
         number++;

@@ -411,8 +411,8 @@ fedge_status fedge_x509_compare_key(const char *dir, const char *name,
     return status;
 }
 
-static fedge_status place_chain(const char *dir, const char *chain_pem,
-                                const mbedtls_x509_crt *chain, fedge_error *err)
+static fedge_status install_chain(const char *dir, const char *chain_pem,
+                                  const mbedtls_x509_crt *chain, fedge_error *err)
 {
     char next[FEDGE_OS_MAX_PATH];
     char path[FEDGE_OS_MAX_PATH];
@@ -437,7 +437,7 @@ fedge_status fedge_identity_install(const char *dir, const char *chain_pem,
     fedge_status status;
     FEDGE_TRY_OR(fedge_x509_parse_chain(chain_pem, "the chain", &chain, err), done);
     FEDGE_TRY_OR(fedge_x509_info(&chain, info, err), done);
-    status = place_chain(dir, chain_pem, &chain, err);
+    status = install_chain(dir, chain_pem, &chain, err);
 done:
     mbedtls_x509_crt_free(&chain);
     return status;

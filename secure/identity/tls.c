@@ -92,15 +92,15 @@ static void use_certificate_time(void)
 
 /* --- roots and identity ----------------------------------------------------------------------- */
 
-static void credentials_free(credentials *gone)
+static void credentials_free(credentials *newest)
 {
-    while (gone) {
-        credentials *older = gone->older;
-        mbedtls_x509_crt_free(&gone->certificates);
-        mbedtls_pk_free(&gone->key);
-        mbedtls_platform_zeroize(gone->ticket_secret, sizeof(gone->ticket_secret));
-        free(gone);
-        gone = older;
+    while (newest) {
+        credentials *older = newest->older;
+        mbedtls_x509_crt_free(&newest->certificates);
+        mbedtls_pk_free(&newest->key);
+        mbedtls_platform_zeroize(newest->ticket_secret, sizeof(newest->ticket_secret));
+        free(newest);
+        newest = older;
     }
 }
 
@@ -196,10 +196,10 @@ uint64_t fedge_tls_roots_version(void)
 
 bool fedge_tls_ticket_secret(uint8_t secret[FEDGE_TICKET_SECRET_SIZE])
 {
-    const credentials *own = atomic_load(&current_identity);
-    if (own)
-        memcpy(secret, own->ticket_secret, FEDGE_TICKET_SECRET_SIZE);
-    return own != NULL;
+    const credentials *identity = atomic_load(&current_identity);
+    if (identity)
+        memcpy(secret, identity->ticket_secret, FEDGE_TICKET_SECRET_SIZE);
+    return identity != NULL;
 }
 
 void fedge_tls_resume(const fedge_tls_resumption *hooks)
@@ -524,18 +524,18 @@ FEDGE_TLS_WRAP(int, mbedtls_ssl_conf_own_cert, mbedtls_ssl_config *conf, mbedtls
     if (conf->MBEDTLS_PRIVATE(key_cert))
         return 0;
     bool is_server = mbedtls_ssl_conf_get_endpoint(conf) == MBEDTLS_SSL_IS_SERVER;
-    credentials *own = atomic_load(&current_identity);
-    if (is_server && own)
-        return __real_mbedtls_ssl_conf_own_cert(conf, &own->certificates, &own->key);
+    credentials *identity = atomic_load(&current_identity);
+    if (is_server && identity)
+        return __real_mbedtls_ssl_conf_own_cert(conf, &identity->certificates, &identity->key);
     return __real_mbedtls_ssl_conf_own_cert(conf, chain, key);
 }
 
 FEDGE_TLS_WRAP(int, mbedtls_ssl_set_hs_own_cert, mbedtls_ssl_context *ssl, mbedtls_x509_crt *chain,
                mbedtls_pk_context *key)
 {
-    credentials *own = atomic_load(&current_identity);
-    if (own)
-        return __real_mbedtls_ssl_set_hs_own_cert(ssl, &own->certificates, &own->key);
+    credentials *identity = atomic_load(&current_identity);
+    if (identity)
+        return __real_mbedtls_ssl_set_hs_own_cert(ssl, &identity->certificates, &identity->key);
     return __real_mbedtls_ssl_set_hs_own_cert(ssl, chain, key);
 }
 

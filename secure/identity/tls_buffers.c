@@ -28,7 +28,7 @@ static _Thread_local struct {
 
 #define OF(ssl, field) ((ssl)->MBEDTLS_PRIVATE(field))
 
-static bool in_at_rest(const mbedtls_ssl_context *ssl)
+static bool input_is_idle(const mbedtls_ssl_context *ssl)
 {
     const unsigned char *base = OF(ssl, in_buf);
     return base && OF(ssl, in_left) == 0 && OF(ssl, in_msglen) == 0 && OF(ssl, in_hslen) == 0 &&
@@ -36,7 +36,7 @@ static bool in_at_rest(const mbedtls_ssl_context *ssl)
            OF(ssl, in_hdr) == base + COUNTER_SIZE && OF(ssl, in_msg) == base + MESSAGE_AT;
 }
 
-static bool out_at_rest(const mbedtls_ssl_context *ssl)
+static bool output_is_idle(const mbedtls_ssl_context *ssl)
 {
     const unsigned char *base = OF(ssl, out_buf);
     return base && OF(ssl, out_left) == 0 && OF(ssl, out_ctr) == base &&
@@ -56,14 +56,14 @@ static void give_back(mbedtls_ssl_context *ssl)
 {
     if (!spare.on || !mbedtls_ssl_is_handshake_over(ssl))
         return;
-    if (in_at_rest(ssl)) {
+    if (input_is_idle(ssl)) {
         uint64_t counter = 0;
         memcpy(&counter, OF(ssl, in_buf), sizeof(counter));
         mbedtls_ssl_set_user_data_n(ssl, (uintptr_t)counter);
         put_back(&spare.in, OF(ssl, in_buf));
         OF(ssl, in_buf) = NULL;
     }
-    if (out_at_rest(ssl)) {
+    if (output_is_idle(ssl)) {
         put_back(&spare.out, OF(ssl, out_buf));
         OF(ssl, out_buf) = NULL;
     }

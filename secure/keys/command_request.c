@@ -51,7 +51,7 @@ static const char *default_name(fedge_role role, const char *device_id, char nam
 }
 
 /* If the same request was made in DIR before, prints it again and returns true. */
-static bool print_again(const char *dir, const fedge_key_request_names *given)
+static bool print_existing(const char *dir, const fedge_key_request_names *given)
 {
     fedge_key_request made;
     char name[FEDGE_NAME_SIZE];
@@ -90,7 +90,7 @@ static fedge_status run_request(void *settings, fedge_error *err)
     names.name = given->name;
     names.role = given->parsed_role;
     names.device_id = given->device_id;
-    if (print_again(dir, &names))
+    if (print_existing(dir, &names))
         return FEDGE_OK;
     FEDGE_TRY(check_absent(dir, "key.pem",
                            "to renew it run 'fedge-keys renew', else name another directory", err));
@@ -169,7 +169,7 @@ static void print_renewal(const char *dir, const fedge_certificate_info *present
 }
 
 /* If the same renewal was requested before, prints it again and returns true. */
-static bool print_renewal_again(const char *dir, const fedge_certificate_info *present)
+static bool print_pending_renewal(const char *dir, const fedge_certificate_info *present)
 {
     fedge_key_request made;
     const bool same =
@@ -193,7 +193,7 @@ static fedge_status renew(const renew_options *given, const fedge_identity *pres
     char *key_pem = NULL;
     char *request_pem = NULL;
     fedge_status status;
-    if (!given->keep_key && print_renewal_again(dir, &present->certificate))
+    if (!given->keep_key && print_pending_renewal(dir, &present->certificate))
         return FEDGE_OK;
     FEDGE_TRY(check_absent(
         dir, "next-key.pem",

@@ -361,7 +361,7 @@ static void test_a_server_that_begins_anew_each_time(void **state)
         }
     }
     assert_false(f->has_result);
-    assert_in_range(times, FEDGE_SESSION_MAX_AGAIN, FEDGE_SESSION_MAX_AGAIN + 3);
+    assert_in_range(times, FEDGE_SESSION_MAX_RESENT, FEDGE_SESSION_MAX_RESENT + 3);
     fake_task(f, 2, FAKE_MODEL); /* the next is as good as ever */
     assert_int_equal(f->num_works, 2);
 }

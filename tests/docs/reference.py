@@ -52,7 +52,7 @@ LIMITS = {
         sections of an update; metrics of an update | {FEDGE_MAX_SECTIONS}; {FEDGE_MAX_METRICS} |
         damaged uploads of one task | {FEDGE_ENGINE_MAX_BAD_UPLOADS} |
         client: repeats of a damaged transfer | {FEDGE_SESSION_MAX_REPEATS} |
-        client: bytes of a result that a server may ask for again | {FEDGE_SESSION_MAX_AGAIN} times its size |
+        client: bytes of a result a server may ask for again | {FEDGE_SESSION_MAX_RESENT} times its size |
     """,
     "run": """
         workers | one per CPU, 8 at most | `--workers`, up to {FEDGE_INGEST_MAX_WORKERS}

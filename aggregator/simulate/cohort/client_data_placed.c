@@ -170,8 +170,8 @@ static fedge_status divide(loading *self, double validation_split, fedge_error *
     self->fresh->labels = malloc(((size_t)examples + 1) * sizeof(*self->fresh->labels));
     const fedge_status status =
         owner && self->fresh->labels
-            ? fedge_partition_assign_rest(&self->data->partition, &data, validation_split, clients,
-                                          owner, err)
+            ? fedge_partition_assign_with_validation(&self->data->partition, &data,
+                                                     validation_split, clients, owner, err)
             : no_memory(err);
     if (status != FEDGE_OK) {
         free(owner);

@@ -117,7 +117,7 @@ static fedge_status set_section_chunks(const trainer_cuda *backend, uint32_t ind
     const uint32_t number = fedge_trainer_cuda_number(config, index);
     for (uint32_t t = 0; t < section->schema.num_tensors; t++) {
         const fedge_tensor_spec *tensor = &section->schema.tensors[t];
-        const size_t first = backend->plan->sent.places[section->first + t];
+        const size_t first = backend->plan->sent.model_offsets[section->first + t];
         int64_t *sums = NULL;
         FEDGE_TRY(fedge_accumulator_device_pointer(&config->global->accumulator, number,
                                                    tensor->offset, &sums, err));

@@ -16,16 +16,16 @@ static size_t bf16_size(size_t count)
 static void bf16_encode(int bound_log2, const float *x, size_t n, int32_t *v, uint8_t *out,
                         fedge_codec_stats *stats)
 {
-    float kept[FEDGE_CODEC_BLOCK];
-    fedge_codec_cut(bound_log2, x, n, kept, stats);
-    for (size_t i = fedge_bf16_narrow_simd(kept, n, out); i < n; i++) {
-        const uint16_t half = fedge_bf16_from_float(kept[i]);
-        kept[i] = fedge_bf16_to_float(half);
+    float clipped[FEDGE_CODEC_BLOCK];
+    fedge_codec_cut(bound_log2, x, n, clipped, stats);
+    for (size_t i = fedge_bf16_narrow_simd(clipped, n, out); i < n; i++) {
+        const uint16_t half = fedge_bf16_from_float(clipped[i]);
+        clipped[i] = fedge_bf16_to_float(half);
         if (out)
             fedge_put_u16(out + i * sizeof(half), half);
     }
     uint64_t none = 0;
-    fedge_fixed_quantise(kept, n, bound_log2, v, &none, &none);
+    fedge_fixed_quantise(clipped, n, bound_log2, v, &none, &none);
 }
 
 static fedge_status bf16_decode(const fedge_tensor_spec *spec, int bound_log2, size_t first,

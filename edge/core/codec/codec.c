@@ -188,9 +188,10 @@ size_t fedge_codec_size(const fedge_codec *codec, const fedge_schema *schema)
     size_t size = 0;
     for (uint32_t i = 0; i < schema->num_tensors; i++) {
         const fedge_tensor_spec *spec = &schema->tensors[i];
-        const fedge_codec *own = fedge_codec_of(codec, i);
-        size += fedge_codec_sparsifies(own, spec) ? own->sparsifier->largest(own, spec->count)
-                                                  : fedge_codec_run_size(own, spec->count);
+        const fedge_codec *tensor_codec = fedge_codec_of(codec, i);
+        size += fedge_codec_sparsifies(tensor_codec, spec)
+                    ? tensor_codec->sparsifier->largest(tensor_codec, spec->count)
+                    : fedge_codec_run_size(tensor_codec, spec->count);
     }
     return size;
 }
@@ -461,14 +462,14 @@ fedge_status fedge_codec_decode(const fedge_codec *codec, const fedge_schema *sc
     FEDGE_TRY(fedge_codec_check_bounds(schema, bounds_log2, err));
     for (uint32_t i = 0; i < schema->num_tensors; i++) {
         const fedge_tensor_spec *spec = &schema->tensors[i];
-        const fedge_codec *own = fedge_codec_of(codec, i);
-        const fedge_codec_tensor tensor = {.codec = own,
+        const fedge_codec *tensor_codec = fedge_codec_of(codec, i);
+        const fedge_codec_tensor tensor = {.codec = tensor_codec,
                                            .spec = spec,
                                            .bound_log2 = bounds_log2[i],
                                            .give = give_to_array,
                                            .user = v + spec->offset};
         size_t used = 0;
-        if (fedge_codec_sparsifies(own, spec))
+        if (fedge_codec_sparsifies(tensor_codec, spec))
             memset(v + spec->offset, 0, spec->count * sizeof(*v));
         FEDGE_TRY(fedge_codec_read_tensor(&tensor, in, in_size, &used, err));
         in += used;

@@ -20,18 +20,18 @@ static void f16_encode(int bound_log2, const float *x, size_t n, int32_t *v, uin
                        fedge_codec_stats *stats)
 {
     const float scale = ldexpf(1.0f, BOUND_LOG2 - bound_log2);
-    float kept[FEDGE_CODEC_BLOCK];
-    fedge_codec_cut(bound_log2, x, n, kept, stats);
+    float clipped[FEDGE_CODEC_BLOCK];
+    fedge_codec_cut(bound_log2, x, n, clipped, stats);
     for (size_t i = 0; i < n; i++)
-        kept[i] *= scale;
-    for (size_t i = fedge_f16_narrow_simd(kept, n, out); i < n; i++) {
-        const uint16_t half = fedge_f16_from_float(kept[i]);
-        kept[i] = fedge_f16_to_float(half);
+        clipped[i] *= scale;
+    for (size_t i = fedge_f16_narrow_simd(clipped, n, out); i < n; i++) {
+        const uint16_t half = fedge_f16_from_float(clipped[i]);
+        clipped[i] = fedge_f16_to_float(half);
         if (out)
             fedge_put_u16(out + i * sizeof(half), half);
     }
     uint64_t none = 0;
-    fedge_fixed_quantise(kept, n, BOUND_LOG2, v, &none, &none);
+    fedge_fixed_quantise(clipped, n, BOUND_LOG2, v, &none, &none);
 }
 
 /* Names the value as it was before it was scaled. */

@@ -72,22 +72,23 @@ fedge_status fedge_cifar_matches(const fedge_data_spec *spec, fedge_reader *read
 fedge_status fedge_cifar_layout(const fedge_data_spec *spec, const char *path, uint64_t size,
                                 bool labels, fedge_array_info *info, fedge_error *err)
 {
-    const uint32_t own = label_bytes(spec, size), record = own + FEDGE_CIFAR_PIXELS;
+    const uint32_t num_label_bytes = label_bytes(spec, size),
+                   record = num_label_bytes + FEDGE_CIFAR_PIXELS;
     if (size % record != 0) {
-        return fedge_fail(err, FEDGE_TRUNCATED,
-                          "%s: %" PRIu64 " bytes are %" PRIu64 " records of %" PRIu32
-                          " bytes (CIFAR-%s's) and %" PRIu64 " more; copy the file again%s",
-                          path, size, size / record, record, own == 1 ? "10" : "100", size % record,
-                          own == 1 ? ", or for CIFAR-100 give the job's data 20 or 100 labels"
-                                   : "");
+        return fedge_fail(
+            err, FEDGE_TRUNCATED,
+            "%s: %" PRIu64 " bytes are %" PRIu64 " records of %" PRIu32
+            " bytes (CIFAR-%s's) and %" PRIu64 " more; copy the file again%s",
+            path, size, size / record, record, num_label_bytes == 1 ? "10" : "100", size % record,
+            num_label_bytes == 1 ? ", or for CIFAR-100 give the job's data 20 or 100 labels" : "");
     }
     *info = (fedge_array_info){.dtype = FEDGE_U8, .rank = labels ? 1 : 4, .dims = {size / record}};
     if (labels) {
-        info->before = own == 2 && spec->num_labels == FINE_LABELS ? 1 : 0;
+        info->before = num_label_bytes == 2 && spec->num_labels == FINE_LABELS ? 1 : 0;
         info->after = record - 1 - info->before;
         return FEDGE_OK;
     }
-    info->before = own;
+    info->before = num_label_bytes;
     info->dims[1] = 3;
     info->dims[2] = info->dims[3] = 32;
     return FEDGE_OK;

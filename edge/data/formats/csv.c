@@ -54,8 +54,8 @@ static bool begins_with_number(const char *line)
     char *stop;
     line = skip_spaces(line);
     (void)strtod(line, &stop);
-    const char *behind = skip_spaces(stop);
-    return stop != line && *line != INNER_COMMA && (*behind == ',' || *behind == '\0');
+    const char *after = skip_spaces(stop);
+    return stop != line && *line != INNER_COMMA && (*after == ',' || *after == '\0');
 }
 
 static uint64_t count_fields(const char *line)
@@ -193,9 +193,9 @@ fedge_status fedge_csv_set_aside(fedge_csv *csv, const char *name, fedge_error *
     csv->aside = 0;
     char *at = csv->line;
     for (uint64_t i = 0; i < fields; i++) {
-        char *behind = next_field(at);
+        char *after = next_field(at);
         if (i + 1 < fields)
-            behind[-1] = '\0';
+            after[-1] = '\0';
         plain_commas(at);
         names[i] = trim(at);
         if (csv->aside == 0 && strcmp(names[i], name) == 0) {
@@ -204,7 +204,7 @@ fedge_status fedge_csv_set_aside(fedge_csv *csv, const char *name, fedge_error *
             add_names(csv, csv->names ? "," : "");
             add_names(csv, names[i]);
         }
-        at = behind;
+        at = after;
     }
     const char *nearest = csv->aside ? NULL : fedge_json_nearest(name, names, (size_t)fields);
     free(names);
@@ -262,11 +262,11 @@ static const char *hint_of_separator(const char *at, size_t length)
     const char *const tab = first < end ? memchr(first, '\t', (size_t)(end - first)) : NULL;
     if (tab && skip_spaces(tab) < end)
         return COMMAS "tabs";
-    char *gap, *behind; /* two numbers in one field */
+    char *gap, *after; /* two numbers in one field */
     (void)strtod(first, &gap);
     const char *const second = skip_spaces(gap);
-    (void)strtod(second, &behind);
-    return gap > first && second > gap && behind > second && behind <= end ? COMMAS "spaces" : "";
+    (void)strtod(second, &after);
+    return gap > first && second > gap && after > second && after <= end ? COMMAS "spaces" : "";
 }
 
 static fedge_status fail_count(const fedge_csv *csv, uint64_t fields, uint64_t wanted,
@@ -347,13 +347,13 @@ static fedge_status scan_u8_fields(const fedge_csv *csv, uint64_t count, uint8_t
     const char *at = csv->line;
     for (uint64_t i = 0; i < count; i++) {
         int64_t n = 0;
-        const char *behind = scan_integer(at, &n);
-        if (!behind)
+        const char *after = scan_integer(at, &n);
+        if (!after)
             return bad_field(csv, i + 1, FEDGE_CORRUPT, at, "an integer", err);
         if (n < 0 || n > UINT8_MAX)
             return bad_field(csv, i + 1, FEDGE_OUT_OF_RANGE, at, "within 0 to 255", err);
         out[i] = (uint8_t)n;
-        at = behind + 1;
+        at = after + 1;
     }
     return FEDGE_OK;
 }
@@ -366,12 +366,12 @@ static fedge_status scan_f32_fields(const fedge_csv *csv, uint64_t count, float 
         char *stop;
         at = skip_spaces(at);
         out[i] = strtof(at, &stop);
-        const char *behind = skip_spaces(stop);
-        if (stop == at || *at == INNER_COMMA || (*behind != ',' && *behind != '\0'))
+        const char *after = skip_spaces(stop);
+        if (stop == at || *at == INNER_COMMA || (*after != ',' && *after != '\0'))
             return bad_field(csv, i + 1, FEDGE_CORRUPT, at, "a number", err);
         if (!isfinite(out[i]))
             return bad_field(csv, i + 1, FEDGE_NOT_FINITE, at, "a finite number", err);
-        at = behind + 1;
+        at = after + 1;
     }
     return FEDGE_OK;
 }
@@ -391,10 +391,10 @@ fedge_status fedge_csv_integers(const fedge_csv *csv, int64_t *out, fedge_error 
 {
     const char *at = csv->line;
     for (uint64_t i = 0; i < csv->columns; i++) {
-        const char *behind = scan_integer(at, &out[i]);
-        if (!behind)
+        const char *after = scan_integer(at, &out[i]);
+        if (!after)
             return bad_field(csv, i + 1, FEDGE_CORRUPT, at, "an integer", err);
-        at = behind + 1;
+        at = after + 1;
     }
     return FEDGE_OK;
 }

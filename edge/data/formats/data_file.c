@@ -8,7 +8,7 @@
 /* Are values and labels in one file? */
 static bool has_both(fedge_data_role role)
 {
-    return role == FEDGE_DATA_OWN_VALUES || role == FEDGE_DATA_OWN_LABELS;
+    return role == FEDGE_DATA_VALUES_WITH_LABELS || role == FEDGE_DATA_INLINE_LABELS;
 }
 
 static fedge_status check_labels(const char *path, fedge_data_role role, bool has_labels,
@@ -36,7 +36,7 @@ static fedge_status read_header(fedge_data_file *file, const fedge_data_spec *sp
     size_t got = 0;
     uint64_t size = 0;
     FEDGE_TRY(fedge_reader_peek(reader, head, sizeof(head), &got, err));
-    const bool labels = role == FEDGE_DATA_OWN_LABELS || role == FEDGE_DATA_LABELS;
+    const bool labels = role == FEDGE_DATA_INLINE_LABELS || role == FEDGE_DATA_LABELS;
     if (!FEDGE_WITH_MORE_DATA && (head[0] == '{' || (got > 8 && head[8] == '{' && head[7] == 0))) {
         return fedge_fail(
             err, FEDGE_UNSUPPORTED,

@@ -120,10 +120,10 @@ typedef enum fedge_data_format {
 
 /* The part of a file that is read. */
 typedef enum fedge_data_role {
-    FEDGE_DATA_VALUES,     /* values; the labels are in another file */
-    FEDGE_DATA_LABELS,     /* labels; the values are in another file */
-    FEDGE_DATA_OWN_VALUES, /* the values of a file that has labels too */
-    FEDGE_DATA_OWN_LABELS  /* and those labels */
+    FEDGE_DATA_VALUES,             /* values; the labels are in another file */
+    FEDGE_DATA_LABELS,             /* labels; the values are in another file */
+    FEDGE_DATA_VALUES_WITH_LABELS, /* the values of a file that has labels too */
+    FEDGE_DATA_INLINE_LABELS       /* and those labels */
 } fedge_data_role;
 
 typedef struct fedge_data_file {

@@ -170,10 +170,10 @@ void fedge_file_list_close(fedge_file_list *list)
 
 void fedge_file_list_keep(fedge_file_list *list, uint32_t index)
 {
-    char *kept = list->paths[index];
+    char *path = list->paths[index];
     list->paths[index] = NULL;
     for (uint32_t i = 0; i < list->count; i++)
         free(list->paths[i]);
-    list->paths[0] = kept;
+    list->paths[0] = path;
     list->count = 1;
 }

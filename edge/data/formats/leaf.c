@@ -23,7 +23,7 @@ typedef struct scanner {
     fedge_status read_status;         /* of a chunk that could not be read; its message is in err */
     fedge_error *err;                 /* of fedge_leaf_read */
     uint64_t num_users, listed_users; /* in user_data; in "users" */
-    uint64_t num_samples, told_samples; /* of all users; the sum of "num_samples" */
+    uint64_t num_samples, declared_samples; /* of all users; the sum of "num_samples" */
     bool has_users, has_samples, has_data;
     char name[FEDGE_LEAF_MAX_NAME]; /* of the present user; "" for none */
     uint64_t num_x, num_y;          /* of that user, so far */
@@ -47,14 +47,15 @@ static bool read_chunk(fedge_json_lexer *lexer, void *user)
     return s->read_status == FEDGE_OK;
 }
 
-static uint64_t place(const scanner *s)
+static uint64_t byte_offset(const scanner *s)
 {
     return s->lexer.before + s->lexer.at;
 }
 
 static fedge_status fail(const scanner *s, fedge_status status, const char *what, fedge_error *err)
 {
-    return fedge_fail(err, status, "%s: byte %" PRIu64 ": %s", s->reader.path, place(s), what);
+    return fedge_fail(err, status, "%s: byte %" PRIu64 ": %s", s->reader.path, byte_offset(s),
+                      what);
 }
 
 static fedge_status corrupt(scanner *s, const char *what, fedge_error *err)
@@ -149,7 +150,7 @@ static fedge_status next_letter(scanner *s, int *index, fedge_error *err)
     if (!letter) {
         return fedge_fail(err, FEDGE_OUT_OF_RANGE,
                           "%s: byte %" PRIu64 ": character U+%04X is none of LEAF's %d; replace it",
-                          s->reader.path, place(s), (unsigned)c, FEDGE_LEAF_NUM_LETTERS);
+                          s->reader.path, byte_offset(s), (unsigned)c, FEDGE_LEAF_NUM_LETTERS);
     }
     *index = (int)(letter - FEDGE_LEAF_LETTERS);
     return FEDGE_OK;
@@ -187,7 +188,7 @@ static fedge_status put(scanner *s, target *to, double value, fedge_error *err)
     if (to->count == n) {
         return fedge_fail(err, FEDGE_MISMATCH,
                           "%s: byte %" PRIu64 ": an x of more than the job's %zu values",
-                          s->reader.path, place(s), n);
+                          s->reader.path, byte_offset(s), n);
     }
     if (s->visitor->dtype == FEDGE_U8) {
         if (value < 0 || value > UINT8_MAX || value != floor(value)) {
@@ -255,19 +256,19 @@ static fedge_status read_x(scanner *s, fedge_error *err)
     if (to.count < v->example_values) {
         return fedge_fail(err, FEDGE_MISMATCH,
                           "%s: byte %" PRIu64 ": an x of %zu values; the job's data has %zu",
-                          s->reader.path, place(s), to.count, v->example_values);
+                          s->reader.path, byte_offset(s), to.count, v->example_values);
     }
     return FEDGE_OK;
 }
 
 static fedge_status read_letter_label(scanner *s, double *label, fedge_error *err)
 {
-    int letter = NO_LETTER, behind = NO_LETTER;
+    int letter = NO_LETTER, after = NO_LETTER;
     FEDGE_TRY(expect(s, '"', "a text in quotes is missing", err));
     FEDGE_TRY(next_letter(s, &letter, err));
     if (letter != NO_LETTER)
-        FEDGE_TRY(next_letter(s, &behind, err));
-    if (letter == NO_LETTER || behind != NO_LETTER)
+        FEDGE_TRY(next_letter(s, &after, err));
+    if (letter == NO_LETTER || after != NO_LETTER)
         return corrupt(s, "a text as y must have one character", err);
     *label = letter;
     return FEDGE_OK;
@@ -359,7 +360,7 @@ static fedge_status read_num_samples(scanner *s, fedge_error *err)
     FEDGE_TRY(scan_number(s, &number, err));
     if (number < 0 || number > MAX_LABEL || number != floor(number))
         return corrupt(s, "a number of samples that is none", err);
-    s->told_samples += (uint64_t)number;
+    s->declared_samples += (uint64_t)number;
     return FEDGE_OK;
 }
 
@@ -407,11 +408,11 @@ static fedge_status check_counts(const scanner *s, fedge_error *err)
                           "%s: \"users\" has %" PRIu64 ", but \"user_data\" %" PRIu64, path,
                           s->listed_users, s->num_users);
     }
-    if (s->has_samples && s->told_samples != s->num_samples) {
+    if (s->has_samples && s->declared_samples != s->num_samples) {
         return fedge_fail(err, FEDGE_MISMATCH,
                           "%s: \"num_samples\" are %" PRIu64
                           " in all, but \"user_data\" has %" PRIu64,
-                          path, s->told_samples, s->num_samples);
+                          path, s->declared_samples, s->num_samples);
     }
     return FEDGE_OK;
 }

@@ -48,11 +48,11 @@ static uint32_t label_at(const double *cumulative, uint32_t num_labels, double u
 {
     uint32_t low = 0, high = num_labels - 1;
     while (low < high) {
-        const uint32_t middle = low + (high - low) / 2;
-        if (cumulative[middle] > u)
-            high = middle;
+        const uint32_t mid = low + (high - low) / 2;
+        if (cumulative[mid] > u)
+            high = mid;
         else
-            low = middle + 1;
+            low = mid + 1;
     }
     return low;
 }

@@ -40,14 +40,14 @@ static fedge_status allotment_init(allotment *a, const fedge_classes *classes,
     return FEDGE_OK;
 }
 
-/* Brings the label that stands at [from] to [to]. [place] says where each label stands. */
-static void swap(uint32_t *pool, uint32_t *place, uint32_t from, uint32_t to)
+/* Brings the label that stands at [from] to [to]. [position] says where each label stands. */
+static void swap(uint32_t *pool, uint32_t *position, uint32_t from, uint32_t to)
 {
     const uint32_t moved = pool[from];
     pool[from] = pool[to];
     pool[to] = moved;
-    place[pool[from]] = from;
-    place[pool[to]] = to;
+    position[pool[from]] = from;
+    position[pool[to]] = to;
 }
 
 /* Each part gets one label by its turn and others by a partial Fisher–Yates shuffle: the pool stays
@@ -56,26 +56,26 @@ static fedge_status choose(allotment *a, uint64_t seed, uint32_t num_parts, uint
                            fedge_error *err)
 {
     uint32_t *pool = malloc(a->num_present * sizeof(*pool));
-    uint32_t *place = malloc(a->num_present * sizeof(*place));
-    if (!pool || !place) {
+    uint32_t *position = malloc(a->num_present * sizeof(*position));
+    if (!pool || !position) {
         free(pool);
-        free(place);
+        free(position);
         return fedge_partition_no_memory(a->num_present, num_parts, err);
     }
     for (uint32_t k = 0; k < a->num_present; k++)
-        pool[k] = place[k] = k;
+        pool[k] = position[k] = k;
     fedge_rng rng = fedge_rng_stream(seed, FEDGE_PURPOSE_PARTITION, 0, 0, FEDGE_DRAW_LABELS);
     for (uint32_t part = 0; part < num_parts; part++) {
         uint32_t *mine = a->chosen + (size_t)part * per_part;
-        swap(pool, place, place[part % a->num_present], 0);
+        swap(pool, position, position[part % a->num_present], 0);
         mine[0] = pool[0];
         for (uint32_t j = 1; j < per_part; j++) {
-            swap(pool, place, j + fedge_rng_below(&rng, a->num_present - j), j);
+            swap(pool, position, j + fedge_rng_below(&rng, a->num_present - j), j);
             mine[j] = pool[j];
         }
     }
     free(pool);
-    free(place);
+    free(position);
     fedge_partition_group(a->chosen, num_parts * per_part, a->num_present, a->start, a->takers);
     return FEDGE_OK;
 }

@@ -141,17 +141,17 @@ void fedge_partition_text(const fedge_partition_spec *spec, char text[FEDGE_PART
     const fedge_partition_ops *ops = SCHEMES[spec->scheme];
     const size_t size = FEDGE_PARTITION_MAX_TEXT;
     const int length = snprintf(text, size, "%s", ops->name);
-    char *behind = text + length;
-    const size_t room = size - (size_t)length;
+    char *after = text + length;
+    const size_t capacity = size - (size_t)length;
     if (ops->argument == FEDGE_PARTITION_ALPHA) {
         /* As short as reads back to the same number: the text is in logs, and is parsed again. */
-        (void)snprintf(behind, room, ":%g", spec->alpha);
-        if (strtod(behind + 1, NULL) != spec->alpha)
-            (void)snprintf(behind, room, ":%.17g", spec->alpha);
+        (void)snprintf(after, capacity, ":%g", spec->alpha);
+        if (strtod(after + 1, NULL) != spec->alpha)
+            (void)snprintf(after, capacity, ":%.17g", spec->alpha);
     } else if (ops->argument == FEDGE_PARTITION_K) {
-        (void)snprintf(behind, room, ":%" PRIu32, spec->count);
+        (void)snprintf(after, capacity, ":%" PRIu32, spec->count);
     } else if (ops->argument == FEDGE_PARTITION_SOURCE) {
-        (void)snprintf(behind, room, ":%s", spec->source);
+        (void)snprintf(after, capacity, ":%s", spec->source);
     }
 }
 

@@ -142,10 +142,9 @@ FEDGE_MUST_USE fedge_status fedge_partition_assign(const fedge_partition_spec *s
  *
  * As fedge_partition_assign; and FEDGE_INVALID_ARGUMENT when the fraction is less than one example,
  * or the file names examples for validation itself. */
-FEDGE_MUST_USE fedge_status fedge_partition_assign_rest(const fedge_partition_spec *spec,
-                                                        const fedge_partition_data *data,
-                                                        double fraction, uint32_t num_parts,
-                                                        uint32_t *owner, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_partition_assign_with_validation(
+    const fedge_partition_spec *spec, const fedge_partition_data *data, double fraction,
+    uint32_t num_parts, uint32_t *owner, fedge_error *err);
 
 /* Examples by owner: those of part j, ascending, are examples[start[j]] … examples[start[j + 1] −
  * 1]. owner: (num_examples); those that are not below [num_parts] are left out;

@@ -62,30 +62,31 @@ static fedge_status take_then_assign(const fedge_partition_spec *spec,
     for (uint32_t i = 0; i < data->num_examples; i++)
         order[i] = i;
     set_apart(order, data->num_examples, held, spec->seed, owner);
-    fedge_partition_data rest = *data;
-    rest.num_examples = 0;
-    rest.labels = data->labels ? at->labels : NULL;
+    fedge_partition_data training = *data;
+    training.num_examples = 0;
+    training.labels = data->labels ? at->labels : NULL;
     for (uint32_t i = 0; i < data->num_examples; i++) {
         if (owner[i] == FEDGE_PARTITION_VALIDATION)
             continue;
         if (data->labels)
-            at->labels[rest.num_examples] = data->labels[i];
-        order[rest.num_examples++] = i;
+            at->labels[training.num_examples] = data->labels[i];
+        order[training.num_examples++] = i;
     }
-    const fedge_status status = fedge_partition_assign(spec, &rest, num_parts, at->part, err);
+    const fedge_status status = fedge_partition_assign(spec, &training, num_parts, at->part, err);
     if (status) {
         return fedge_error_prefix(
             err, status, "with %" PRIu32 " of %" PRIu32 " examples set apart for validation", held,
             data->num_examples);
     }
-    for (uint32_t i = 0; i < rest.num_examples; i++)
+    for (uint32_t i = 0; i < training.num_examples; i++)
         owner[order[i]] = at->part[i];
     return FEDGE_OK;
 }
 
-fedge_status fedge_partition_assign_rest(const fedge_partition_spec *spec,
-                                         const fedge_partition_data *data, double fraction,
-                                         uint32_t num_parts, uint32_t *owner, fedge_error *err)
+fedge_status fedge_partition_assign_with_validation(const fedge_partition_spec *spec,
+                                                    const fedge_partition_data *data,
+                                                    double fraction, uint32_t num_parts,
+                                                    uint32_t *owner, fedge_error *err)
 {
     const uint32_t count = data->num_examples;
     if (fraction == 0)

@@ -32,13 +32,14 @@ static void begin(fedge_hooks_state *state)
     const fedge_schema *schema = &state->plan->sent.sections[0].schema;
     for (uint32_t t = 0; t < schema->num_tensors; t++) {
         const fedge_tensor_spec *tensor = &schema->tensors[t];
-        float *to = state->correction + state->plan->sent.places[t];
+        float *to = state->correction + state->plan->sent.model_offsets[t];
         for (size_t i = 0; i < tensor->count; i++)
             to[i] = -state->client_state[tensor->offset + i];
     }
 }
 
-static void move(const fedge_plan *plan, const int8_t *bounds_log2, const int32_t *v, float *own)
+static void move(const fedge_plan *plan, const int8_t *bounds_log2, const int32_t *v,
+                 float *client_state)
 {
     const fedge_schema *schema = &plan->sent.sections[0].schema;
     const double alpha = (double)plan->training.optimizer.proximal_mu;
@@ -46,7 +47,7 @@ static void move(const fedge_plan *plan, const int8_t *bounds_log2, const int32_
         const fedge_tensor_spec *tensor = &schema->tensors[t];
         const double unit = ldexp(alpha, bounds_log2[t] - FEDGE_FIXED_VALUE_BITS);
         for (size_t i = 0; i < tensor->count; i++) {
-            float *to = &own[tensor->offset + i];
+            float *to = &client_state[tensor->offset + i];
             *to = (float)((double)*to - unit * (double)v[tensor->offset + i]);
         }
     }

@@ -41,7 +41,7 @@ static void begin(fedge_hooks_state *state)
     const fedge_schema *schema = &state->plan->sent.sections[0].schema;
     for (uint32_t t = 0; t < schema->num_tensors; t++) {
         const fedge_tensor_spec *tensor = &schema->tensors[t];
-        float *to = state->correction + state->plan->sent.places[t];
+        float *to = state->correction + state->plan->sent.model_offsets[t];
         for (size_t i = 0; i < tensor->count; i++)
             to[i] = state->broadcast[tensor->offset + i] - state->client_state[tensor->offset + i];
     }
@@ -64,13 +64,14 @@ static fedge_status end(const fedge_hooks_state *state, uint64_t num_steps, doub
     return FEDGE_OK;
 }
 
-static void move(const fedge_plan *plan, const int8_t *bounds_log2, const int32_t *v, float *own)
+static void move(const fedge_plan *plan, const int8_t *bounds_log2, const int32_t *v,
+                 float *client_state)
 {
     const fedge_section *section = fedge_sections_find(&plan->sent, FEDGE_SECTION_HOOKS);
     for (uint32_t t = 0; t < section->schema.num_tensors; t++) {
         const fedge_tensor_spec *tensor = &section->schema.tensors[t];
         const int32_t *from = v + tensor->offset;
-        float *to = own + (tensor->offset - section->schema.tensors[0].offset);
+        float *to = client_state + (tensor->offset - section->schema.tensors[0].offset);
         const int shift = bounds_log2[section->first + t] - FEDGE_FIXED_VALUE_BITS;
         for (size_t i = 0; i < tensor->count; i++)
             to[i] = (float)((double)to[i] + ldexp((double)from[i], shift));

@@ -100,8 +100,10 @@ static void assert_moved(const fedge_global_model *model, const float *before, f
     memcpy(expected, before, sizeof(expected));
     for (uint32_t t = 0; t < delta->schema.num_tensors; t++) {
         const fedge_tensor_spec *tensor = &delta->schema.tensors[t];
-        for (size_t k = 0; k < tensor->count; k++)
-            expected[sent->places[t] + k] += (first + (float)(tensor->offset + k) * step) / 64.0f;
+        for (size_t k = 0; k < tensor->count; k++) {
+            expected[sent->model_offsets[t] + k] +=
+                (first + (float)(tensor->offset + k) * step) / 64.0f;
+        }
     }
     for (size_t i = 0; i < model->plan->schema.num_elements; i++) {
         if (model->values[i] != expected[i]) {

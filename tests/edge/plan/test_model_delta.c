@@ -77,13 +77,13 @@ static void run(size_t down, bool deflate)
         size_t size = 0;
         for (uint32_t t = 0; t < plan->sent.schema.num_tensors; t++) {
             for (size_t k = 0; k < plan->sent.schema.tensors[t].count; k++)
-                wanted[plan->sent.places[t] + k] += 0.01f * (float)fedge_rng_normal(&rng);
+                wanted[plan->sent.model_offsets[t] + k] += 0.01f * (float)fedge_rng_normal(&rng);
         }
         /* The strategy's step moves the model, not what is wanted of it. */
         for (size_t i = 0; i < n; i++)
             after[i] = model[i];
         for (uint32_t t = 0; t < plan->sent.schema.num_tensors; t++) {
-            const size_t place = plan->sent.places[t];
+            const size_t place = plan->sent.model_offsets[t];
             for (size_t k = 0; k < plan->sent.schema.tensors[t].count; k++) {
                 after[place + k] =
                     t < plan->sent.sections[0].schema.num_tensors
@@ -122,7 +122,7 @@ static void what_is_dropped_is_the_residual(void **state)
         run(down, false);
         for (uint32_t t = 0; t < delta->schema.num_tensors; t++) {
             for (size_t k = 0; k < delta->schema.tensors[t].count; k++) {
-                const size_t place = plan->sent.places[t] + k;
+                const size_t place = plan->sent.model_offsets[t] + k;
                 const float rest = residual[delta->schema.tensors[t].offset + k];
                 assert_true(fabsf(model[place] + rest - wanted[place]) < 1e-5f);
             }
@@ -135,7 +135,7 @@ static void a_change_over_the_bound_goes_on_in_the_next_steps(void **state)
 {
     (void)state;
     static const size_t WHOLE[] = {0, 1, 2}; /* of DOWN: what has all values of a matrix */
-    const size_t place = plan->sent.places[0];
+    const size_t place = plan->sent.model_offsets[0];
     for (size_t i = 0; i < sizeof(WHOLE) / sizeof(WHOLE[0]); i++) {
         run(WHOLE[i], false);
         memset(residual, 0, plan->schema.num_elements * sizeof(float));
@@ -224,7 +224,7 @@ static void a_change_that_is_not_finite_leaves_no_bytes(void **state)
         uint8_t *bytes = chain;
         size_t size;
         fedge_error err;
-        after[plan->sent.places[0]] = BAD[i];
+        after[plan->sent.model_offsets[0]] = BAD[i];
         assert_int_equal(
             fedge_model_delta_make(plan, ROUNDS + 1, model, residual, after, &bytes, &size, &err),
             FEDGE_NOT_FINITE);

@@ -107,8 +107,8 @@ static void rows_of_a_layer(void **state)
                                 ", \"train\": \"none\"");
     const fedge_sent *sent = &job->plan.sent;
     expect_sent(&job->plan, "2.weight:8 2.bias:2 ");
-    assert_int_equal(sent->places[0], 16 + 4);
-    assert_int_equal(sent->places[1], 16 + 20 + 1);
+    assert_int_equal(sent->model_offsets[0], 16 + 4);
+    assert_int_equal(sent->model_offsets[1], 16 + 20 + 1);
     float model[53], start[53], part[10];
     for (int i = 0; i < 53; i++) {
         start[i] = (float)i;
@@ -201,7 +201,7 @@ static void statistics_are_a_section_of_their_own(void **state)
     assert_int_equal(buffers->first, 4);
     assert_true(fedge_codec_equal(&buffers->codec, &NONE));
     assert_true(fedge_codec_equal(&plan->update.codec, &INT8));
-    assert_int_equal(plan->sent.places[5], 15);
+    assert_int_equal(plan->sent.model_offsets[5], 15);
 
     float model[17] = {0}, start[17] = {0};
     int8_t bounds[6];
@@ -326,8 +326,8 @@ static void scaffold_sends_variates_of_what_is_trained(void **state)
         fail_msg("%s", err.message);
     expect_sent(plan, "0.bias:3 1.weight:9 1.bias:3 "
                       "control:0.bias:3 control:1.weight:9 control:1.bias:3 ");
-    assert_int_equal(plan->sent.places[0], 6);
-    assert_int_equal(plan->sent.places[3], 6);
+    assert_int_equal(plan->sent.model_offsets[0], 6);
+    assert_int_equal(plan->sent.model_offsets[3], 6);
     int8_t bounds[6];
     const float model[21] = {0};
     fedge_sections_bounds(plan, model, bounds);
@@ -371,8 +371,8 @@ static void the_plan_has_it_too(void **state)
     if (fedge_plan_parse(text, size, &plan, &err) != FEDGE_OK)
         fail_msg("%s", err.message);
     assert_schemas_equal(&job->plan.sent.schema, &plan->sent.schema);
-    assert_memory_equal(plan->sent.places, job->plan.sent.places,
-                        plan->sent.schema.num_tensors * sizeof(plan->sent.places[0]));
+    assert_memory_equal(plan->sent.model_offsets, job->plan.sent.model_offsets,
+                        plan->sent.schema.num_tensors * sizeof(plan->sent.model_offsets[0]));
     free(text);
     fedge_plan_free(plan);
     fedge_job_free(job);

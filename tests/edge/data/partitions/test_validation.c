@@ -20,7 +20,7 @@ static fedge_status assign(const char *text, uint64_t seed, double share, uint32
     const fedge_partition_data data = {
         .num_examples = COUNT, .num_labels = LABELS, .labels = labels};
     memset(owner, 0xAB, sizeof(owner));
-    return fedge_partition_assign_rest(&spec, &data, share, num_parts, owner, &err);
+    return fedge_partition_assign_with_validation(&spec, &data, share, num_parts, owner, &err);
 }
 
 static int set_up(void **state)
