@@ -89,7 +89,7 @@ static fedge_status start_helpers(fedge_tiles *tiles, fedge_error *err)
     const fedge_worker_pool_config config = {.name = "helper of a robust rule",
                                              .thread = "fedge-tiles",
                                              .num_workers = tiles->num_threads - 1,
-                                             .fewer_will_do = true};
+                                             .allow_fewer = true};
     return fedge_worker_pool_new(&tiles->helpers, &config, err);
 }
 

@@ -159,7 +159,7 @@ static fedge_status start(fedge_worker_pool *pool, fedge_error *err)
         pool->num_workers += failed == 0;
     }
     (void)pthread_attr_destroy(&attributes);
-    return !failed || config->fewer_will_do
+    return !failed || config->allow_fewer
                ? FEDGE_OK
                : fedge_fail_errno(err, failed, "cannot start %s %u of %u%s%s", config->name,
                                   pool->num_workers + 1, config->num_workers,

@@ -1,4 +1,4 @@
-/* The first training images of Fashion-MNIST, written to images.c by images.py when building. */
+/* The first training images of Fashion-MNIST. The build writes them by images.py. */
 #ifndef FEDGE_TESTS_MCU_IMAGES_H
 #define FEDGE_TESTS_MCU_IMAGES_H
 

@@ -98,7 +98,7 @@ typedef struct fedge_cuda_optimizer_range {
 } fedge_cuda_optimizer_range;
 
 /* The server's optimizers. Everything is computed in double, each operation rounds once, and the
- * results equal those of fedge_optimizer_apply bit for bit. */
+ * results equal those of fedge_optimizer_move bit for bit. */
 cudaError_t fedge_cuda_optimize(const fedge_optimizer_step *step,
                                 const fedge_cuda_optimizer_range *range, cudaStream_t stream);
 

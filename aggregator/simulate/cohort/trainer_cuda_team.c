@@ -79,7 +79,7 @@ static fedge_status open_gpus(trainer_cuda_team *team, const fedge_sim_backend_c
     const fedge_worker_pool_config threads = {.name = "GPU's thread",
                                               .thread = "gpu",
                                               .num_workers = team->num_gpus - 1,
-                                              .fewer_will_do = true};
+                                              .allow_fewer = true};
     return fedge_worker_pool_new(&team->threads, &threads, err);
 }
 

@@ -360,7 +360,7 @@ static fedge_status work_on_all(pool *self, fedge_error *err)
     const fedge_worker_pool_config config = {.name = "thread for runs",
                                              .thread = "run",
                                              .num_workers = self->num_workers - 1,
-                                             .fewer_will_do = true,
+                                             .allow_fewer = true,
                                              .stack_size = STACK_SIZE};
     fedge_worker_pool *others = NULL;
     FEDGE_TRY(fedge_worker_pool_new(&others, &config, err));

@@ -1,6 +1,6 @@
 /* Codecs: encode the float values of a section as bytes and decode them as fixed-point integers.
  *
- * A codec is one table of operations in one file, codec_NAME.c. docs/codecs.md says how to add one;
+ * A codec is one table of operations in one file, NAME.c. docs/codecs.md says how to add one;
  * docs/reference/protocol.md has every format, byte by byte. Deflate is a separate stage
  * (edge/wire/deflate.h).
  *
@@ -205,7 +205,7 @@ FEDGE_MUST_USE fedge_status fedge_codec_encode_chunks(const fedge_codec *codec,
                                                       size_t *size, fedge_codec_stats *stats,
                                                       fedge_error *err);
 
-/* ---- decoding (codec_read.c) ----------------------------------------------------------------- */
+/* ---- decoding -------------------------------------------------------------------------------- */
 
 /* The reader of one of fedge_codec_ops. */
 const fedge_codec_reader *fedge_codec_reader_of(const fedge_codec_ops *codec);

@@ -2,7 +2,7 @@
  *
  * Each scheme is a pure function of (data, scheme, number of parts, seed): every client computes
  * the whole division and keeps its own part, and a simulation that divides for all of them gets the
- * same. Each has a file of its own, partition_NAME.c.
+ * same. Each has a file, NAME.c.
  */
 #ifndef FEDGE_EDGE_DATA_PARTITIONS_PARTITION_H
 #define FEDGE_EDGE_DATA_PARTITIONS_PARTITION_H

@@ -489,7 +489,7 @@ void fed_join(federation *fed, uint32_t index)
     device->dropped = device->paused = device->welcomed = false;
     device->announced = device->sending = false;
     fed->budget.limit = FEDGE_CONN_WAITING_BYTES;
-    /* As slots.c makes them, which the engine reads the rank from. */
+    /* As fedge_slots makes ids of connections; the engine reads the rank from them. */
     const uint64_t tag = (uint64_t)device->rank * FEDGE_RANKS_TAGS;
     const uint64_t conn_id = ++fed->next_conn_id << 32 | tag << 20;
     MUST(fedge_conn_new(&device->conn, conn_id, &match, &fed->traffic, &fed->budget, fed->now_ms,

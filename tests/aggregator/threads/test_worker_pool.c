@@ -214,7 +214,7 @@ static void a_thread_that_cannot_start_is_told(void **state)
     assert_int_not_equal(fedge_worker_pool_new(&pool, &config, &err), FEDGE_OK);
     assert_null(pool);
     assert_non_null(strstr(err.message, "cannot start worker 1 of 2: use fewer"));
-    config.fewer_will_do = true;
+    config.allow_fewer = true;
     assert_int_equal(fedge_worker_pool_new(&pool, &config, &err), FEDGE_OK);
     assert_int_equal(fedge_worker_pool_size(pool), 0);
     fedge_worker_pool_free(pool);
