@@ -250,8 +250,7 @@ FEDGE_MUST_USE fedge_status fedge_model_buffer_schema(const fedge_model_spec *sp
 /* True if parameter [index] of fedge_model_schema is trained. Others need not be sent. */
 bool fedge_model_trains(const fedge_model_spec *spec, uint32_t index);
 
-/* Number of outputs (classes) and inputs per example, of a spec that fedge_model_schema accepted.
- */
+/* Number of outputs (classes) and inputs per example. [spec] has passed fedge_model_schema. */
 uint32_t fedge_model_num_classes(const fedge_model_spec *spec);
 size_t fedge_model_input_count(const fedge_model_spec *spec);
 

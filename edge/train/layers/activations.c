@@ -1,21 +1,21 @@
-/* Functions of one number: ReLU6, LeakyReLU, GELU, Sigmoid, Tanh, SiLU. Each is a value and a
- * derivative; those whose derivative follows from the value work in place. */
+/* Activations: ReLU6, LeakyReLU, GELU, Sigmoid, Tanh, SiLU. Those whose derivative follows from
+ * their value work in place. */
 #include <math.h>
 
 #include "edge/train/layers/elementwise.h"
 #include "edge/train/layers/layer.h"
 
 #define TWO_OVER_PI 0.79788456080286536f /* √(2/π) */
-#define CUBE 0.044715f                   /* of GELU's approximation */
+#define CUBE 0.044715f                   /* coefficient of GELU's approximation */
 
 static float sigmoid(float x)
 {
     return 1.0f / (1.0f + expf(-x));
 }
 
-/* Defines NAME_masked_forward and NAME_masked_backward over NAME_forward and NAME_backward: when
- * the planner wants a mask, backward has bits in place of x and y. Bits are of x, which y may take
- * the place of. */
+/* Defines NAME_masked_forward and NAME_masked_backward, which use NAME_forward and NAME_backward.
+ * If the planner chose a mask, backward reads bits instead of x and y. The bits are of x, which y
+ * may overwrite. */
 #define MASKED(name, high, slope)                                                                  \
     static void name##_masked_forward(const fedge_layer_run *run)                                  \
     {                                                                                              \
@@ -34,9 +34,7 @@ static float sigmoid(float x)
         name##_backward(run);                                                                      \
     }
 
-/* Defines NAME_forward and NAME_backward over a batch. [value]: of x[i]; [derivative]: of x[i] or
- * y[i].
- */
+/* Defines NAME_forward and NAME_backward from expressions of x[i] or y[i]. */
 #define ACTIVATION(name, value, derivative)                                                        \
     static void name##_forward(const fedge_layer_run *run)                                         \
     {                                                                                              \
@@ -130,7 +128,7 @@ const fedge_layer_ops fedge_layer_silu = {.arguments = fedge_inplace_argument,
                                           .forward = silu_forward,
                                           .backward = silu_backward};
 
-/* x/2 · (1 + tanh(√(2/π) (x + 0.044715 x³))); by the error function the kernels do it. */
+/* x/2 · (1 + tanh(√(2/π) (x + 0.044715 x³))). The kernels compute GELU by the error function. */
 static float gelu_value(float x)
 {
     return 0.5f * x * (1.0f + tanhf(TWO_OVER_PI * (x + CUBE * x * x * x)));

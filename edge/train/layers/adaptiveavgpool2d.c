@@ -24,7 +24,7 @@ typedef struct window_range {
 
 static window_range window(size_t i, size_t out, size_t in)
 {
-    const uint64_t size = in; /* 65,536 of 65,536 are over 32 bits */
+    const uint64_t size = in; /* products of 65,536 and more exceed 32 bits */
     return (window_range){(size_t)(i * size / out), (size_t)(((i + 1) * size + out - 1) / out)};
 }
 

@@ -1,5 +1,5 @@
-/* Add: the sum of two or more equal shapes, the join of a residual net (not a class of PyTorch,
- * where one writes x + y). */
+/* Add: the sum of two or more inputs of equal shape, as in residual nets. Not a PyTorch class; x +
+ * y there. */
 #include <string.h>
 
 #include "edge/train/layers/elementwise.h"

@@ -1,7 +1,7 @@
 #include "edge/train/layers/affine.h"
 
-/* Sums this short over so many rows are faster by a copy of W than by dot products, where the
- * kernels copy at all. */
+/* With sums up to COPY_IN long and at least COPY_ROWS rows, packing W is faster than dot products,
+ * if the kernels pack at all. */
 #define COPY_IN 512
 #define COPY_ROWS 48
 

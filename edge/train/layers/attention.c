@@ -109,7 +109,7 @@ static head head_of(const fedge_attention *self, size_t index, const float *qkv,
     return one;
 }
 
-/* Rows [first, end) of P, and how many steps they see together. */
+/* Rows of P from [first] on, and the steps to which they attend together. */
 typedef struct band {
     size_t first, rows, width;
 } band;
@@ -126,14 +126,14 @@ static size_t visible_steps(const fedge_attention *self, size_t row)
     return self->causal ? row + 1 : self->steps;
 }
 
-/* to (dim, steps) = the transpose of k or v. */
+/* Transposes k or v to (dim, steps). */
 static void transpose_head(const head *one, const float *from, float *to)
 {
     const size_t steps = one->self->steps;
     one->self->kernels->transpose(steps, one->dim, from, one->stride, to, steps);
 }
 
-/* c (rows, width) = a (rows, dim) · b (dim, steps): scores, or the gradient of shares. */
+/* c (rows, width) = a (rows, dim) · b (dim, steps): scores, or the gradient of P. */
 static void multiply_scores(const head *one, const band *at, const float *a, size_t a_row,
                             const float *b, float *c)
 {
@@ -186,7 +186,7 @@ static void multiply_transposed(const head *one, const band *at, const float *s,
                                                  .accumulate = add});
 }
 
-/* s: scores to P. */
+/* Replaces the scores in s by P. */
 static void softmax_band(const head *one, const band *at, bool recompute)
 {
     one->self->kernels->softmax(&(fedge_softmax){.s = one->s,
@@ -199,7 +199,7 @@ static void softmax_band(const head *one, const band *at, bool recompute)
                                                  .recompute = recompute});
 }
 
-/* P, of which the zeros need not be drawn. */
+/* Drops elements of P; masked ones draw no numbers. */
 static void draw(const head *one, const band *at, fedge_rng *rng)
 {
     const fedge_attention *self = one->self;
@@ -212,7 +212,7 @@ static void draw(const head *one, const band *at, fedge_rng *rng)
     }
 }
 
-/* t = [from], dropped and scaled as forward did; 0 where a row does not see. */
+/* t = [from], dropped and scaled as in forward; masked elements are 0. */
 static void drop(const head *one, const band *at, const float *from)
 {
     const fedge_attention *self = one->self;
@@ -245,8 +245,8 @@ void fedge_attention_forward(const fedge_attention *self, const float *qkv, floa
     }
 }
 
-/* dout: this head's columns of the context's gradient. The last band sees every step, so it begins
- * dk and dv and the others add. */
+/* dout: this head's columns of the context's gradient. The last band attends to every step, so it
+ * sets dk and dv, and the others add to them. */
 static void backward_head(const head *one, const float *dout)
 {
     const fedge_attention *self = one->self;

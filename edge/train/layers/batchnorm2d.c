@@ -1,7 +1,7 @@
-/* BatchNorm2d: each channel by its mean and variance over the batch, height and width. x: (batch,
- * c, h, w). In evaluation, or when frozen, by the running statistics: running ← (1 − momentum) ·
- * running + momentum · batch's, the variance times n / (n − 1). num_batches_tracked, which only a
- * momentum of None would read, is not kept. */
+/* BatchNorm2d normalises each channel by its mean and variance over the batch, height and width, or
+ * in evaluation and when frozen by the running statistics. x: (B, C, H, W). running ←
+ * (1 − momentum) · running + momentum · batch's, the variance times n / (n − 1).
+ * num_batches_tracked, which only a momentum of None needs, is not stored. */
 #include <math.h>
 
 #include "edge/train/layers/norm.h"
@@ -26,7 +26,7 @@ static fedge_status infer(const fedge_layer_spec *layer, const fedge_shape *in, 
     return FEDGE_OK;
 }
 
-/* The first buffer's place among the tensors. */
+/* Index of the first buffer among the tensors. */
 static uint32_t first_buffer(const fedge_layer_spec *layer)
 {
     return layer->u.batchnorm2d.affine ? 2 : 0;
@@ -54,7 +54,7 @@ static uint32_t tensors(const fedge_layer_spec *layer, fedge_layer_tensor *list)
     return n;
 }
 
-/* Does this pass normalise by the batch's own statistics? */
+/* True if this pass normalises by the batch's statistics. */
 static bool uses_batch(const fedge_layer_run *run)
 {
     return !run->spec->u.batchnorm2d.track_running_stats ||
@@ -81,7 +81,7 @@ static fedge_status check(const fedge_layer_run *run, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* Sums of (x − center) and its square of channel [c] over the batch, over their number. */
+/* Means of (x − center) and of its square in channel [c] over the batch. */
 static void average(const fedge_layer_run *run, size_t c, float center, double averages[2])
 {
     const size_t channels = run->in[0].dims[0];
@@ -155,8 +155,8 @@ static void forward(const fedge_layer_run *run)
     }
 }
 
-/* As norm.c's, over the batch; with running statistics, which do not depend on x, dx is dy times
- * the scale. */
+/* As in norm.c, over the batch. Running statistics do not depend on x: dx is then dy times the
+ * scale. */
 static void backward(const fedge_layer_run *run)
 {
     const size_t channels = run->in[0].dims[0];

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#define DIRECT_PIXELS 128u /* fewer: sums over pixels are too short for one image at a time */
+#define DIRECT_PIXELS 128u /* with fewer, sums over the pixels of one image are too short */
 
 enum { WEIGHT, BIAS };
 
@@ -72,7 +72,7 @@ fedge_status fedge_convolution_infer(fedge_convolution conv, const fedge_shape *
     return FEDGE_OK;
 }
 
-/* The arguments with the sizes of this run. */
+/* Adds the sizes of this run to the arguments. */
 static fedge_convolution in_run(const fedge_layer_run *run, fedge_convolution conv)
 {
     fedge_shape_sides(&run->in[0], conv.in);
@@ -108,7 +108,7 @@ uint32_t fedge_convolution_tensors(fedge_convolution conv, fedge_layer_tensor *l
     return conv.bias ? 2 : 1;
 }
 
-/* Are patches the image itself, and images wide enough for the products to need no layout? */
+/* True if patches are single pixels, and images large enough for products without a layout. */
 static bool is_direct(const fedge_convolution *conv)
 {
     return conv->kernel[0] == 1 && conv->kernel[1] == 1 && conv->stride[0] == 1 &&
@@ -116,17 +116,17 @@ static bool is_direct(const fedge_convolution *conv)
            (size_t)conv->in[0] * conv->in[1] >= DIRECT_PIXELS;
 }
 
-/* Working memory: the layouts of the input (backward: where the input's gradient is then made) and
- * of the outputs (their gradient), and tables. */
+/* Working memory: the layouts of the input (backward: then of its gradient) and of the outputs or
+ * their gradient, and tables. */
 typedef struct workspace {
     float *input, *output;
     uint32_t *offsets;                    /* of a patch */
-    uint32_t *gradient_offsets, *weights; /* of all phases, one after another */
+    uint32_t *gradient_offsets, *weights; /* of all phases in turn */
     uint32_t *starts, *to;
     size_t bytes; /* of all */
 } workspace;
 
-/* [with_weights]: the layout of the input is wanted backward too. */
+/* with_weights: backward needs the layout of the input for the weights' gradient too. */
 static workspace lay_out(const fedge_patches *patches, bool backward, bool with_weights,
                          void *scratch)
 {
@@ -155,17 +155,17 @@ static workspace lay_out(const fedge_patches *patches, bool backward, bool with_
     return at;
 }
 
-#define UNPLANNABLE ((uint64_t)1 << 62) /* bytes: what no machine can plan */
+#define UNPLANNABLE ((uint64_t)1 << 62) /* bytes that no machine has */
 
-/* Tables have 32 bits for a place: a layout beyond them is more than can be planned. */
+/* Tables have offsets of 32 bits. A larger layout cannot be planned. */
 static uint64_t within_tables(uint64_t bytes)
 {
     return bytes <= (uint64_t)UINT32_MAX * sizeof(float) ? bytes : UNPLANNABLE;
 }
 
-/* More bytes than all that is laid out: an image takes its padding, what its furthest tap reads and
- * a row and a column for each phase, and as much again behind it; gradients of two phases are made
- * at a time. */
+/* An upper bound of the layouts' bytes: an image has its padding, the reads of its last tap, a row
+ * and a column for each phase, and as much behind it; gradients of two phases are computed at a
+ * time. */
 static double bound(const fedge_convolution *conv)
 {
     double floats = 4.0 * ((double)conv->channels + conv->out_channels);
@@ -177,7 +177,7 @@ static double bound(const fedge_convolution *conv)
     return (floats + tables) * sizeof(float);
 }
 
-/* Can size_t count it? With 64 bits always: shapes and arguments are below 2^30. */
+/* True if size_t can hold all sizes. 64 bits always can: shapes and arguments are below 2^30. */
 static bool is_countable(const fedge_convolution *conv)
 {
     return sizeof(size_t) > sizeof(uint32_t) || bound(conv) < (double)UINT32_MAX;
@@ -189,7 +189,7 @@ static fedge_patches make_patches(const fedge_layer_run *run, const fedge_convol
     return fedge_patches_make(conv, run->batch, run->kernels->lanes, pass);
 }
 
-/* [with_weights]: the weights' gradient is made of the same layout. */
+/* with_weights: the same layout serves the weights' gradient. */
 static fedge_patch_pass backward_pass(bool with_weights)
 {
     return with_weights ? FEDGE_PATCH_BOTH : FEDGE_PATCH_GRADIENT;
@@ -221,7 +221,7 @@ void fedge_convolution_sizes(const fedge_layer_run *run, fedge_convolution argum
         sizes->forward = fedge_int8_convolution_scratch(conv);
 }
 
-/* ---- pointwise, where images are ---- */
+/* ---- pointwise convolutions, in place ---- */
 
 typedef struct direct {
     size_t channels, outputs; /* of a group */
@@ -304,10 +304,10 @@ static void backward_direct(const fedge_layer_run *run, const fedge_convolution 
     }
 }
 
-/* ---- all others, through layouts ---- */
+/* ---- other convolutions, through layouts ---- */
 
-/* The outputs of a block begin as [bias], wherever they are made: sums are then added to it in the
- * same order. */
+/* Initialises the outputs of a block to [bias], in y or in the layout: either way the sums are
+ * added in the same order. */
 static void begin_outputs(const fedge_patches *patches, const fedge_patch_block *block,
                           const float *bias, bool whole, float *to)
 {
@@ -389,10 +389,10 @@ static void add_weight_gradient(const fedge_layer_run *run, const fedge_patches 
     }
 }
 
-/* Where the products for the input's gradient go. */
+/* The target of the products for the input's gradient. */
 typedef struct gradient_target {
     float *c;
-    size_t c_row, group; /* floats from channel to channel, from group to group */
+    size_t c_row, group; /* floats between channels, and between groups */
     const uint32_t *starts;
 } gradient_target;
 
@@ -421,7 +421,7 @@ static void multiply_gradient(const fedge_layer_run *run, const fedge_patches *p
     }
 }
 
-/* Straight to dx, where its rows are whole vectors. */
+/* Writes to dx directly, if its rows are whole vectors. */
 static void make_whole_gradient(const fedge_layer_run *run, const fedge_patches *patches,
                                 const fedge_patch_block *block, const workspace *at)
 {
@@ -437,7 +437,7 @@ static void make_whole_gradient(const fedge_layer_run *run, const fedge_patches 
                       patches->outputs * patches->taps, &to);
 }
 
-/* Phase by phase, through a layout. */
+/* Computes dx phase by phase, through a layout. */
 static void make_input_gradient(const fedge_layer_run *run, const fedge_patches *patches,
                                 const fedge_patch_block *block, const workspace *at)
 {
@@ -452,7 +452,7 @@ static void make_input_gradient(const fedge_layer_run *run, const fedge_patches 
     size_t vectors = 0;
     for (size_t phase = 0; phase < patches->vertical.stride * phases_w; phase++) {
         const size_t phase_h = phase / phases_w, phase_w = phase % phases_w;
-        if (phase_w == 0) { /* rows are those of all phases across */
+        if (phase_w == 0) { /* the rows are those of all horizontal phases */
             vectors = fedge_patches_gradient_starts(patches, block, phase_h, at->starts, NULL);
         }
         const size_t sum = fedge_patches_gradient_taps(patches, phase_h, phase_w);
@@ -473,7 +473,7 @@ static void make_input_gradient(const fedge_layer_run *run, const fedge_patches 
     }
 }
 
-/* The tables of all phases of the input's gradient. */
+/* Fills the tables of all phases of the input's gradient. */
 static void fill_gradient_tables(const fedge_patches *patches, const workspace *at)
 {
     uint32_t *offsets = at->gradient_offsets, *weights = at->weights;
@@ -488,7 +488,7 @@ static void fill_gradient_tables(const fedge_patches *patches, const workspace *
     }
 }
 
-/* Do some places of the input meet no tap, and so have no gradient? */
+/* True if no tap reads some elements of the input, so that their gradient is 0. */
 static bool leaves_gaps(const fedge_convolution *conv)
 {
     bool gaps = false;
@@ -503,7 +503,7 @@ static bool leaves_gaps(const fedge_convolution *conv)
     return gaps;
 }
 
-/* [gradient]: of the weights; NULL: not wanted here. */
+/* gradient: of the weights, or NULL. */
 static void backward_by_patches(const fedge_layer_run *run, const fedge_convolution *conv,
                                 float *gradient)
 {

@@ -3,17 +3,17 @@
 #include <assert.h>
 #include <string.h>
 
-#define BAND_FLOATS ((size_t)8192) /* of a padded channel: most of a first-level cache */
+#define BAND_FLOATS ((size_t)8192) /* of a padded channel: fills most of a first-level cache */
 
 enum { WEIGHT, BIAS };
 
-/* A padded channel that outputs are made of. Index 0 is down, 1 is across. */
+/* A padded channel from which outputs are computed. Index 0 is vertical, 1 is horizontal. */
 typedef struct plane {
     size_t source[2], outputs[2], kernel[2], dilation[2];
-    size_t stride[2];  /* of outputs; across, columns with equal remainders lie together */
-    size_t spread[2];  /* of the source in the plane, with zeros between */
-    ptrdiff_t lead[2]; /* of zeros before the source; < 0: so much of it is cut off */
-    size_t width;      /* columns of one remainder */
+    size_t stride[2];  /* of outputs; columns of equal column mod stride are contiguous */
+    size_t spread[2];  /* distance of the source's elements in the plane; zeros between them */
+    ptrdiff_t lead[2]; /* zeros before the source; < 0: elements cut off */
+    size_t width;      /* columns of equal column mod stride */
     size_t pitch;      /* floats of a row */
     size_t band;       /* rows of outputs at a time */
     size_t size;       /* floats */
@@ -30,7 +30,7 @@ static size_t last_tap(const plane *self, int axis)
     return (self->kernel[axis] - 1) * self->dilation[axis];
 }
 
-/* Rows of the plane under [rows] rows of outputs. */
+/* Rows of the plane that [rows] rows of outputs read. */
 static size_t rows_needed(const plane *self, size_t rows)
 {
     return (rows - 1) * self->stride[0] + last_tap(self, 0) + 1;
@@ -63,7 +63,7 @@ static plane input_plane(const fedge_convolution *conv, size_t lanes)
     return measure(self, lanes);
 }
 
-/* Of the outputs' gradient; its outputs are the input's gradient. */
+/* The plane of the outputs' gradient; its outputs are the input's gradient. */
 static plane gradient_plane(const fedge_convolution *conv, size_t lanes)
 {
     plane self = {0};
@@ -81,7 +81,8 @@ static plane gradient_plane(const fedge_convolution *conv, size_t lanes)
 
 /* Working memory. */
 typedef struct workspace {
-    float *input, *gradient, *flipped; /* planes; a channel's weights turned round */
+    float *input, *gradient; /* planes */
+    float *flipped;          /* a channel's weights in reverse order */
     uint32_t *columns, *gradient_columns;
     size_t bytes;
 } workspace;
@@ -120,19 +121,19 @@ static void fill_columns(const plane *self, uint32_t *columns)
     }
 }
 
-/* Zeros everywhere: what lies around the source stays so from image to image. */
+/* Zeroes the plane. The padding around the source then stays zero for all images. */
 static void clear(const plane *self, float *to)
 {
     memset(to, 0, self->size * sizeof(*to));
 }
 
-/* The part [begin, end) of [n] places, [from], [from] + [step] … when the first is 0, that lie in
- * [0, size). */
+/* Indices [begin, end). */
 typedef struct range {
     size_t begin, end;
 } range;
 
-static range inside(ptrdiff_t from, size_t step, size_t n, size_t size)
+/* Those of [n] indices i whose coordinate from + i · step is in [0, size). */
+static range clip(ptrdiff_t from, size_t step, size_t n, size_t size)
 {
     const ptrdiff_t by = (ptrdiff_t)step, last = (ptrdiff_t)size - 1 - from;
     const size_t begin = from < 0 ? (size_t)((-from + by - 1) / by) : 0;
@@ -141,51 +142,51 @@ static range inside(ptrdiff_t from, size_t step, size_t n, size_t size)
     return (range){begin < stop ? begin : stop, stop};
 }
 
-/* Rows of the source by even and odd columns of the plane, from (rows, wide) to [at]. */
+/* Copies rows of the source to the even and odd columns of the plane at [at]. */
 static void copy_split(const plane *self, const fedge_kernels *kernels, size_t rows,
                        size_t row_stride, const float *from, float *at)
 {
-    const size_t lead = (size_t)self->lead[1], wide = self->source[1], width = self->width;
-    const size_t end = 2 * width > lead ? 2 * width - lead : 0; /* columns that are seen */
-    const size_t columns = wide < end ? wide : end, pairs = columns / 2;
+    const size_t lead = (size_t)self->lead[1], source_width = self->source[1], width = self->width;
+    const size_t end = 2 * width > lead ? 2 * width - lead : 0; /* columns that outputs read */
+    const size_t columns = source_width < end ? source_width : end, pairs = columns / 2;
     if (columns == 0)
         return;
     float *even = at + lead % 2 * width + lead / 2;
     float *odd = at + (lead + 1) % 2 * width + (lead + 1) / 2;
-    kernels->split_rows(rows, pairs, from, wide, even, odd, row_stride);
+    kernels->split_rows(rows, pairs, from, source_width, even, odd, row_stride);
     for (size_t r = 0; columns % 2 == 1 && r < rows; r++)
-        even[r * row_stride + pairs] = from[r * wide + columns - 1];
+        even[r * row_stride + pairs] = from[r * source_width + columns - 1];
 }
 
-/* Lays what outputs from row [row] on see of one channel into a plane that is clear around it. */
-static void copy_rows_of(const plane *self, const fedge_kernels *kernels, size_t row,
-                         const float *from, float *to)
+/* Copies what outputs from row [row] on read of one channel to a plane with zero padding. */
+static void copy_source(const plane *self, const fedge_kernels *kernels, size_t row,
+                        const float *from, float *to)
 {
     const ptrdiff_t top = self->lead[0] - (ptrdiff_t)(row * self->stride[0]);
-    const range rows = inside(top, self->spread[0], self->source[0], rows_needed(self, self->band));
-    const size_t n = rows.end - rows.begin, wide = self->source[1];
+    const range rows = clip(top, self->spread[0], self->source[0], rows_needed(self, self->band));
+    const size_t n = rows.end - rows.begin, source_width = self->source[1];
     const size_t row_stride = self->spread[0] * self->pitch;
     if (n == 0)
         return;
-    from += rows.begin * wide;
+    from += rows.begin * source_width;
     to += (size_t)(top + (ptrdiff_t)(rows.begin * self->spread[0])) * self->pitch;
     if (self->stride[1] == 2) {
         copy_split(self, kernels, n, row_stride, from, to);
         return;
     }
-    const range columns = inside(self->lead[1], self->spread[1], wide, self->width);
+    const range columns = clip(self->lead[1], self->spread[1], source_width, self->width);
     const size_t count = columns.end - columns.begin;
     if (count == 0)
         return;
     from += columns.begin;
     to += self->lead[1] + (ptrdiff_t)(columns.begin * self->spread[1]);
     if (self->spread[1] == 2)
-        kernels->spread_rows(n, count, from, wide, to, row_stride);
+        kernels->spread_rows(n, count, from, source_width, to, row_stride);
     else
-        kernels->copy_rows(n, count, from, wide, 0.0f, to, row_stride);
+        kernels->copy_rows(n, count, from, source_width, 0.0f, to, row_stride);
 }
 
-/* The rows of outputs from [row] on that the plane holds. */
+/* The shape of the plane's outputs from row [row] on. */
 static fedge_depthwise shape_of(const plane *self, size_t row, const uint32_t *columns)
 {
     const size_t left = self->outputs[0] - row;
@@ -197,19 +198,19 @@ static fedge_depthwise shape_of(const plane *self, size_t row, const uint32_t *c
                              .columns = columns};
 }
 
-/* Clear where the last band's rows lay differently. */
+/* With bands, the padding differs from band to band and is cleared first. */
 static void copy_band(const plane *self, const fedge_kernels *kernels, size_t row,
                       const float *from, float *to)
 {
     if (self->band < self->outputs[0])
         clear(self, to);
-    copy_rows_of(self, kernels, row, from, to);
+    copy_source(self, kernels, row, from, to);
 }
 
 void fedge_depthwise_forward(const fedge_layer_run *run, const fedge_convolution *conv)
 {
     const plane input = input_plane(conv, run->kernels->lanes);
-    assert(run->scratch); /* as fedge_depthwise_sizes asked */
+    assert(run->scratch); /* of fedge_depthwise_sizes */
     const workspace at = lay_out(&input, NULL, run->scratch);
     const size_t times = conv->out_channels / conv->channels;
     const size_t in = (size_t)conv->in[0] * conv->in[1], out = (size_t)conv->out[0] * conv->out[1];
@@ -230,7 +231,7 @@ void fedge_depthwise_forward(const fedge_layer_run *run, const fedge_convolution
     }
 }
 
-/* Of channel [i] of the batch, for all its outputs. */
+/* The weights' gradient from channel [i] of the batch, for all its outputs. */
 static void add_weight_gradient(const fedge_layer_run *run, const fedge_convolution *conv,
                                 const plane *input, const workspace *at, size_t i)
 {
@@ -273,7 +274,7 @@ void fedge_depthwise_backward(const fedge_layer_run *run, const fedge_convolutio
 {
     const plane input = input_plane(conv, run->kernels->lanes);
     const plane gradient = gradient_plane(conv, run->kernels->lanes);
-    assert(run->scratch); /* as fedge_depthwise_sizes asked */
+    assert(run->scratch); /* of fedge_depthwise_sizes */
     const workspace at = lay_out(&input, &gradient, run->scratch);
     clear(&input, at.input);
     clear(&gradient, at.gradient);

@@ -1,5 +1,5 @@
-/* Dropout: in training each value is kept with probability 1 − p and scaled by 1 / (1 − p); else y
- * = x. Which are kept is drawn from the step's stream and saved as bits. */
+/* Dropout: in training each value is kept with probability 1 − p and scaled by 1 / (1 − p), and a
+ * mask of the kept ones is saved. In evaluation y = x. */
 #include <string.h>
 
 #include "edge/train/layers/elementwise.h"

@@ -1,4 +1,4 @@
-/* Flatten: (batch, …) to (batch, product); the order of the values stays. */
+/* Flatten: (batch, …) to (batch, product); keeps the order of the values. */
 #include <string.h>
 
 #include "edge/train/layers/layer.h"

@@ -1,7 +1,7 @@
 /* GRU (Cho et al. 2014), as torch.nn.GRU with batch_first. x: (batch, steps, input_size), y:
  * (batch, steps, hidden_size), the states of the last of num_layers; with bidirectional see
- * recurrent.h. Weights' blocks are r, z, n; a step's gates n, r, z and q, the state's share in n's
- * sum:
+ * recurrent.h. The weights' blocks are r, z, n. A step's gates are n, r, z and q, the state's
+ * part of n's sum:
  *
  *   r, z = σ(sums)   q = W_hn h(t − 1) + b_hn   n = tanh(W_in x + b_in + r q)
  *   h = (1 − z) n + z h(t − 1)   h(−1) = 0

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #define ROWS ((size_t)16)          /* of a Linear's input at a time */
-#define BAND_BYTES ((size_t)32768) /* of a convolution's patches at a time, at the least a row */
+#define BAND_BYTES ((size_t)32768) /* of a convolution's patches at a time; at least one row */
 #define ALIGNMENT ((size_t)64)
 
 static size_t aligned(size_t bytes)
@@ -11,7 +11,7 @@ static size_t aligned(size_t bytes)
     return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-/* The output that a sum stands for. */
+/* The output of a sum. */
 static float real(const fedge_int8_weight *w, size_t o, fedge_int8_range range, int32_t sum,
                   const float *bias)
 {
@@ -51,15 +51,15 @@ void fedge_int8_linear(const fedge_layer_run *run, size_t rows, const float *bia
 
 /* ---- convolution ---- */
 
-/* How one group of one image is worked on, and where the scratch lies. */
+/* The parts of one group of one image, and of the scratch. */
 typedef struct band_plan {
     size_t image;       /* values of the whole image */
     size_t outputs;     /* of a group */
     size_t rows;        /* of outputs in a band */
     size_t stride;      /* bytes of a patch */
-    size_t patches, at; /* bytes of the patches; where they begin, behind the image */
-    size_t sums;        /* bytes up to the sums */
-    uint64_t total;     /* of all; what cannot be addressed is never used */
+    size_t patches, at; /* bytes of the patches, and their offset behind the image */
+    size_t sums;        /* offset of the sums */
+    uint64_t total;     /* may exceed size_t, then it is never used */
 } band_plan;
 
 static band_plan plan_bands(const fedge_convolution *conv)
@@ -85,7 +85,7 @@ uint64_t fedge_int8_convolution_scratch(const fedge_convolution *conv)
     return plan_bands(conv).total;
 }
 
-/* The patch under one output, (channels, kernel), from one group's channels; [zero] outside. */
+/* Copies the patch under one output, (channels, kernel), of one group; [zero] outside the image. */
 static void copy_patch(const fedge_convolution *conv, const uint8_t *image, size_t row,
                        size_t column, uint8_t zero, uint8_t *to)
 {
@@ -104,7 +104,7 @@ static void copy_patch(const fedge_convolution *conv, const uint8_t *image, size
     }
 }
 
-/* Patches of a band of outputs of one group, then their products. */
+/* Copies the patches of a band of outputs of one group, and multiplies them. */
 static void multiply_band(const fedge_layer_run *run, const fedge_convolution *conv,
                           const band_plan *plan, size_t group, size_t first, size_t rows,
                           uint8_t zero)
@@ -152,7 +152,7 @@ void fedge_int8_convolution(const fedge_layer_run *run, const fedge_convolution 
 {
     const band_plan plan = plan_bands(conv);
     uint8_t *scratch = run->scratch;
-    memset(scratch + plan.at, 0, plan.patches); /* behind each patch's end too */
+    memset(scratch + plan.at, 0, plan.patches); /* includes the padding of each patch */
     for (size_t b = 0; b < run->batch; b++) {
         convolve_image(run, conv, &plan, run->x[0] + b * plan.image, bias,
                        run->y + b * conv->out_channels * conv->out[0] * conv->out[1]);

@@ -4,8 +4,8 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* With FEDGE_CHOSEN_LAYERS (FEDGE_LAYERS in CMake) a layer is there when FEDGE_WITH_<class> is 1:
- * then PLACEHOLDER_1 puts an argument before the layer's own, which makes that the second. */
+/* With FEDGE_CHOSEN_LAYERS (FEDGE_LAYERS in CMake) a build has a layer if FEDGE_WITH_<class> is 1:
+ * PLACEHOLDER_1 then inserts an argument before the layer, so that it is the second. */
 #if defined(FEDGE_CHOSEN_LAYERS)
 #define PLACEHOLDER_1 0,
 #define SECOND(first, second, ...) second
@@ -127,7 +127,7 @@ static fedge_status fail_number(const fedge_argument *argument, float value, fed
                       (double)value, argument->min, argument->max);
 }
 
-/* Also false when it is not a number. Limits are compared as what they are in the record. */
+/* False for NaN. Limits are rounded to float, as values are. */
 static bool is_within(const fedge_argument *argument, float value)
 {
     return (value >= (float)argument->min && value <= (float)argument->max) ||

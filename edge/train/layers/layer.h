@@ -1,4 +1,4 @@
-/* Shapes from layer to layer, with every limit checked; private to edge/train. */
+/* Shapes, arguments and the interface of layers; private to edge/train. */
 #ifndef FEDGE_EDGE_TRAIN_LAYERS_LAYER_H
 #define FEDGE_EDGE_TRAIN_LAYERS_LAYER_H
 
@@ -21,125 +21,124 @@ typedef struct fedge_shape {
 
 size_t fedge_shape_count(const fedge_shape *shape);
 
-/* The model's input; checks rank, dimensions and the number of layers. */
+/* The shape of the model's input. Checks its rank and dimensions, and the number of layers. */
 FEDGE_MUST_USE fedge_status fedge_shape_input(const fedge_model_spec *spec, fedge_shape *shape,
                                               fedge_error *err);
 
-/* Where layer [index] reads: its sources as positions of earlier layers or FEDGE_INPUT_MODEL.
- * *num_sources ≥ 1. Fails on a wrong number of them, and on a layer that is not earlier. */
+/* The sources of layer [index]: indices of earlier layers or FEDGE_INPUT_MODEL, at least one. Fails
+ * if their number is wrong, or if one is not earlier. */
 FEDGE_MUST_USE fedge_status fedge_layer_sources(const fedge_model_spec *spec, uint32_t index,
                                                 uint16_t sources[FEDGE_MAX_LAYER_INPUTS],
                                                 uint32_t *num_sources, fedge_error *err);
 
-/* Puts the layer's place, type and name before the message: 'layer 2 (Linear "fc"): …'. Returns
+/* Prefixes the message by the layer's index, type and name: 'layer 2 (Linear "fc"): …'. Returns
  * [status]. */
 fedge_status fedge_layer_prefix(const fedge_layer_spec *layer, uint32_t index, fedge_status status,
                                 fedge_error *err);
 fedge_status fedge_layer_fail(const fedge_model_spec *spec, uint32_t index, fedge_status status,
                               fedge_error *err);
 
-/* What layer [index] makes of the shapes [in] of its sources; checks its arguments. */
+/* The output shape of layer [index] for the shapes [in] of its sources. Checks its arguments. */
 FEDGE_MUST_USE fedge_status fedge_shape_infer(const fedge_model_spec *spec, uint32_t index,
                                               const fedge_shape *in, uint32_t num_inputs,
                                               fedge_shape *out, fedge_error *err);
 
-/* What the whole model makes of its input; checks every layer on the way. */
+/* The output shape of the whole model. Checks every layer. */
 FEDGE_MUST_USE fedge_status fedge_shape_model(const fedge_model_spec *spec, fedge_shape *out,
                                               fedge_error *err);
 
-/* What layer [index] of a plain list makes of [shape], in place. */
+/* Replaces [shape] by the output shape of layer [index], which has one source. */
 FEDGE_MUST_USE fedge_status fedge_shape_advance(const fedge_model_spec *spec, uint32_t index,
                                                 fedge_shape *shape, fedge_error *err);
 
-/* The last layer's shape must be [outputs], and there must be something to train. */
+/* Checks that the last layer's shape is [outputs], and that there are parameters to train. */
 FEDGE_MUST_USE fedge_status fedge_shape_output(const fedge_shape *shape, size_t num_parameters,
                                                fedge_error *err);
 
-/* For layers' infer: the input must have [rank] dimensions, called [layout] in the message. */
+/* For infer: checks that the input has [rank] dimensions. layout: their names in the message. */
 FEDGE_MUST_USE fedge_status fedge_shape_need(const fedge_shape *shape, uint32_t rank,
                                              const char *layout, fedge_error *err);
 
-/* For windows of one or two dimensions: the height (1 in a rank of 2) and width behind the channels
- * of (channels, length) or (channels, height, width), and such a shape again. */
+/* Height and width of (channels, height, width) or (channels, length), where the height is 1; and
+ * the reverse. */
 void fedge_shape_sides(const fedge_shape *shape, uint32_t sides[2]);
 const char *fedge_shape_side_name(uint32_t rank, int side); /* "height", "width" or "length" */
 fedge_shape fedge_shape_of_sides(uint32_t rank, uint32_t channels, const uint32_t sides[2]);
 
-/* For their layers' infer: the input must have [rank] 2 or 3. */
+/* For infer: checks that the input has [rank] dimensions, 2 or 3. */
 FEDGE_MUST_USE fedge_status fedge_shape_need_sides(const fedge_shape *shape, uint32_t rank,
                                                    fedge_error *err);
 
-/* One dimension of a row-major array, and what lies before and behind it. */
+/* One dimension of a row-major array, seen as (outer, length, inner). */
 typedef struct fedge_axis {
-    uint32_t at;   /* among the example's dimensions */
-    size_t outer;  /* product of the dimensions before it; of one example */
+    uint32_t at;   /* index among the example's dimensions */
+    size_t outer;  /* product of the dimensions before it, in one example */
     size_t length; /* the dimension */
-    size_t inner;  /* product of those behind it: floats between its neighbours */
+    size_t inner;  /* product of the dimensions behind it: floats between its elements */
 } fedge_axis;
 
-/* For layers that take one dimension away: PyTorch's [dim], which counts the batch as 0 and from
- * the end when negative. Fails for the batch, for a dim that is not there, and for rank 1, which
- * would leave nothing. */
+/* For layers that remove a dimension: PyTorch's [dim], which counts the batch as 0, or from the end
+ * if negative. Fails for the batch, for a dim out of range, and for rank 1. */
 FEDGE_MUST_USE fedge_status fedge_shape_axis(const fedge_shape *shape, int32_t dim,
                                              fedge_axis *axis, fedge_error *err);
 
-/* Takes dimension [at] away; rank ≥ 2. */
+/* Removes dimension [at]; rank ≥ 2. */
 void fedge_shape_drop(fedge_shape *shape, uint32_t at);
 
 /* One axis of a sliding window with dilation ≥ 1:
  * out = floor((size + 2 · padding − dilation · (kernel − 1) − 1) / stride) + 1.
- * [axis]: its name in messages, "height". */
+ * axis: its name in messages, such as "height". */
 FEDGE_MUST_USE fedge_status fedge_shape_window(const char *axis, uint32_t kernel, uint32_t stride,
                                                uint32_t padding, uint32_t dilation, uint32_t size,
                                                uint32_t *out, fedge_error *err);
 
-/* Dimensions ≥ 1 and a product that stays under the limit, without overflow. */
+/* Checks that dimensions are ≥ 1 and that their product is within the limit. */
 FEDGE_MUST_USE fedge_status fedge_shape_check(const fedge_shape *shape, fedge_error *err);
 
-/* The layer's name, or its position as text when it has none. */
+/* The layer's name, or its index as text if it has none. */
 const char *fedge_layer_label(const fedge_layer_spec *layer, uint32_t index,
                               char label[FEDGE_MAX_LAYER_NAME]);
 
-/* What a layer is: one table of operations per type, one file per table under edge/train/layers/.
+/* ---- the interface of layers: a table of operations per type, in a file each ----
  *
- * A layer sees dense row-major arrays with the batch first: (batch, channels, height, width),
- * (batch, steps, features), (batch, features). It owns nothing: the model hands it every pointer in
- * a fedge_layer_run, for one pass over a batch. docs/layers.md says how to add one.
+ * Arrays are dense and row-major with the batch first: (batch, channels, height, width),
+ * (batch, steps, features), (batch, features). A layer owns no memory: for each pass over a batch
+ * the model passes every pointer in a fedge_layer_run. docs/layers.md says how to add a layer.
  */
 
 #define FEDGE_MAX_LAYER_TENSORS 12
 
-/* ---- arguments, as a job writes them ---- */
+/* ---- arguments of jobs ---- */
 
 typedef enum fedge_argument_kind {
     FEDGE_ARGUMENT_U32,   /* uint32_t */
     FEDGE_ARGUMENT_PAIR,  /* uint32_t[2]: height, width; one number stands for both */
     FEDGE_ARGUMENT_BOOL,  /* bool */
     FEDGE_ARGUMENT_F32,   /* float */
-    FEDGE_ARGUMENT_U32S,  /* uint32_t[3], a list of 1 to 3; the uint32_t at extra is how many */
-    FEDGE_ARGUMENT_F32S,  /* float[2], a list; the uint32_t at extra is 2 or, when absent, 0 */
+    FEDGE_ARGUMENT_U32S,  /* uint32_t[3], a list of 1 to 3; the uint32_t at extra is its length */
+    FEDGE_ARGUMENT_F32S,  /* float[2], a list; the uint32_t at extra is 2, or 0 if absent */
     FEDGE_ARGUMENT_I32,   /* int32_t, always required */
-    FEDGE_ARGUMENT_CHOICE /* an enum: one of the texts that choice_name gives */
+    FEDGE_ARGUMENT_CHOICE /* an enum, with the names that choice_name returns */
 } fedge_argument_kind;
 
-/* Small, for a device has the tables of all layers. */
+/* Kept small: a device has the tables of all layers. */
 typedef struct fedge_argument {
     const char *name;                            /* PyTorch's; NULL ends a table */
     double min, max;                             /* of numbers, inclusive */
     double fallback;                             /* when absent; a choice's number */
     const char *(*choice_name)(unsigned choice); /* CHOICE */
     uint16_t offset;                             /* in the struct that the table describes */
-    uint16_t extra;                              /* U32S, F32S: offset of how many */
+    uint16_t extra;                              /* U32S, F32S: offset of the length */
     uint8_t kind;                                /* fedge_argument_kind */
     uint8_t num_choices;                         /* CHOICE */
     bool required;
-    bool zero_is_default; /* F32: in C 0 stands for the default, though it is below min */
+    bool zero_is_default; /* F32: in C, 0 stands for the default although it is below min */
 } fedge_argument;
 
 #define FEDGE_ARGUMENT_MAX_COUNT 16777216.0 /* of features, channels, embeddings */
 #define FEDGE_ARGUMENT_MAX_SIDE 65536.0     /* of a kernel, stride or padding */
 
-/* Entries of a table. [at]: offsetof the value. */
+/* Entries of a table. at: offset of the value. */
 #define FEDGE_COUNT_ARGUMENT(text, at)                                                             \
     {                                                                                              \
         .name = text, .kind = FEDGE_ARGUMENT_U32, .required = true, .offset = at, .min = 1,        \
@@ -165,7 +164,7 @@ typedef struct fedge_argument {
         .name = text, .kind = FEDGE_ARGUMENT_F32, .offset = at, .min = minimum, .max = maximum,    \
         .fallback = missing                                                                        \
     }
-/* What is added to a variance, which may be 0. */
+/* Added to a variance that may be 0. */
 #define FEDGE_EPS_ARGUMENT(text, at) FEDGE_F32_ARGUMENT(text, at, 1e-30, 1, 1e-5)
 #define FEDGE_BOOL_ARGUMENT(text, at, missing)                                                     \
     {                                                                                              \
@@ -176,10 +175,10 @@ typedef struct fedge_argument {
         .name = NULL                                                                               \
     }
 
-/* Are the real numbers and choices of [record], which [arguments] describes (NULL: none), within
- * their ranges (FEDGE_INVALID_ARGUMENT), and single whole numbers not above them (FEDGE_TOO_BIG)?
- * The message has the argument's name and numbers. Jobs are held to the same ranges as they are
- * read; infer checks whole numbers against shapes, and knows where 0 stands for a default. */
+/* Checks that the real numbers and choices of [record] are within the ranges of [arguments]
+ * (FEDGE_INVALID_ARGUMENT), and single whole numbers not above them (FEDGE_TOO_BIG). The message
+ * has the argument's name and numbers. Jobs are checked against the same ranges when they are read;
+ * infer checks whole numbers against shapes. [arguments] may be NULL. */
 FEDGE_MUST_USE fedge_status fedge_arguments_check(const fedge_argument *arguments,
                                                   const void *record, fedge_error *err);
 
@@ -193,10 +192,10 @@ typedef enum fedge_init {
 } fedge_init;
 
 typedef struct fedge_layer_tensor {
-    const char *name; /* behind the layer's: "weight", "running_mean" */
-    bool buffer;      /* a statistic: no gradient, a section of its own */
-    bool frozen;      /* never trained, whatever the layer's train mode; a buffer: never changed */
-    bool factor;      /* of matrix products, a row for each output: may come in int8, run->int8 */
+    const char *name; /* without the layer's: "weight", "running_mean" */
+    bool buffer;      /* a statistic: no gradient, sent in a separate section */
+    bool frozen;      /* never trained in any train mode; for a buffer: never changed */
+    bool factor;      /* of matrix products, a row per output: may be in int8 (run->int8) */
     uint32_t rank, shape[4];
     fedge_init init;
     float scale;
@@ -211,102 +210,96 @@ typedef struct fedge_layer_run {
     const fedge_layer_spec *spec;
     const fedge_kernels *kernels;
     float *gemm_pack; /* for kernels->gemm */
-    uint32_t batch;   /* ≥ 1, at most the max_batch that sizes was asked for */
+    uint32_t batch;   /* ≥ 1, at most the batch given to sizes */
     bool training;    /* false: evaluation */
-    bool recompute;   /* forward: the second time in this step, to make y anew: no statistics */
+    bool recompute;   /* forward: the second run of this step; do not update statistics */
     uint32_t num_inputs;
     fedge_shape in[FEDGE_MAX_LAYER_INPUTS], out; /* of one example */
 
-    const float *x[FEDGE_MAX_LAYER_INPUTS]; /* (batch, in…); backward: only with FEDGE_USES_X */
-    float *y;                               /* (batch, out…); backward: only with FEDGE_USES_Y */
+    const float *x[FEDGE_MAX_LAYER_INPUTS]; /* (batch, in…); backward: valid with FEDGE_USES_X */
+    float *y;                               /* (batch, out…); backward: valid with FEDGE_USES_Y */
     const float *dy;                        /* (batch, out…) */
-    float *dx[FEDGE_MAX_LAYER_INPUTS]; /* (batch, in…), to be overwritten; NULL: not wanted */
+    float *dx[FEDGE_MAX_LAYER_INPUTS];      /* (batch, in…), overwritten; NULL: not needed */
 
     const float *values[FEDGE_MAX_LAYER_TENSORS]; /* parameters, in the order of ops->tensors */
-    /* backward, when not NULL: the first tensor has no gradient, backward takes its step of plain
-     * SGD itself (sizes.fuses_sgd). weight: values[0]; velocity: of the same size, NULL without
+    /* backward: unless NULL, backward itself takes an SGD step of the first tensor, which has no
+     * gradient (sizes.fuses_sgd). weight: values[0]. velocity: of the same size, NULL without
      * momentum. */
     const fedge_optimizer *sgd;
     float *weight, *velocity;
-    bool in_int8;           /* evaluation with the factor in int8; its place in values is NULL */
-    fedge_int8_weight int8; /* then: the factor */
+    bool in_int8;           /* evaluation with the factor in int8; its entry of values is NULL */
+    fedge_int8_weight int8; /* the factor, with in_int8 */
     fedge_int8_multiply int8_multiply;
-    float *gradients[FEDGE_MAX_LAYER_TENSORS]; /* to be added to; NULL: not trained */
-    float *buffers[FEDGE_MAX_LAYER_TENSORS];   /* of tensors that are buffers; else NULL */
+    float *gradients[FEDGE_MAX_LAYER_TENSORS]; /* accumulated; NULL: not trained */
+    float *buffers[FEDGE_MAX_LAYER_TENSORS];   /* NULL for tensors that are not buffers */
 
-    float ceiling; /* > 0: y = min(max(y, 0), ceiling) besides, and dy is the gradient of that; for
-                      the rectifier behind, which is not run. Only with sizes.fuses_relu */
-    bool masked;   /* saved is sizes.mask bytes, and backward reads neither x nor y */
-    void *saved;   /* sizes.saved bytes from this pass's forward; NULL when nothing goes backward */
-    void *scratch; /* sizes.forward or sizes.backward bytes, anything in them */
-    fedge_rng *rng; /* the step's stream for dropout; used forward only, in layer order */
+    /* > 0, only with sizes.fuses_relu: the layer absorbs the rectifier behind it. It also computes
+     * y = min(max(y, 0), ceiling), and dy is the gradient of that. */
+    float ceiling;
+    bool masked;    /* saved has sizes.mask bytes, and backward reads neither x nor y */
+    void *saved;    /* sizes.saved bytes from forward to backward; NULL: no backward pass follows */
+    void *scratch;  /* sizes.forward or sizes.backward bytes, uninitialised */
+    fedge_rng *rng; /* forward: the step's stream for dropout, used in the order of layers */
 } fedge_layer_run;
 
-/* Bytes of working memory for a run of run->batch examples. A model adds and checks them. */
+/* Bytes of working memory for run->batch examples, and abilities of the layer. */
 typedef struct fedge_layer_sizes {
     uint64_t saved, forward, backward;
-    uint64_t mask; /* > 0: with so many bytes saved, backward could do without x and y. The planner
-                      decides, and says so in run->masked */
-    /* backward can take the first tensor's step itself (run->sgd), without a gradient of it in
-     * memory */
-    bool fuses_sgd;
-    /* forward and backward can do the work of a rectifier behind the layer (run->ceiling) */
-    bool fuses_relu;
+    uint64_t mask;      /* > 0: bytes with which backward needs neither x nor y; see run->masked */
+    bool fuses_sgd;     /* backward can step the first tensor (run->sgd) without its gradient */
+    bool fuses_relu;    /* the layer can absorb a rectifier behind it (run->ceiling) */
     bool batch_coupled; /* training: an example's output depends on the others of its batch */
-    /* Examples at a time with which it is as fast as with many, where that is more than
-     * FEDGE_MIN_EFFICIENT_BATCH; 0: it is not. */
+    /* Least examples at full speed, if more than FEDGE_MIN_EFFICIENT_BATCH; else 0. */
     uint32_t min_efficient_batch;
 } fedge_layer_sizes;
 
-/* Examples at a time from which on layers are fast that work on many rows of each: the pixels of an
- * image, the steps of a sequence. */
+/* Least examples at full speed of layers with many rows per example: pixels of an image, steps of a
+ * sequence. */
 #define FEDGE_MIN_EFFICIENT_BATCH 4
 
-/* What backward reads besides dy and saved. */
+/* Backward reads x, or y. */
 #define FEDGE_USES_X 0x1u
 #define FEDGE_USES_Y 0x2u
-#define FEDGE_Y_ON_X 0x4u   /* forward may be asked to write y over x[0] (same size) */
-#define FEDGE_DX_ON_DY 0x8u /* backward may be asked to write dx[0] over dy (same size) */
-#define FEDGE_EXACT_X 0x10u /* x is whole numbers: nothing before it may be rounded to 16 bits */
+#define FEDGE_Y_ON_X 0x4u   /* y may be x[0], of the same size */
+#define FEDGE_DX_ON_DY 0x8u /* dx[0] may be dy, of the same size */
+#define FEDGE_EXACT_X                                                                              \
+    0x10u /* x has whole numbers: no array before it may be rounded to 16 bits                     \
+           */
 #define FEDGE_X_IS_STEPS                                                                           \
-    0x20u /* an x of two dimensions is (steps, features), not (channels, length) */
-#define FEDGE_BATCH_NORM 0x40u /* normalises by a batch: FedBN leaves it with the client */
+    0x20u /* x of two dimensions is (steps, features), not (channels, length) */
+#define FEDGE_BATCH_NORM 0x40u /* normalises by the batch: FedBN does not share it */
 
 typedef struct fedge_layer_ops {
     const fedge_argument *arguments; /* of a fedge_layer_spec; NULL: none */
     uint32_t min_inputs, max_inputs; /* 0, 0: exactly one */
     unsigned flags;
-    float ceiling; /* > 0: y = min(max(x, 0), ceiling), which the layer before may do
-                    * (sizes.fuses_relu)
-                    */
+    float ceiling; /* > 0: a rectifier, y = min(max(x, 0), ceiling), which another can absorb */
 
-    /* out from in: checks every argument and dimension, with a message that has the numbers (the
-     * caller puts the layer's name before it). in: num_inputs shapes, each valid. The caller checks
-     * the dimensions and the size of *out. */
+    /* Infers out from in. Checks every argument and dimension; messages have the numbers, and the
+     * caller prefixes the layer's name. in: num_inputs valid shapes. The caller checks the
+     * dimensions and the size of *out. */
     fedge_status (*infer)(const fedge_layer_spec *layer, const fedge_shape *in, uint32_t num_inputs,
                           fedge_shape *out, fedge_error *err);
 
-    /* The word of FEDGE_MODEL_FEATURE_MAP that clients must know to run the layer, besides its
-     * type: for what the type could not do from the beginning. NULL, here or from it: none. */
+    /* The entry of FEDGE_MODEL_FEATURE_MAP that clients need to run the layer with these arguments,
+     * or NULL. The function may be NULL. */
     const char *(*feature)(const fedge_layer_spec *layer);
 
-    /* Once a job's arguments are read: fills in those that stand for others, so that plans have the
-     * numbers. NULL: there are none. */
+    /* Replaces arguments of a job that stand for others by numbers, for plans. May be NULL. */
     void (*complete)(fedge_layer_spec *layer);
-    /* Sets the padding that PyTorch calls "same" by the other arguments. FEDGE_INVALID_ARGUMENT
-     * with the numbers where there is none. NULL: the layer has padding in numbers only, or none.
-     */
+    /* Sets PyTorch's "same" padding from the other arguments. FEDGE_INVALID_ARGUMENT with the
+     * numbers if there is none. NULL: not supported. */
     fedge_status (*pad_same)(fedge_layer_spec *layer, fedge_error *err);
 
-    /* Parameters and buffers in state_dict order, how many. NULL: none. */
+    /* Lists parameters and buffers in state_dict order, and returns their number. NULL: none. */
     uint32_t (*tensors)(const fedge_layer_spec *layer,
                         fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS]);
 
-    /* run: spec, kernels, batch, shapes only. NULL: no working memory. */
+    /* run has spec, kernels, batch and shapes only. NULL: no working memory. */
     void (*sizes)(const fedge_layer_run *run, fedge_layer_sizes *sizes);
 
-    /* Refuses what forward cannot work on: a batch, by its size, and data (an index out of range).
-     * With x[0] NULL the size alone is asked for, when a model is planned. NULL: takes all. */
+    /* Refuses batch sizes and data (an index out of range) that forward cannot work on. While a
+     * model is planned, x[0] is NULL and only the size is checked. NULL: accepts all. */
     fedge_status (*check)(const fedge_layer_run *run, fedge_error *err);
 
     void (*forward)(const fedge_layer_run *run);
@@ -320,24 +313,24 @@ FEDGE_LAYER_MAP(FEDGE_LAYER_DECLARE)
 /* NULL for an unknown type. */
 const fedge_layer_ops *fedge_layer_ops_of(fedge_layer_type type);
 
-/* The tensors of a layer, how many; [list] may be larger than needed. */
+/* Lists the tensors of a layer and returns their number. */
 uint32_t fedge_layer_tensors(const fedge_layer_spec *layer,
                              fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS]);
 size_t fedge_layer_tensor_count(const fedge_layer_tensor *tensor);
 
-/* Is [tensor] kept in int8 by a model with [options]? Rows beyond FEDGE_INT8_MAX_LENGTH are not. */
+/* True if models with [options] store [tensor] in int8: a factor with rows of at most
+ * FEDGE_INT8_MAX_LENGTH. */
 bool fedge_layer_in_int8(const fedge_model_options *options, const fedge_layer_tensor *tensor);
 
-/* Is [tensor] of [layer] trained, or some of its rows? */
+/* True if [tensor] of [layer], or some of its rows, is trained. */
 bool fedge_layer_trains(const fedge_layer_spec *layer, const fedge_layer_tensor *tensor);
 
-/* Which rows of [tensor] are trained: [*begin, *end) of its first dimension. Both 0 when none is.
- */
+/* The trained rows of [tensor], [*begin, *end) of its first dimension; both 0 if there are none. */
 void fedge_layer_trained_rows(const fedge_layer_spec *layer, const fedge_layer_tensor *tensor,
                               uint32_t *begin, uint32_t *end);
 
-/* Can the layer's train_channels be obeyed? FEDGE_INVALID_ARGUMENT with the numbers when the range
- * is empty or too long, or when the trained tensors differ in their rows. */
+/* Checks the layer's train_channels: FEDGE_INVALID_ARGUMENT with the numbers if the range is empty
+ * or too long, or if the trained tensors differ in their rows. */
 FEDGE_MUST_USE fedge_status fedge_layer_check_channels(const fedge_layer_spec *layer,
                                                        fedge_error *err);
 

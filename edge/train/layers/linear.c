@@ -1,14 +1,14 @@
 /* Linear: y = x Wᵀ + b on the last dimension. x: (…, in_features), W: (out, in), b: (out).
  *
- * With r > 0 low-rank adaptation (Hu et al. 2021), names and arguments as in loralib: W and b stay
- * as they are and y += lora_alpha / r · x Aᵀ Bᵀ is trained. lora_A: (r, in), lora_B: (out, r).
+ * With r > 0 low-rank adaptation (Hu et al. 2021), with names and arguments of loralib: W and b are
+ * frozen, and y += lora_alpha / r · x Aᵀ Bᵀ is trained. lora_A: (r, in), lora_B: (out, r).
  */
 #include "edge/train/layers/affine.h"
 #include "edge/train/layers/convolution.h"
 
 enum { WEIGHT, BIAS };
 
-/* Of x, up to which one pass over the weights that also steps them is faster than products. */
+/* Most rows of x for which one pass over the weights that also steps them is fastest. */
 #define MAX_STEP_ROWS 64u
 
 static fedge_status infer(const fedge_layer_spec *layer, const fedge_shape *in, uint32_t num_inputs,
@@ -66,7 +66,7 @@ static uint32_t tensors(const fedge_layer_spec *layer, fedge_layer_tensor *list)
                                          .shape = {r, in},
                                          .init = FEDGE_INIT_UNIFORM,
                                          .scale = bound};
-        /* Zero, so that the layer begins as the frozen one (Hu et al. 2022). */
+        /* Zero, so that the layer initially equals the frozen one. */
         list[n++] = (fedge_layer_tensor){
             .name = "lora_B", .rank = 2, .shape = {out, r}, .init = FEDGE_INIT_ZERO};
     }
@@ -93,7 +93,7 @@ static fedge_affine describe(const fedge_layer_run *run)
                           .bias_gradient = bias ? run->gradients[BIAS] : NULL};
 }
 
-/* Where lora_A is among the tensors; lora_B follows. */
+/* Index of lora_A among the tensors; lora_B follows. */
 static uint32_t lora_at(const fedge_layer_run *run)
 {
     return run->spec->u.linear.bias ? 2 : 1;
@@ -108,9 +108,8 @@ static void sizes(const fedge_layer_run *run, fedge_layer_sizes *need)
 {
     const uint64_t low = (uint64_t)rows_of(run) * run->spec->u.linear.r * sizeof(float);
     need->forward = need->saved = need->backward = low;
-    /* With few rows the gradient is the product of few columns, so it can be made and applied while
-     * the weights are in registers. With many rows a product in tiles is faster than reading the
-     * weights once less. */
+    /* With few rows the gradient can be computed and applied while the weights are in registers.
+     * With many rows a tiled product is faster, although it reads the weights once more. */
     need->fuses_sgd =
         run->spec->u.linear.r == 0 && rows_of(run) <= MAX_STEP_ROWS && !run->kernels->in_bf16;
     if (run->in_int8) {
@@ -125,7 +124,7 @@ typedef struct factor {
     bool transposed;
 } factor;
 
-/* c (m, n) += a (m, k) · b (k, n), where a is transposed in memory, (k, m), on demand. */
+/* c (m, n) += a (m, k) · b (k, n). A transposed factor is stored as (k, m) or (n, k). */
 static void multiply_add(const fedge_layer_run *run, size_t m, size_t n, size_t k, factor a,
                          factor b, float *c)
 {
@@ -144,7 +143,7 @@ static void multiply_add(const fedge_layer_run *run, size_t m, size_t n, size_t 
                        run->gemm_pack);
 }
 
-/* u (rows, r) = scale · x Aᵀ, kept for the backward pass; y += u Bᵀ. */
+/* u (rows, r) = scale · x Aᵀ, saved for the backward pass; y += u Bᵀ. */
 static void forward_lora(const fedge_layer_run *run, const fedge_affine *whole)
 {
     const uint32_t at = lora_at(run), r = run->spec->u.linear.r;
@@ -155,7 +154,7 @@ static void forward_lora(const fedge_layer_run *run, const fedge_affine *whole)
                               .out = r,
                               .weight = run->values[at]};
     const float scale = lora_scale(run);
-    /* Scaled here, in r columns, and not in the out columns of the product. */
+    /* Scaling u, of r columns, is cheaper than scaling the product, of [out] columns. */
     float *u = run->saved ? run->saved : run->scratch;
     fedge_affine_forward(&low, run->x[0], u);
     for (size_t i = 0; i < whole->rows * r; i++)

@@ -1,6 +1,6 @@
-/* Mean: torch.mean(x, dim), the mean over a dimension, which goes away. Over the steps of a
- * sequence it is dim 1. x: (batch, …) of rank 2 or 3 behind the batch; dim counts the batch as 0,
- * and from the end when negative. */
+/* Mean: torch.mean(x, dim), the mean over a dimension, which is removed. The steps of a sequence
+ * are dim 1. x: (batch, …) with 2 or 3 further dimensions. dim counts the batch as 0, or from the
+ * end if negative. */
 #include <string.h>
 
 #include "edge/train/layers/layer.h"

@@ -1,4 +1,4 @@
-/* MultiheadAttention of a sequence with itself: y = attention(x Winᵀ + bin) Woutᵀ + bout, see
+/* MultiheadAttention as self-attention: y = attention(x Winᵀ + bin) Woutᵀ + bout, see
  * attention.h. x, y: (steps, embed_dim). Names and initialisers are PyTorch's; is_causal is an
  * argument of its forward there. Dropout is of the attention's weights, as there. */
 #include "edge/train/layers/affine.h"
@@ -27,14 +27,14 @@ static uint32_t tensors(const fedge_layer_spec *layer, fedge_layer_tensor *list)
                                    layer->u.multiheadattention.bias, false, list);
 }
 
-/* What the forward pass leaves for the backward pass of one chunk of examples: q, k and v, the
- * context, what the softmax keeps, and which weights dropout kept. */
+/* Saved by forward for one chunk of examples: q, k and v, the context, fedge_softmax.saved, and the
+ * mask of dropout. */
 typedef struct record {
     float *qkv, *context, *softmax;
     uint8_t *mask;
 } record;
 
-/* Bytes for one example, a multiple of 4. */
+/* Bytes per example, a multiple of 4. */
 static uint64_t record_bytes(const fedge_layer_run *run)
 {
     const uint64_t steps = run->in[0].dims[0], dim = run->in[0].dims[1];
@@ -58,7 +58,7 @@ static record record_at(const fedge_layer_run *run, void *base, size_t examples)
     return made;
 }
 
-/* Floats of the attention's own working memory. */
+/* Floats of fedge_attention's working memory. */
 static size_t core_floats(const fedge_layer_run *run)
 {
     return (size_t)fedge_attention_scratch(run->in[0].dims[0], run->in[0].dims[1],
@@ -85,7 +85,7 @@ static parts parts_of(const fedge_layer_run *run, size_t examples)
 {
     const size_t steps = run->in[0].dims[0], dim = run->in[0].dims[1];
     const bool bias = run->spec->u.multiheadattention.bias;
-    const unsigned out = bias ? 2 : 1; /* places of the tensors */
+    const unsigned out = bias ? 2 : 1; /* index of out_proj.weight */
     const fedge_affine common = {.kernels = run->kernels,
                                  .gemm_pack = run->gemm_pack,
                                  .rows = examples * steps,

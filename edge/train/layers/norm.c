@@ -3,8 +3,10 @@
 #include <math.h>
 #include <string.h>
 
-#define SAMPLE ((size_t)64) /* values whose mean is near that of all */
-#define MAX_OFFSET 4.0 /* square of a distance from the mean, in variances: it loses two bits */
+#define SAMPLE ((size_t)64) /* values whose mean estimates that of all */
+#define MAX_OFFSET                                                                                 \
+    4.0 /* largest squared distance from the mean, in variances; it costs two bits                 \
+         */
 
 enum { WEIGHT, BIAS };
 
@@ -27,7 +29,7 @@ void fedge_norm_set_run(const fedge_layer_run *run, fedge_norm *norm)
     norm->moments = run->saved;
 }
 
-/* Has every value of a row a weight of its own? The kernels do these. */
+/* True if each value of a row has a weight. The kernels compute these. */
 static bool by_value(const fedge_norm *self)
 {
     return self->groups == 1 && self->spatial == 1;
@@ -71,9 +73,8 @@ static void normalise(const fedge_norm *self, size_t row, float mean, float inve
     }
 }
 
-/* Mean and variance of [n] values in one pass, around the mean of the first ones. Where that turns
- * out to be several deviations away, so that squares of a distance would hide the variance, in a
- * second pass around the mean. */
+/* Mean and variance of [n] values in one pass around the mean of the first ones. If that is several
+ * deviations from the mean, so that the squares would cancel, in a second pass around the mean. */
 static double measure(const fedge_kernels *kernels, const float *x, size_t n, float *mean)
 {
     const size_t first = n < SAMPLE ? n : SAMPLE;

@@ -3,11 +3,11 @@
 #include <assert.h>
 #include <string.h>
 
-#define BLOCK_FLOATS ((size_t)40960) /* of a layout: 160 KB, a part of the second-level cache */
+#define BLOCK_FLOATS ((size_t)40960) /* of a layout: 160 KB, part of the second-level cache */
 #define LINE ((size_t)16)            /* floats of a cache line */
-#define MIN_PRODUCTS ((size_t)8)     /* of a laid out place, from which on a copy of it pays */
+#define MIN_PRODUCTS ((size_t)8)     /* least products per element for which folding pays */
 
-/* Small programs do not fold, and are smaller for it. */
+/* Builds for small programs omit folding. */
 #ifdef FEDGE_SMALL
 enum { FOLDS = 0 };
 #else
@@ -44,8 +44,8 @@ static fedge_patch_axis make_axis(const fedge_convolution *conv, int i)
     a.lead = a.max_tap_offset > a.skip ? a.max_tap_offset - a.skip : 0;
     a.planes = last < a.stride ? last + 1 : a.stride;
     a.shifts = 1;
-    /* Room for the input, the outputs and their gradients; then the furthest read of an output
-     * must end in this row or in the padding of the next. */
+    /* Space for the input, the outputs and their gradients. The last read of an output must end in
+     * this row or in the padding of the next. */
     a.size = at_least(at_least(a.end, a.out), a.lead + a.out);
     const size_t last_read = a.out - 1 + a.max_tap_offset;
     if (last_read >= a.size && (last_read - a.size + 1) * a.stride > a.pad)
@@ -53,7 +53,7 @@ static fedge_patch_axis make_axis(const fedge_convolution *conv, int i)
     return a;
 }
 
-/* Folded: which copy of the gradients a tap reads, counted from the one that begins
+/* Folded: the copy of the gradients that a tap reads, counted from the one that begins
  * ceil(pad / stride) outputs into a row. */
 static size_t shift_of(const fedge_patch_axis *horizontal, size_t column)
 {
@@ -62,15 +62,15 @@ static size_t shift_of(const fedge_patch_axis *horizontal, size_t column)
            horizontal->stride;
 }
 
-/* Images that are laid out for a group's rows, of one example. */
+/* Number of images in the layouts of one example. */
 static size_t count_images(const fedge_convolution *conv, const fedge_patches *s)
 {
     return conv->channels * s->vertical.planes * s->horizontal.planes +
            conv->out_channels * s->horizontal.shifts;
 }
 
-/* Only whole images with all their copies; and the two vectors of zeros behind each copy may not
- * outgrow the block either. */
+/* True if a whole image with all its copies fits a block, and so do the two vectors of zeros behind
+ * each copy. */
 static bool fits(const fedge_convolution *conv, const fedge_patches *s)
 {
     const size_t images = count_images(conv, s);
@@ -115,7 +115,7 @@ fedge_patches fedge_patches_make(const fedge_convolution *conv, uint32_t batch, 
     s.patch = s.channels * s.taps;
     fold(conv, pass, &s);
     const size_t images = count_images(conv, &s);
-    const size_t line = images * s.horizontal.size; /* floats of one row of all of them */
+    const size_t line = images * s.horizontal.size; /* floats of one row of all images */
     s.steps = at_least(s.vertical.out, s.vertical.end - s.vertical.skip);
     s.rows = s.steps;
     s.examples = BLOCK_FLOATS / line / s.vertical.size;
@@ -130,8 +130,8 @@ fedge_patches fedge_patches_make(const fedge_convolution *conv, uint32_t batch, 
     }
     s.examples = s.examples < batch ? s.examples : batch;
     s.image = s.vertical.size * s.horizontal.size;
-    /* Behind the last image there are zeros for the furthest reads, of whole vectors. An odd number
-     * of lines, so that channels do not fall upon the same sets of the cache. */
+    /* The last image is followed by zeros for the last reads, of whole vectors. An odd number of
+     * cache lines keeps channels from sharing cache sets. */
     const size_t tail = at_least(s.vertical.max_tap_offset, s.vertical.lead + s.vertical.skip) + 1;
     s.pitch = divide_up(s.examples * s.image + tail * s.horizontal.size + 2 * lanes, LINE) | 1;
     s.pitch *= LINE;
@@ -177,8 +177,8 @@ size_t fedge_patches_outputs(const fedge_patches *self, const fedge_patch_block 
                                   (block->rows - 1) * self->horizontal.size + self->horizontal.out;
 }
 
-/* Vectors over [rows] rows from row [top] on, of [width] places, of every example. [to]: where they
- * lie without gaps, examples [stride] floats apart, when they are whole; NULL: not wanted. */
+/* Covers [rows] rows of [width] elements from row [top] on, of every example, with vectors. Unless
+ * NULL, [to] is set to their offsets without gaps, examples [stride] floats apart. */
 static size_t cover_rows(const fedge_patches *self, size_t examples, size_t top, size_t rows,
                          size_t width, uint32_t *starts, size_t stride, uint32_t *to)
 {
@@ -209,7 +209,7 @@ size_t fedge_patches_max_starts(const fedge_patches *self)
     return self->examples * self->rows * divide_up(width, self->lanes);
 }
 
-/* Do vectors end where [rows] rows of [width] places do? Folded, they are all of an image. */
+/* True if rows of [width] elements, or folded [rows] of them together, are whole vectors. */
 static bool is_whole(const fedge_patches *self, size_t rows, size_t width)
 {
     return (is_folded(self) ? rows * width : width) % self->lanes == 0;
@@ -275,8 +275,9 @@ void fedge_patches_gradient_offsets(const fedge_patches *self, size_t phase_h, s
     }
 }
 
-/* The part [first, last) of [n] indices from index [from] on whose places lie in the image, and the
- * place of the first (0 when there is none). Index i is place (i · stride + phase) − pad. */
+/* Of [n] indices from [from] on, the part [first, last) inside the image; returns the image's
+ * coordinate of the first, or 0 if there is none. Index i is coordinate (i · stride + phase) − pad.
+ */
 static size_t inside(size_t from, size_t n, size_t stride, size_t phase, size_t pad, size_t in,
                      size_t *first, size_t *last)
 {
@@ -289,8 +290,8 @@ static size_t inside(size_t from, size_t n, size_t stride, size_t phase, size_t 
     return *first < *last ? (from + *first) * stride + phase - pad : 0;
 }
 
-/* The rows of a block that hold some of the input's gradient, of one phase, and the place of the
- * first. */
+/* The rows of a block with some of the input's gradient, of one phase; returns the image's row of
+ * the first. */
 static size_t gradient_rows(const fedge_patches *self, const fedge_patch_block *block,
                             size_t phase_h, size_t *top, size_t *bottom)
 {
@@ -310,10 +311,10 @@ size_t fedge_patches_gradient_starts(const fedge_patches *self, const fedge_patc
                       self->groups * self->channels * self->vertical.in * horizontal->in, to);
 }
 
-/* A picture of rows [top, bottom) and columns [left, right) amid the zeros of an image. */
+/* Rows [top, bottom) and columns [left, right) of an image, outside of which are zeros. */
 typedef struct frame {
     size_t top, bottom, left, right;
-    size_t row_stride, column_stride; /* of what is copied */
+    size_t row_stride, column_stride; /* of the source */
 } frame;
 
 static void copy_image(const fedge_patches *self, const fedge_kernels *kernels, const frame *at,
@@ -419,7 +420,7 @@ void fedge_patches_store_woven(const fedge_patches *self, const fedge_kernels *k
 {
     const fedge_patch_axis *vertical = &self->vertical, *horizontal = &self->horizontal;
     const size_t channels = self->groups * self->channels, odd = horizontal->pad % 2;
-    const size_t ahead = is_folded(self) ? 0 : odd; /* where the other phase's first column is */
+    const size_t ahead = is_folded(self) ? 0 : odd; /* offset of the other phase's first column */
     size_t top, bottom;
     const size_t row = gradient_rows(self, block, phase_h, &top, &bottom);
     for (size_t i = 0; i < channels * block->examples; i++) {
@@ -468,20 +469,22 @@ void fedge_patches_store_gradient(const fedge_patches *self, const fedge_kernels
 
 /* ---- the gradient of the weights, with taps in the lanes ---- */
 
-#define MIN_OUTPUTS 4u              /* of a group: fewer leave rows of the product's tiles idle */
-#define BAND_FLOATS ((size_t)20480) /* of channels-last input at a time, as a rule */
-#define SUM_PIXELS ((size_t)256)    /* of several examples in one sum: a product's depth */
-/* Floats of their input, and of their outputs, at most: tables count them in 32 bits. */
+#define MIN_OUTPUTS 4u /* of a group: fewer leave rows of the product's tiles idle */
+#define BAND_FLOATS                                                                                \
+    ((size_t)20480)              /* of channels-last input at a time, unless one row is larger     \
+                                  */
+#define SUM_PIXELS ((size_t)256) /* least pixels in one sum, of several examples if needed */
+/* Most floats of input, and of outputs, in one sum: tables have 32 bits. */
 #define SUM_FLOATS ((size_t)1 << 31)
 
-/* How a group's input lies, and how much of it at a time. */
+/* The layout of a group's input, and the part of it that is processed at a time. */
 typedef struct band {
     size_t channels, outputs; /* of a group */
-    size_t examples;          /* at a time; 1 where an image is taken in bands */
+    size_t examples;          /* at a time; 1 if images are processed in bands */
     size_t rows;              /* of outputs at a time */
-    size_t lines, width;      /* of the input with its padding, for so many rows */
+    size_t lines, width;      /* of the padded input under these rows */
     size_t image;             /* floats of an example's band */
-    size_t segments, length;  /* runs of taps that are neighbours in memory, floats of each */
+    size_t segments, length;  /* groups of contiguous taps, floats of each */
     size_t vectors;           /* of a segment */
     size_t sums;              /* floats of an output channel's sums */
 } band;
@@ -518,11 +521,11 @@ static band make_band(const fedge_convolution *conv, size_t batch, size_t lanes)
     return b;
 }
 
-/* Where the working memory's parts lie: floats and tables. */
+/* The parts of the working memory. */
 typedef struct workspace {
     float *x, *sums;
-    uint32_t *x_offsets, *dy_offsets; /* of each pixel of the examples at a time */
-    uint32_t *starts, *c_starts;      /* of each vector */
+    uint32_t *x_offsets, *dy_offsets; /* offset of each pixel */
+    uint32_t *starts, *c_starts;      /* offset of each vector */
     uint64_t bytes;
 } workspace;
 
@@ -584,9 +587,9 @@ static void fill_tables(const fedge_convolution *conv, const band *b, size_t lan
     }
 }
 
-/* One example's band, for outputs from row [row] on, amid zeros: beside the image they lie there
- * from the beginning, above and below it too when the band is the whole image. x: the group's
- * channels. */
+/* Copies one example's band, for outputs from row [row] on. The padding beside the image is zero
+ * already, and so is that above and below if the band is the whole image. x: the group's channels.
+ */
 static void copy_band(const fedge_convolution *conv, const band *b, const fedge_kernels *kernels,
                       size_t row, const float *x, float *to)
 {
@@ -597,7 +600,7 @@ static void copy_band(const fedge_convolution *conv, const band *b, const fedge_
     for (size_t i = 0; i < b->lines; i++, to += line) {
         const size_t y = row * conv->stride[0] + i; /* counted from −padding */
         if (i % conv->stride[0] >= window)
-            continue; /* between the rows that the kernel reads */
+            continue; /* the kernel does not read this row */
         if (y < conv->padding[0] || y >= conv->padding[0] + (size_t)conv->in[0]) {
             if (b->rows < conv->out[0])
                 memset(to, 0, line * sizeof(*to));
@@ -663,7 +666,7 @@ void fedge_convolution_weights_add(const fedge_layer_run *run, const fedge_convo
 {
     const size_t lanes = run->kernels->lanes;
     const band b = make_band(conv, run->batch, lanes);
-    assert(run->scratch); /* as fedge_convolution_weights_scratch asked */
+    assert(run->scratch); /* of fedge_convolution_weights_scratch */
     const workspace at = lay_out(conv, &b, lanes, run->scratch);
     fill_tables(conv, &b, lanes, &at);
     memset(at.x, 0, (b.examples * b.image + lanes) * sizeof(*at.x));

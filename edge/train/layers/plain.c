@@ -49,8 +49,7 @@ void fedge_plain_linear_backward(const fedge_plain_linear *shape, const double *
 
 /* ---- convolution ---- */
 
-/* The index in an image of input pixel (row, column), counted from the padding's first pixel;
- * false: it lies in the padding. */
+/* Sets the index in an image of pixel (row, column) of the padded image; false in the padding. */
 static bool inside(const fedge_plain_conv2d *s, size_t row, size_t column, size_t *index)
 {
     if (row < s->padding[0] || row - s->padding[0] >= s->in[0] || column < s->padding[1] ||
@@ -60,15 +59,13 @@ static bool inside(const fedge_plain_conv2d *s, size_t row, size_t column, size_
     return true;
 }
 
-/* Where the three factors of a convolution's products lie: one plane of x and one of w, one value
- * of y. */
+/* Offsets of the factors of a convolution's products: a plane of x, a plane of w, a value of y. */
 typedef struct patch {
-    size_t x, w, y; /* x and w: of the planes' first values */
+    size_t x, w, y;
     size_t row, column;
 } patch;
 
-/* All products of a patch: forward y += w · x, backward dx += w · dy and dw += x · dy, as wanted.
- */
+/* All products of a patch: y += w · x, dx += w · dy, dw += x · dy, each unless NULL. */
 static void multiply(const fedge_plain_conv2d *s, const patch *at, const double *x, const double *w,
                      double *y, const double *dy, double *dx, double *dw)
 {
@@ -89,7 +86,7 @@ static void multiply(const fedge_plain_conv2d *s, const patch *at, const double 
     }
 }
 
-/* Each output (n, o, row, column) with each input channel of its group. */
+/* Multiplies each output (n, o, row, column) with each input channel of its group. */
 static void convolve(const fedge_plain_conv2d *s, const double *x, const double *w, double *y,
                      const double *dy, double *dx, double *dw)
 {

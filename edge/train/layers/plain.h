@@ -1,8 +1,7 @@
-/* A linear layer and a convolution as their definitions have them, forward and backward: for
- * readers, and for tests, which hold the fast kernels against them. Models are trained by linear.c
- * and convolution.c.
+/* A linear layer and a convolution by their definitions, forward and backward: for readers, and for
+ * tests that compare the fast kernels with them. linear.c and convolution.c train models.
  *
- * Arrays are dense, the last dimension the fastest. Every function overwrites what it computes.
+ * Arrays are dense and row-major. Functions overwrite their outputs.
  */
 #ifndef FEDGE_EDGE_TRAIN_LAYERS_PLAIN_H
 #define FEDGE_EDGE_TRAIN_LAYERS_PLAIN_H
@@ -17,12 +16,12 @@ typedef struct fedge_plain_linear {
 void fedge_plain_linear_forward(const fedge_plain_linear *shape, const double *x, const double *w,
                                 const double *b, double *y);
 
-/* dx = dy · w;  dw = dyᵀ · x;  db = Σ over the batch of dy. Each may be NULL: not wanted. */
+/* dx = dy · w;  dw = dyᵀ · x;  db = Σ over the batch of dy. Each may be NULL. */
 void fedge_plain_linear_backward(const fedge_plain_linear *shape, const double *x, const double *w,
                                  const double *dy, double *dx, double *dw, double *db);
 
-/* A convolution of images, as PyTorch's Conv2d (a cross-correlation). [0] is of rows, [1] of
- * columns. */
+/* A convolution of images, as PyTorch's Conv2d (a cross-correlation). Index 0 is height, 1 is
+ * width. */
 typedef struct fedge_plain_conv2d {
     size_t batch, in_channels, out_channels, groups; /* groups divides both numbers of channels */
     size_t in[2], out[2], kernel[2], stride[2], padding[2], dilation[2];
@@ -35,8 +34,8 @@ typedef struct fedge_plain_conv2d {
 void fedge_plain_conv2d_forward(const fedge_plain_conv2d *shape, const double *x, const double *w,
                                 const double *b, double *y);
 
-/* The same products, gathered by what each is a factor of: dx[…] = Σ w · dy, dw[…] = Σ x · dy,
- * db[o] = Σ dy[:,o,:,:]. Each may be NULL: not wanted. */
+/* Gradients of the same products: dx[…] = Σ w · dy, dw[…] = Σ x · dy,
+ * db[o] = Σ dy[:,o,:,:]. Each may be NULL. */
 void fedge_plain_conv2d_backward(const fedge_plain_conv2d *shape, const double *x, const double *w,
                                  const double *dy, double *dx, double *dw, double *db);
 

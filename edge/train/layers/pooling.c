@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#define ONE_BYTE_WINDOW 256u /* places that a byte counts */
+#define ONE_BYTE_WINDOW 256u /* largest window whose indices fit a byte */
 
 fedge_pooling fedge_pooling_2d(const uint32_t kernel[2], const uint32_t stride[2],
                                const uint32_t padding[2], bool ceil_mode)
@@ -27,14 +27,14 @@ fedge_pooling fedge_pooling_1d(uint32_t kernel, uint32_t stride, uint32_t paddin
     return pool;
 }
 
-/* Places from the first to the last of a window. */
+/* Elements from the first to the last of a window, including those skipped by dilation. */
 static uint64_t window_size(const fedge_pooling *pool, int axis)
 {
     return (uint64_t)pool->dilation[axis] * (pool->kernel[axis] - 1) + 1;
 }
 
-/* The part of one window, along one axis, that lies inside the image: [count] places from [first]
- * on, dilation apart, behind [skip] places of the window that do not. */
+/* The part of a window inside the image, along one axis: [count] elements from [first] on, dilation
+ * apart, after [skip] elements outside. */
 typedef struct window_range {
     size_t first, count, skip;
 } window_range;
@@ -49,8 +49,8 @@ static window_range clip_window(const fedge_pooling *pool, int axis, size_t at)
     return (window_range){first - pad, fit < max_count ? fit : max_count, skip};
 }
 
-/* Behind the windows that lie in the padded image, ceil_mode has one more if it begins in the image
- * or the padding before it. */
+/* ceil_mode adds a window behind those inside the padded image, if it begins in the image or in the
+ * padding before it. */
 static void add_last(fedge_pooling *pool, int axis)
 {
     const uint64_t padded = (uint64_t)pool->in[axis] + 2 * (uint64_t)pool->padding[axis];
@@ -76,7 +76,7 @@ static fedge_status set_window(fedge_pooling *pool, int axis, fedge_error *err)
     }
     if (pool->ceil_mode && !is_larger)
         add_last(pool, axis);
-    /* Windows that begin in the input have a place there. */
+    /* Windows that begin inside the input have an element there. */
     for (uint32_t i = 0; pool->dilation[axis] > 1 && i < pool->out[axis] &&
                          (uint64_t)i * pool->stride[axis] < pool->padding[axis];
          i++) {
@@ -125,7 +125,7 @@ const char *fedge_max_pooling_feature(fedge_pooling pool)
     return later ? FEDGE_POOLING_FEATURE : NULL;
 }
 
-/* The arguments with the sizes of this run. */
+/* Adds the sizes of this run to the arguments. */
 static fedge_pooling in_run(const fedge_layer_run *run, fedge_pooling pool)
 {
     fedge_shape_sides(&run->in[0], pool.in);
@@ -203,7 +203,7 @@ void fedge_max_pooling_backward(const fedge_layer_run *run, fedge_pooling argume
     }
 }
 
-/* How many places of a window lie in the image or its padding, along one axis. */
+/* Elements of a window inside the image or its padding, along one axis. */
 static size_t in_padded(const fedge_pooling *pool, int axis, size_t at)
 {
     const size_t begin = at * pool->stride[axis];
@@ -211,7 +211,7 @@ static size_t in_padded(const fedge_pooling *pool, int axis, size_t at)
     return left < pool->kernel[axis] ? left : pool->kernel[axis];
 }
 
-/* One over what the sum of the window at [row], [column] is divided by. */
+/* The factor of the sum of the window at [row], [column]. */
 static float window_weight(const fedge_pooling *pool, size_t row, size_t column, fedge_averaging by)
 {
     size_t count = by.divisor;

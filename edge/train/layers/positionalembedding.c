@@ -1,5 +1,5 @@
-/* PositionalEmbedding: y = x + weight[:steps], a learned vector per position. Not a class of
- * PyTorch's, where it is an Embedding of 0, 1, 2, … added to the input. x, y: (steps,
+/* PositionalEmbedding: y = x + weight[:steps], a learned vector per position. Not a PyTorch class;
+ * there it is an Embedding of 0, 1, 2, … added to the input. x, y: (steps,
  * embedding_dim); weight: (num_embeddings, embedding_dim), at first normal with standard deviation
  * 0.02, as in GPT-2 (Radford et al. 2019). */
 #include <string.h>

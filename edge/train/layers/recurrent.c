@@ -4,29 +4,28 @@
 #include <string.h>
 
 enum { WEIGHT_IH, WEIGHT_HH, BIAS_IH, BIAS_HH };
-enum { REVERSE_NAMES = FEDGE_MAX_RECURRENT_LAYERS }; /* behind those of the layers */
+enum { REVERSE_NAMES = FEDGE_MAX_RECURRENT_LAYERS }; /* index behind those of the layers */
 
-#define ROWS                                                                                       \
-    ((size_t)128)             /* steps · batch that go through a product together: they and the   \
-                                 weights stay in the second-level cache */
-#define MIN_EFFICIENT_BATCH 8 /* rows of a step's products: fewer were measured 3 to 8 % slower */
-#define SET ((size_t)1024)    /* floats between what falls on the same places of a cache */
-#define LINE ((size_t)16)     /* floats: parts of working memory begin at multiples */
+/* Most steps · batch per product: they and the weights stay in the second-level cache. */
+#define ROWS ((size_t)128)
+#define MIN_EFFICIENT_BATCH 8 /* rows of a step's products; fewer were 3 to 8 % slower */
+#define SET ((size_t)1024)    /* floats between addresses that share a cache set */
+#define LINE ((size_t)16)     /* floats; parts of working memory begin at multiples */
 
-/* One of the layers over one another, or one direction, and its arrays. Gates and c, and inside
- * also h and x, are (steps, batch, …). */
+/* One of the stacked layers, or one direction, and its arrays. Gates and c, and between levels also
+ * h and x, are (steps, batch, …). */
 typedef struct level {
     const fedge_layer_run *run;
     const fedge_cell *cell;
     size_t batch, steps, in, hidden;
     size_t columns; /* of the gates: 4 · hidden */
     size_t row;     /* floats from one row of gates to the next */
-    size_t tensors; /* the place of weight_ih among the layer's tensors */
+    size_t tensors; /* index of weight_ih among the layer's tensors */
     size_t chunk;   /* steps at a time */
-    bool all_steps; /* gates and c hold all steps; else one */
+    bool all_steps; /* gates and c have all steps; else one */
     bool reverse;   /* from the last step to the first */
-    const float *x; /* in wide */
-    float *h;       /* hidden wide */
+    const float *x; /* rows of [in] floats */
+    float *h;       /* rows of [hidden] floats */
     fedge_strides x_at, h_at, gates_at;
     float *gates, *c; /* c: NULL in cells without one */
     float *zeros;     /* (hidden): the state before the first step */
@@ -42,8 +41,7 @@ static uint32_t directions_of(const fedge_layer_spec *layer)
     return layer->u.recurrent.bidirectional ? 2 : 1;
 }
 
-/* Levels: a model's layer is several over one another, or two directions side by side; not both,
- * which fedge_recurrent_infer refuses. */
+/* The number of levels: stacked layers or two directions. fedge_recurrent_infer refuses both. */
 static uint32_t levels_of(const fedge_layer_spec *layer)
 {
     return layer->u.recurrent.num_layers * directions_of(layer);
@@ -54,7 +52,7 @@ static bool is_reverse(const fedge_layer_spec *layer, uint32_t l)
     return layer->u.recurrent.bidirectional && l > 0;
 }
 
-/* Does level [l] read the one before? */
+/* True if level [l] reads the one before. */
 static bool is_above(const fedge_layer_spec *layer, uint32_t l)
 {
     return l > 0 && !is_reverse(layer, l);
@@ -133,21 +131,21 @@ uint32_t fedge_recurrent_tensors(const fedge_cell *cell, const fedge_layer_spec 
     return n;
 }
 
-/* Floats from one row of gates to the next: rows a multiple of 4 KiB apart would fall on the same
- * few places of a cache. */
+/* Floats from one row of gates to the next. Rows a multiple of 4 KiB apart would share a few cache
+ * sets. */
 static uint64_t gate_row(const fedge_layer_run *run)
 {
     const uint64_t columns = FEDGE_RECURRENT_GATES * (uint64_t)hidden_of(run);
     return columns + (columns % SET == 0 ? LINE : 0);
 }
 
-/* Floats that each level keeps of a step. */
+/* Floats that each level saves per step and example. */
 static uint64_t saved_per_step(const fedge_cell *cell, const fedge_layer_run *run)
 {
     return gate_row(run) + (cell->second_state ? hidden_of(run) : 0);
 }
 
-/* Blocks of W_ih from [k] on whose gates follow one another: how many. */
+/* The number of blocks of W_ih from [k] on whose gates are contiguous. */
 static uint32_t blocks_together(const fedge_cell *cell, uint32_t k)
 {
     uint32_t n = 1;
@@ -161,14 +159,15 @@ static uint64_t in_lines(uint64_t floats)
     return (floats + LINE - 1) / LINE * LINE;
 }
 
-/* Steps that are multiplied together. Without copies there is nothing to keep close. */
+/* Steps that are multiplied together; all, if factors are not copied. */
 static size_t steps_at_a_time(const fedge_layer_run *run)
 {
     const size_t steps = run->in[0].dims[0], fit = ROWS / run->batch;
     return !fedge_factor_copies(run->kernels) || fit > steps ? steps : fit == 0 ? 1 : fit;
 }
 
-/* Floats of a copy of W_ih by blocks whose gates follow one another: forward or backward. */
+/* Floats of the copies of W_ih, one for each group of contiguous gates: the larger of forward and
+ * backward. */
 static uint64_t copied_inputs(const fedge_cell *cell, const fedge_layer_run *run, uint64_t in)
 {
     uint64_t forward = 0, backward = 0;
@@ -206,7 +205,7 @@ void fedge_recurrent_sizes(const fedge_cell *cell, const fedge_layer_run *run,
 
 /* ---- forward ---- */
 
-/* W_ih by blocks whose gates follow one another. */
+/* Makes factors of W_ih, one for each group of contiguous gates. */
 static void factor_inputs(const level *self, bool transposed, float *buffer,
                           fedge_factor w_ih[FEDGE_RECURRENT_GATES])
 {
@@ -219,7 +218,7 @@ static void factor_inputs(const level *self, bool transposed, float *buffer,
     }
 }
 
-/* What the sums begin with: (columns). */
+/* Initial values of the sums, (columns): both biases. */
 static void add_biases(const level *self, float *sums)
 {
     const size_t n = self->hidden;
@@ -236,7 +235,7 @@ static void add_biases(const level *self, float *sums)
     }
 }
 
-/* The sums of [range] without the states' share. Its gates begin at [gates]. */
+/* The sums of [range] without W_hh h. Its gates begin at [gates]. */
 static void start_sums(const level *self, const fedge_step_range *range, const float *biases,
                        const fedge_factor *w_ih, float *gates)
 {
@@ -247,33 +246,33 @@ static void start_sums(const level *self, const fedge_step_range *range, const f
         fedge_sequence_multiply(self->run, &here, x, self->x_at, &w_ih[i], biases + at, gates + at,
                                 self->gates_at);
     }
-    const size_t tail = self->cell->blocks * self->hidden; /* a gate that inputs have no share in */
+    const size_t tail = self->cell->blocks * self->hidden; /* gates without inputs */
     for (size_t r = 0; tail < self->columns && r < range->steps * range->batch; r++) {
         memcpy(gates + r * self->row + tail, biases + tail,
                (self->columns - tail) * sizeof(*gates));
     }
 }
 
-/* The step that comes as number [k]. */
+/* The k-th step to be computed. */
 static size_t step_number(const level *self, size_t k)
 {
     return self->reverse ? self->steps - 1 - k : k;
 }
 
-/* Numbers [k, k + count) as they lie in memory. */
+/* The steps computed as numbers [k, k + count). */
 static fedge_step_range range_at(const level *self, size_t k, size_t count)
 {
     return (fedge_step_range){step_number(self, self->reverse ? k + count - 1 : k), count,
                               self->batch};
 }
 
-/* From [at] to the same place of the step that came before, [step] floats apart. */
+/* The same element of the step computed before; steps are [step] floats apart. */
 static float *previous(const level *self, float *at, size_t step)
 {
     return self->reverse ? at + step : at - step;
 }
 
-/* Of example [b] at step [t], what cells see forward and backward. */
+/* The arrays of example [b] at step [t] for the cell. */
 static fedge_cell_step step_of(const level *self, size_t b, size_t t)
 {
     const size_t row = (self->all_steps ? t : 0) * self->batch + b, n = self->hidden;
@@ -329,8 +328,8 @@ static void forward_level(const level *self, float *buffer)
     }
 }
 
-/* Level [l], its arrays in what was saved; x of the first and h of the last are the run's. A
- * direction has x and its half of y's features. */
+/* Level [l] with its saved arrays. The run has x of the first level and h of the last; a direction
+ * has x and its half of y's features. */
 static level level_of(const fedge_cell *cell, const fedge_layer_run *run, uint32_t l)
 {
     const uint32_t layers = run->spec->u.recurrent.num_layers;
@@ -353,7 +352,7 @@ static level level_of(const fedge_cell *cell, const fedge_layer_run *run, uint32
         .chunk = saved ? steps_at_a_time(run) : 1,
         .all_steps = saved != NULL,
         .reverse = reverse,
-        .x = above ? run->y : run->x[0], /* without saved: over the level before, step by step */
+        .x = above ? run->y : run->x[0], /* if nothing is saved, h overwrites x step by step */
         .h = run->y + (reverse ? hidden : 0),
         .x_at = {in, steps * in},
         .h_at = {wide, steps * wide},
@@ -392,20 +391,20 @@ void fedge_recurrent_forward(const fedge_cell *cell, const fedge_layer_run *run)
 
 /* ---- backward ---- */
 
-/* What going back needs besides a level. */
+/* Arrays of the backward pass of a level. */
 typedef struct backward_pass {
     const float *dy; /* of the level's h */
     fedge_strides dy_at;
     float *dx; /* of its x, or NULL */
     fedge_strides dx_at;
-    bool adds;      /* dx has the other direction's share */
-    float *dh, *dc; /* (batch, hidden): from the step after */
+    bool adds;      /* dx has the other direction's gradient already */
+    float *dh, *dc; /* (batch, hidden): from the next step */
     float *sums;    /* (columns): of all gates' gradients; NULL without biases */
     fedge_factor w_hh, w_ih[FEDGE_RECURRENT_GATES];
     float *buffer; /* for copies of gates, inputs and states */
 } backward_pass;
 
-/* One step: gates become the gradients of their sums. */
+/* One step: replaces the gates by the gradients of their sums. */
 static void backward_step(const level *self, const backward_pass *back, size_t t)
 {
     const size_t n = self->hidden;
@@ -426,8 +425,7 @@ static void backward_step(const level *self, const backward_pass *back, size_t t
     }
 }
 
-/* The gradients of W_ih, and in [states] where it is not NULL those of W_hh, from the same gates.
- */
+/* The gradient of W_ih and, in [states] unless NULL, that of W_hh from the same gates. */
 static void outer_inputs(const level *self, const backward_pass *back, const fedge_outer *states)
 {
     float *dw = self->run->gradients[self->tensors + WEIGHT_IH];
@@ -450,7 +448,7 @@ static void outer_inputs(const level *self, const backward_pass *back, const fed
     }
 }
 
-/* The gradients of both weights. An LSTM's have the same gates, which are then read once. */
+/* The gradients of both weights. In an LSTM both have the same gates, which are then read once. */
 static void backward_weights(const level *self, const backward_pass *back)
 {
     float *dw = self->run->gradients[self->tensors + WEIGHT_HH];
@@ -528,14 +526,15 @@ void fedge_recurrent_backward(const fedge_cell *cell, const fedge_layer_run *run
         buffer = back.dc + each;
         back.dy = self.reverse ? run->dy + n : dy;
         back.dy_at = l + 1 >= layers ? self.h_at : internal;
-        float *lower_dx = self.c; /* which nobody reads when inputs' gradients are made */
+        float *lower_dx = self.c; /* not read any more when dx is computed */
         if (!lower_dx && layers > 1) {
             lower_dx = buffer;
             buffer += in_lines(self.batch * self.steps * n);
         }
         back.dx = is_above(run->spec, l) ? lower_dx : run->dx[0];
         back.dx_at = self.x_at;
-        back.adds = run->spec->u.recurrent.bidirectional && !self.reverse; /* which came first */
+        back.adds = run->spec->u.recurrent.bidirectional &&
+                    !self.reverse; /* the reverse direction is computed first */
         dy = layers > 1 ? back.dx : dy;
         if (run->spec->u.recurrent.bias) {
             back.sums = buffer;

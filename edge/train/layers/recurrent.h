@@ -1,19 +1,18 @@
-/* What LSTM and GRU share: layers over layers, the products of weights with inputs and states, and
- * going back through time; private to edge/train/layers.
+/* The common part of LSTM and GRU: stacked layers, products of weights with inputs and states, and
+ * backpropagation through time; private to edge/train/layers.
  *
  * A step of an example has four blocks of hidden_size numbers, its gates: first sums, then values,
- * at last the sums' gradients, each in place of the one before.
+ * finally the sums' gradients, all in the same memory.
  *
  *   gates[order[k]] += W_ih[k] x + b_ih[k]              k: block of hidden_size rows of the weights
  *   gates[first + k] += W_hh[k] h(t − 1) + b_hh[k]      h(−1) = 0
  *
- * Inputs of some steps are multiplied at once before these steps; only W_hh is read at every step,
- * out of a copy in the order that the product reads. Gradients of inputs and weights come after all
- * steps, when W_hh need not stay in a cache any more.
- * An evaluation keeps the gates of one step only.
+ * Inputs of several steps are multiplied together before these steps; only W_hh is read at every
+ * step, from a copy packed for the product. Gradients of inputs and weights are computed after all
+ * steps, when W_hh need not stay in the cache. Without training, only one step's gates are stored.
  *
- * With bidirectional a second level beside the first reads the same x from the last step back, t +
- * 1 for t − 1 above; its h is the second half of y's features, and both add to dx.
+ * With bidirectional, a second level reads the same x from the last step to the first, with t + 1
+ * for t − 1 above. Its h is the second half of y's features, and both levels add to dx.
  */
 #ifndef FEDGE_EDGE_TRAIN_LAYERS_RECURRENT_H
 #define FEDGE_EDGE_TRAIN_LAYERS_RECURRENT_H
@@ -27,13 +26,13 @@
 #define FEDGE_MAX_RECURRENT_LAYERS 3
 
 static_assert(FEDGE_MAX_RECURRENT_LAYERS * FEDGE_RECURRENT_TENSORS <= FEDGE_MAX_LAYER_TENSORS,
-              "a layer has room for their tensors");
+              "a layer has space for their tensors");
 
 typedef struct fedge_cell {
     uint32_t blocks;   /* of hidden_size rows in W_ih and in W_hh: 3 or 4 */
     uint32_t order[4]; /* the gate of W_ih's block k */
     uint32_t first;    /* the gate of W_hh's block 0 */
-    bool second_state;
+    bool second_state; /* has c */
     void (*forward)(const fedge_kernels *kernels, const fedge_cell_step *step);
     void (*backward)(const fedge_kernels *kernels, const fedge_cell_step *step);
 } fedge_cell;
@@ -51,7 +50,7 @@ void fedge_recurrent_sizes(const fedge_cell *cell, const fedge_layer_run *run,
 void fedge_recurrent_forward(const fedge_cell *cell, const fedge_layer_run *run);
 void fedge_recurrent_backward(const fedge_cell *cell, const fedge_layer_run *run);
 
-/* The table of a layer type, all but for its cell. */
+/* The table of a layer type with this cell. */
 #define FEDGE_RECURRENT_OPS(type, cell)                                                            \
     static uint32_t tensors(const fedge_layer_spec *layer, fedge_layer_tensor *list)               \
     {                                                                                              \
@@ -81,8 +80,8 @@ void fedge_recurrent_backward(const fedge_cell *cell, const fedge_layer_run *run
 
 /* ---- matrix products over sequences (recurrent_product.c) ----
  *
- * A sequence is (steps, batch, width) floats in either order of the first two: number k of example
- * b at step t lies at t · step + b · example + k.
+ * A sequence is (steps, batch, width) or (batch, steps, width) floats: element k of example b at
+ * step t is at t · step + b · example + k.
  */
 
 typedef struct fedge_strides {
@@ -94,31 +93,31 @@ typedef struct fedge_step_range {
     size_t first, steps, batch;
 } fedge_step_range;
 
-/* A matrix b (k, n) for several products: where it lies, or copied to panels (kernels.h). */
+/* A matrix b (k, n) for several products: in place, or copied to panels (kernels.h). */
 typedef struct fedge_factor {
     const float *b;
     size_t k, n, b_row, b_column;
     bool panels;
 } fedge_factor;
 
-/* Are factors copied? Not where memory is dear, nor for products in bf16. */
+/* True if factors are copied: not by the scalar kernels, nor for products in bf16. */
 bool fedge_factor_copies(const fedge_kernels *kernels);
 
-/* Floats of the copy, 0 where there is none. */
+/* Floats of the copy; 0 without one. */
 uint64_t fedge_factor_size(const fedge_kernels *kernels, uint64_t k, uint64_t n);
 
-/* [w]: (k, n), or transposed (n, k) in memory; in use until the last product. [buffer]: for the
- * copy, aligned to 64 bytes for speed. */
+/* w: (k, n), or (n, k) if [transposed]; must stay valid until the last product. buffer: for the
+ * copy, preferably aligned to 64 bytes. */
 fedge_factor fedge_factor_make(const fedge_kernels *kernels, const float *w, bool transposed,
                                size_t k, size_t n, float *buffer);
 
-/* c = start + a · b for every step and example of [range]; start: (n), or NULL for c += a · b. */
+/* c = start + a · b for every step and example of [range]. start: (n), or NULL for c += a · b. */
 void fedge_sequence_multiply(const fedge_layer_run *run, const fedge_step_range *range,
                              const float *a, fedge_strides a_at, const fedge_factor *b,
                              const float *start, float *c, fedge_strides c_at);
 
-/* dw (n, k) += aᵀ · b: b is k wide, its rows of step t + shift for a's step t, zeros where there is
- * no such step. */
+/* dw (n, k) += aᵀ · b, where a's step t is multiplied with b's step t + shift, or with zeros if
+ * there is no such step. b is k wide. */
 typedef struct fedge_outer {
     const float *b;
     fedge_strides b_at;
@@ -129,7 +128,7 @@ typedef struct fedge_outer {
 
 #define FEDGE_OUTER_PRODUCTS 2
 
-/* The left factor of outer products: rows of [n] floats, one for each step and example. */
+/* The left factor of outer products: a row of [n] floats for each step and example. */
 typedef struct fedge_outer_rows {
     const float *a;
     fedge_strides at;
@@ -142,8 +141,8 @@ void fedge_sequence_outer(const fedge_layer_run *run, size_t steps, size_t batch
                           const fedge_outer_rows *rows, const fedge_outer *products, size_t count,
                           float *buffer);
 
-/* Floats of working memory for one or, with [k2] > 0, two products of such widths, for up to
- * [batch] examples. */
+/* Floats of working memory for one product or, with [k2] > 0, two products of these widths, for up
+ * to [batch] examples. */
 uint64_t fedge_outer_size(const fedge_kernels *kernels, uint64_t batch, uint64_t n, uint64_t k,
                           uint64_t k2);
 

@@ -2,15 +2,14 @@
 
 #include <string.h>
 
-/* Outer products go over so many rows of a and b, and columns of a, at a time: both and that part
- * of the sums stay in the second-level cache. */
+/* Rows of a and b, and columns of a, that outer products process at a time: both and that part of
+ * the sums stay in the second-level cache. */
 #define OUTER_ROWS ((size_t)128)
 #define OUTER_COLUMNS ((size_t)512)
 
 bool fedge_factor_copies(const fedge_kernels *kernels)
 {
-    /* The scalar kernels gain nothing from an order made for vectors, and those of bf16 pack their
-     * operands anyhow. */
+    /* The scalar kernels gain nothing from panels, and bf16 products pack their operands anyway. */
     return kernels->lanes > 1 && !kernels->in_bf16;
 }
 
@@ -20,7 +19,7 @@ uint64_t fedge_factor_size(const fedge_kernels *kernels, uint64_t k, uint64_t n)
     return fedge_factor_copies(kernels) ? (n + wide - 1) / wide * wide * k : 0;
 }
 
-/* Columns j on of (k, n), or of (n, k) in memory, to their panel. */
+/* Copies columns from j on of w to their panel. */
 static void copy_panel(const fedge_kernels *kernels, const float *w, bool transposed, size_t j,
                        size_t k, size_t n, float *panel)
 {
@@ -33,8 +32,7 @@ static void copy_panel(const fedge_kernels *kernels, const float *w, bool transp
         memset(panel + i * wide + columns, 0, (wide - columns) * sizeof(*panel));
 }
 
-/* So few columns that a panel would be half empty: products along the sum read a transposed copy.
- */
+/* True if a panel would be at least half empty: dot products then read a transposed copy. */
 static bool prefers_dots(const fedge_kernels *kernels, size_t k, size_t n)
 {
     return 2 * n <= kernels->packed_columns && k >= 8 * kernels->lanes;
@@ -58,7 +56,7 @@ fedge_factor fedge_factor_make(const fedge_kernels *kernels, const float *w, boo
     return (fedge_factor){.b = buffer, .k = k, .n = n, .panels = true};
 }
 
-/* c (m, n) = start + a (m, k) · b, rows apart as said. */
+/* c (m, n) = start + a (m, k) · b, with strides of rows a_row and c_row. */
 static void multiply(const fedge_layer_run *run, size_t m, const float *a, size_t a_row,
                      const fedge_factor *b, const float *start, float *c, size_t c_row)
 {
@@ -91,7 +89,7 @@ static void multiply(const fedge_layer_run *run, size_t m, const float *a, size_
                        run->gemm_pack);
 }
 
-/* Do steps follow one another as examples do? */
+/* True if all rows of the range have one stride. */
 static bool is_contiguous(const fedge_step_range *range, fedge_strides at)
 {
     return range->steps == 1 || at.step == range->batch * at.example;
@@ -105,8 +103,7 @@ void fedge_sequence_multiply(const fedge_layer_run *run, const fedge_step_range 
     c += range->first * c_at.step;
     if (is_contiguous(range, a_at) && is_contiguous(range, c_at)) {
         multiply(run, range->steps * range->batch, a, a_at.example, b, start, c, c_at.example);
-        /* One product for each step or for each example, whichever makes fewer: each reads the
-         * factor again. */
+        /* One product per step or per example, whichever makes fewer: each reads the factor. */
     } else if (range->batch >= range->steps) {
         for (size_t t = 0; t < range->steps; t++) {
             multiply(run, range->batch, a + t * a_at.step, a_at.example, b, start,
@@ -120,7 +117,7 @@ void fedge_sequence_multiply(const fedge_layer_run *run, const fedge_step_range 
     }
 }
 
-/* Of example [e] over all steps: dw += aᵀ · b with b's rows where they are. */
+/* dw += aᵀ · b over all steps of example [e], without copying. */
 static void outer_in_place(const fedge_layer_run *run, size_t steps, size_t e,
                            const fedge_outer_rows *rows, const fedge_outer *product)
 {
@@ -144,7 +141,7 @@ static void outer_in_place(const fedge_layer_run *run, size_t steps, size_t e,
         run->gemm_pack);
 }
 
-/* Steps that outer products go over at a time. */
+/* Steps that outer products process at a time. */
 static size_t outer_steps(size_t batch)
 {
     return batch < OUTER_ROWS ? OUTER_ROWS / batch : 1;
@@ -153,7 +150,7 @@ static size_t outer_steps(size_t batch)
 uint64_t fedge_outer_size(const fedge_kernels *kernels, uint64_t batch, uint64_t n, uint64_t k,
                           uint64_t k2)
 {
-    /* Not outer_steps(batch) * batch: a smaller batch may come, whose spans have more rows. */
+    /* Not outer_steps(batch) * batch: ranges of a smaller batch may have more rows. */
     const uint64_t rows = batch < OUTER_ROWS ? OUTER_ROWS : batch, lanes = kernels->lanes;
     const uint64_t columns = n < OUTER_COLUMNS ? (n + lanes - 1) / lanes * lanes : OUTER_COLUMNS;
     return fedge_factor_copies(kernels) ? rows * columns + fedge_factor_size(kernels, rows, k) +
@@ -161,8 +158,8 @@ uint64_t fedge_outer_size(const fedge_kernels *kernels, uint64_t batch, uint64_t
                                         : 0;
 }
 
-/* Rows of a span, by the members b, b_at, k and shift of [rows], to strips of [wide] columns: each
- * (rows, wide), the last one filled up with zeros. */
+/* Copies rows of a range to strips of [wide] columns, each (rows, wide), the last padded with
+ * zeros. Only b, b_at, k and shift of [rows] are used. */
 static void copy_to_strips(const fedge_layer_run *run, const fedge_step_range *range,
                            const fedge_outer *rows, size_t wide, float *strips)
 {
@@ -173,7 +170,8 @@ static void copy_to_strips(const fedge_layer_run *run, const fedge_step_range *r
         if (columns < wide)
             memset(strips, 0, count * wide * sizeof(*strips));
         for (size_t t = 0; t < range->steps; t++) {
-            const size_t step = range->first + t + (size_t)rows->shift; /* −1 of 0: the largest */
+            const size_t step =
+                range->first + t + (size_t)rows->shift; /* step −1 wraps to the largest number */
             float *to = strips + t * range->batch * wide;
             if (step >= steps) {
                 memset(to, 0, range->batch * wide * sizeof(*to));
@@ -186,8 +184,8 @@ static void copy_to_strips(const fedge_layer_run *run, const fedge_step_range *r
     }
 }
 
-/* Columns [at, at + n) of a, of a span of at most OUTER_ROWS rows or of one step, with all
- * products. */
+/* All products with columns [at, at + n) of a, over a range of at most OUTER_ROWS rows or of one
+ * step. */
 static void outer_part(const fedge_layer_run *run, const fedge_step_range *range,
                        const fedge_outer_rows *from, size_t at, size_t n,
                        const fedge_outer *products, size_t count, float *buffer)

@@ -1,4 +1,4 @@
-/* ReLU: y = max(x, 0); a NaN stays one. Backward needs the signs of y only. */
+/* ReLU: y = max(x, 0); NaN stays NaN. Backward needs only the signs of y. */
 #include <math.h>
 #include <string.h>
 

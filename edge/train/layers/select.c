@@ -1,11 +1,11 @@
-/* Select: torch.select(x, dim, index), one place of a dimension, which goes away. The last step of
- * a sequence is dim 1, index −1. x: (batch, …) of rank 2 or 3 behind the batch; dim counts the
- * batch as 0, and from the end when negative, as index does. */
+/* Select: torch.select(x, dim, index), one index of a dimension, which is removed. The last step of
+ * a sequence is dim 1, index −1. x: (batch, …) with 2 or 3 further dimensions. dim counts the batch
+ * as 0; negative dim and index count from the end. */
 #include <string.h>
 
 #include "edge/train/layers/layer.h"
 
-/* The index from the start; the caller knows that it is there. */
+/* The index from the start; it is valid. */
 static uint32_t index_of(const fedge_layer_spec *layer, uint32_t length)
 {
     const int32_t index = layer->u.select.index;

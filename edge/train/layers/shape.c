@@ -1,8 +1,8 @@
-/* Shapes of layers and where their inputs come from, before any memory is taken.
+/* Shapes and inputs of layers, before any memory is allocated.
  *
- * Specs come from plans, and plans from the network, so nothing here is trusted: an operator's
- * [infer] sees arguments as they were written, sizes are 64-bit until they have passed their limit,
- * and a name may lack its NUL. What leaves this file is safe to multiply in size_t. */
+ * Specs come from plans, and plans from the network, so they are not trusted: a layer's infer gets
+ * unchecked arguments, sizes have 64 bits until they are checked, and a name may lack its NUL. The
+ * results of this file are safe to multiply in size_t. */
 #include "edge/train/layers/layer.h"
 
 #include <string.h>
@@ -85,8 +85,7 @@ fedge_status fedge_shape_axis(const fedge_shape *shape, int32_t dim, fedge_axis 
 {
     char text[FEDGE_SHAPE_TEXT_SIZE];
     const int32_t rank = (int32_t)shape->rank;
-    /* [dim] counts as PyTorch does, with the batch as 0, which shapes here leave out. From the end
-     * both count alike. */
+    /* PyTorch's [dim] counts the batch as 0, which shapes here do not contain. */
     const int32_t at = dim < 0 ? dim + rank : dim - 1;
     if (rank < 2) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
@@ -100,8 +99,7 @@ fedge_status fedge_shape_axis(const fedge_shape *shape, int32_t dim, fedge_axis 
                           (int)dim, (int)rank, (int)rank,
                           fedge_shape_text(shape->rank, shape->dims, text));
     }
-    /* Value (o, l, i) of (outer, length, inner) lies at (o · length + l) · inner + i: three loops
-     * serve an operation along any dimension. */
+    /* Element (o, l, i) of (outer, length, inner) is at (o · length + l) · inner + i. */
     *axis = (fedge_axis){.at = (uint32_t)at, .outer = 1, .length = shape->dims[at], .inner = 1};
     for (int32_t i = 0; i < at; i++)
         axis->outer *= shape->dims[i];
@@ -117,7 +115,7 @@ void fedge_shape_drop(fedge_shape *shape, uint32_t at)
         shape->dims[i] = shape->dims[i + 1];
 }
 
-/* A sequence is an image of height 1, so that one convolution and one pooling serve both. */
+/* A sequence is an image of height 1: convolution and pooling treat both alike. */
 void fedge_shape_sides(const fedge_shape *shape, uint32_t sides[2])
 {
     sides[0] = shape->rank == 2 ? 1 : shape->dims[1];
@@ -157,8 +155,6 @@ fedge_status fedge_shape_window(const char *axis, uint32_t kernel, uint32_t stri
                           (unsigned)kernel, (unsigned)stride, (unsigned)padding, (unsigned)dilation,
                           axis, (unsigned)FEDGE_MAX_SPATIAL);
     }
-    /* PyTorch's formula: out = ⌊(size + 2 · padding − dilation · (kernel − 1) − 1) / stride⌋ + 1.
-     */
     const uint64_t padded = (uint64_t)size + 2 * (uint64_t)padding;
     const uint64_t window = (uint64_t)dilation * (kernel - 1) + 1;
     if (window > padded) {
@@ -202,8 +198,8 @@ static uint16_t first_source(const fedge_model_spec *spec, uint32_t index)
                                  : (uint16_t)(index == 0 ? FEDGE_INPUT_MODEL : index - 1);
 }
 
-/* Does [source] give the model's input, or values of it as they are? The walk ends: each layer
- * comes after its sources, which fedge_layer_sources has checked of all before this one. */
+/* True if [source] is the model's input or unchanged values of it. The loop ends because each layer
+ * comes after its sources, as fedge_layer_sources has checked. */
 static bool is_input(const fedge_model_spec *spec, uint16_t source)
 {
     while (source != FEDGE_INPUT_MODEL && (spec->layers[source].type == FEDGE_LAYER_FLATTEN ||
@@ -233,8 +229,7 @@ fedge_status fedge_layer_sources(const fedge_model_spec *spec, uint32_t index,
     }
     for (uint32_t i = 0; i < layer->num_inputs; i++) {
         sources[i] = layer->inputs[i];
-        /* With this the list of layers is an order to evaluate them in, and a cycle cannot be
-         * written. */
+        /* So layers can be evaluated in the order of the list, and cycles are impossible. */
         if (sources[i] >= index && sources[i] != FEDGE_INPUT_MODEL) {
             return fedge_layer_fail(spec, index,
                                     fedge_fail(err, FEDGE_INVALID_ARGUMENT,
@@ -262,8 +257,7 @@ static fedge_status infer(const fedge_layer_spec *layer, const fedge_shape *in, 
         return fail_unknown(layer->type, err);
     if ((unsigned)layer->train >= FEDGE_TRAIN_MODE_COUNT)
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "unknown train mode %d", (int)layer->train);
-    /* Ranges of arguments are checked only after [infer], so it must not divide by one that can be
-     * 0. */
+    /* Ranges of arguments are checked after infer, which must not divide by one that may be 0. */
     FEDGE_TRY(ops->infer(layer, in, num_inputs, out, err));
     FEDGE_TRY(fedge_arguments_check(ops->arguments, layer, err));
     FEDGE_TRY(fedge_layer_check_channels(layer, err));
@@ -274,7 +268,7 @@ fedge_status fedge_shape_infer(const fedge_model_spec *spec, uint32_t index, con
                                uint32_t num_inputs, fedge_shape *out, fedge_error *err)
 {
     const fedge_layer_spec *layer = &spec->layers[index];
-    /* Names are printed below. A reader of JSON bounds them, a spec filled by hand need not. */
+    /* Messages print names. Those read from JSON are bounded, others need not be. */
     if (!memchr(layer->name, '\0', sizeof(layer->name))) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "layer %u: the name is over %d bytes",
                           (unsigned)index, FEDGE_MAX_LAYER_NAME - 1);

@@ -3,10 +3,10 @@
  *   m = x + dropout(self_attn(norm1(x)))
  *   y = m + dropout(linear2(dropout(activation(linear1(norm2(m))))))
  *
- * x, m, y: (steps, d_model). Names, initialisers and defaults are PyTorch's, but for batch_first
- * and norm_first. The backward pass makes the norms, the attention's weights and GELU recomputed;
- * it finds q, k and v, the context, m and linear1's output saved, 5 · d_model + dim_feedforward
- * floats a step, and a bit for each value that may have been dropped.
+ * x, m, y: (steps, d_model). Names, initialisers and defaults are PyTorch's, except for batch_first
+ * and norm_first. The backward pass recomputes the norms, the attention's weights and GELU. Forward
+ * saves q, k and v, the context, m and linear1's output, 5 · d_model + dim_feedforward floats per
+ * step, and a bit for each value that dropout may drop.
  */
 #include "edge/train/layers/affine.h"
 #include "edge/train/layers/attention.h"
@@ -96,7 +96,7 @@ static uint32_t tensors(const fedge_layer_spec *layer, fedge_layer_tensor *list)
     return n;
 }
 
-/* ---- what the forward pass leaves for the backward pass of one chunk ---- */
+/* ---- saved by forward for one chunk ---- */
 
 typedef struct record {
     float *qkv, *context, *softmax, *residual, *hidden; /* hidden: after ReLU (and dropout), before
@@ -106,7 +106,7 @@ typedef struct record {
     uint8_t *hidden_mask;                    /* with GELU; else NULL */
 } record;
 
-/* Bytes for one example of each of the four sets of bits. */
+/* Bytes per example of each mask. */
 typedef struct masks {
     uint64_t attention, residual, hidden;
 } masks;
@@ -121,7 +121,7 @@ static masks masks_of(const layout *self)
                    .hidden = self->gelu ? (values + 7) / 8 : 0};
 }
 
-/* Bytes for one example, a multiple of 4. */
+/* Bytes per example, a multiple of 4. */
 static uint64_t record_bytes(const layout *self)
 {
     const masks bits = masks_of(self);
@@ -151,7 +151,7 @@ static record record_at(const layout *self, void *base)
     return made;
 }
 
-/* ---- working memory of one chunk, in floats behind the attention's ---- */
+/* ---- working memory of one chunk, behind the attention's, in floats ---- */
 
 static uint64_t attention_scratch(const layout *self)
 {
@@ -163,8 +163,8 @@ static uint64_t larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* Backward: gradients of (rows, dim), and once more where dropout changes them on the way; then q,
- * k and v's gradient or the hidden values and their gradient, whichever is larger. */
+/* Backward: two gradients of (rows, dim), and with dropout a third; then q, k and v's gradient, or
+ * the hidden values and their gradient, whichever is larger. */
 static uint64_t backward_floats(const layout *self)
 {
     const uint64_t arrays = self->dropout > 0.0f ? 3 : 2;
@@ -195,7 +195,7 @@ typedef struct parts {
     fedge_norm norm1, norm2;
 } parts;
 
-/* The next tensors of the run: a weight, and a bias where there is one. */
+/* Takes the next tensors of the run: a weight, and a bias if there is one. */
 static void take_affine(const fedge_layer_run *run, const layout *self, uint32_t *next, size_t in,
                         size_t out, fedge_affine *made)
 {
@@ -263,7 +263,7 @@ static void drop(const fedge_layer_run *run, const layout *self, size_t width, f
     }
 }
 
-/* dx = dy as dropout let it through; dx may be dy. */
+/* The gradient of dropout; dx may be dy. */
 static void undrop(const fedge_layer_run *run, const layout *self, size_t width,
                    const uint8_t *mask, const float *dy, float *dx)
 {
@@ -303,14 +303,14 @@ static void forward_chunk(const fedge_layer_run *run, const layout *self, const 
     run->kernels->add(saved->residual, values, y);
 }
 
-/* dh = the gradient before the activation, from the gradient after it. Returns what the activation
- * and dropout made; GELU's is made again behind dh. */
+/* Replaces dh, the gradient after the activation and dropout, by the one before. Returns their
+ * output; that of GELU is recomputed behind dh. */
 static const float *backward_activation(const fedge_layer_run *run, const layout *self,
                                         const record *saved, float *dh)
 {
     const size_t hidden = self->rows * self->hidden;
     const bool drops = self->dropout > 0.0f;
-    if (!self->gelu) { /* what dropout took is 0 there, as what ReLU took */
+    if (!self->gelu) { /* both ReLU and dropout leave 0 */
         const float scale = drops && self->dropout < 1.0f ? 1.0f / (1.0f - self->dropout) : 1.0f;
         run->kernels->relu_backward(saved->hidden, dh, hidden);
         for (size_t i = 0; scale != 1.0f && i < hidden; i++)
@@ -326,7 +326,7 @@ static const float *backward_activation(const fedge_layer_run *run, const layout
     return recomputed;
 }
 
-/* dm: the gradient of m, made here. t: (rows, dim). dh: (rows, hidden), with GELU twice. */
+/* Computes dm, the gradient of m. t: (rows, dim). dh: (rows, hidden), with GELU twice that. */
 static void backward_feedforward(const fedge_layer_run *run, const layout *self, const parts *at,
                                  const record *saved, const float *dy, float *dm, float *t,
                                  float *dh)
@@ -372,7 +372,6 @@ static void backward_chunk(const fedge_layer_run *run, const layout *self, const
         run->kernels->add(dm, values, dx);
 }
 
-/* Both passes go chunk by chunk. */
 static void forward(const fedge_layer_run *run)
 {
     const size_t steps = run->in[0].dims[0], example = steps * run->in[0].dims[1];
