@@ -24,9 +24,8 @@ PLAIN = (
     "aggregator/cluster/", "aggregator/exchange/", "aggregator/net/", "aggregator/program/", "aggregator/reduce/",
     "aggregator/rounds/", "aggregator/run/", "aggregator/simulate/",
     "aggregator/report/", "aggregator/store/", "aggregator/threads/",
-    "edge/core/", "edge/json/", "edge/wire/", "edge/plan/", "edge/data/", "edge/site/", "edge/train/cuda/",
-    "edge/train/fused/",
-    "edge/train/losses/", "edge/train/model/", "edge/train/optimizers/", "secure/", "client/",
+    "edge/core/", "edge/json/", "edge/wire/", "edge/plan/", "edge/data/", "edge/site/", "edge/train/",
+    "secure/", "client/",
     "examples/",
 )
 
