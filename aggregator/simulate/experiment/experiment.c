@@ -382,16 +382,11 @@ static fedge_status on_round(void *user, const fedge_round_summary *summary, fed
 static const char *remaining_text(double seconds, char text[24])
 {
     const bool minutes = seconds >= 180.0, hours = seconds >= 3.0 * 3600.0;
+    const double unit_s = hours ? 3600.0 : minutes ? 60.0 : 1.0;
+    const char *unit = hours ? "h" : minutes ? "min" : "s";
     text[0] = '\0';
-    if (isfinite(seconds)) {
-        (void)snprintf(text, 24, ", %.0f %s left",
-                       seconds / (hours     ? 3600.0
-                                  : minutes ? 60.0
-                                            : 1.0),
-                       hours     ? "h"
-                       : minutes ? "min"
-                                 : "s");
-    }
+    if (isfinite(seconds))
+        (void)snprintf(text, 24, ", %.0f %s left", seconds / unit_s, unit);
     return text;
 }
 

@@ -46,10 +46,9 @@ typedef struct fedge_experiment {
     fedge_replay replay;             /* of options->replay; all 0: none */
     fedge_simulation *simulation;
     fedge_results results;
-    fedge_final_evaluation
-        final_evaluation;    /* of the last model of a complete run, with config.summary */
-    fedge_progress progress; /* out is NULL: not wanted */
-    const char *ending;      /* of a run: "complete", "target", "interrupted", "failed" */
+    fedge_final_evaluation final_evaluation; /* of a complete run, with config.summary */
+    fedge_progress progress;                 /* out is NULL: not wanted */
+    const char *ending; /* of a run: "complete", "target", "interrupted", "failed" */
     char resume_note[FEDGE_RESULTS_MAX_NOTE]; /* after a failed run: fedge_results_describe */
     uint64_t started_ms, drawn_ms;
     uint32_t resumed_at;       /* rounds that were done before */

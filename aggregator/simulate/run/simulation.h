@@ -33,12 +33,10 @@ typedef struct fedge_simulation fedge_simulation;
 typedef struct fedge_simulation_config {
     const fedge_job *job;
     const fedge_client_data *client_data;
-    const fedge_dataset
-        *test_set; /* NULL: none; the client data may have examples for validation */
-    const fedge_metric_plugin *metrics; /* counted on the test set, too; NULL: none */
-    const fedge_client_profiles
-        *profiles; /* of the client data's clients; NULL: time is not virtual */
-    const fedge_collective *collective; /* of ranks that share the work; NULL: alone */
+    const fedge_dataset *test_set;         /* NULL: none */
+    const fedge_metric_plugin *metrics;    /* counted on the test set, too; NULL: none */
+    const fedge_client_profiles *profiles; /* NULL: time is not virtual */
+    const fedge_collective *collective;    /* of ranks that share the work; NULL: alone */
     uint32_t num_threads;
     const char *backend;               /* name of the training backend, or "auto"; NULL: "cpu" */
     fedge_sim_shared *shared;          /* with concurrent simulations; NULL: none */

@@ -237,8 +237,8 @@ static fedge_status repeat_rounds(federation *self, fedge_error *err)
     of->next_task_id = next_task_id;
     if (of->rounds_closed > 0 && of->config.profiles && of->virtual_clock.now_us != saved_us) {
         return fedge_fail(err, FEDGE_MISMATCH,
-                          "the run stood at %.6f virtual seconds, and with these profiles it "
-                          "would at %.6f: give the options that it was begun with",
+                          "the run ended at %.6f virtual seconds, but with these profiles it "
+                          "reaches %.6f: give the options that it began with",
                           (double)saved_us * 1e-6, (double)of->virtual_clock.now_us * 1e-6);
     }
     return FEDGE_OK;

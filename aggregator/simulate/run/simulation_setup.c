@@ -92,7 +92,7 @@ static fedge_status check_job(const fedge_simulation_config *config, fedge_error
         FEDGE_TRY(fedge_simulation_check_shared(config->job, err));
     if (spec->buffer_size > 0 && config->profiles && config->profiles->availability) {
         return fedge_fail(err, FEDGE_UNSUPPORTED,
-                          "--availability does not go with %s, whose clients are always there: "
+                          "--availability does not go with %s, whose clients are always online: "
                           "remove it, and use --compute and --failure",
                           config->job->strategy);
     }

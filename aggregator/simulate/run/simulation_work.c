@@ -322,10 +322,11 @@ static fedge_status reach_deadline(fedge_simulation *self, fedge_error *err)
     char text[128];
     fedge_rounds_describe(self->rounds, text, sizeof(text));
     if (self->virtual_clock.deadline_us == FEDGE_TIME_NEVER) {
-        return fedge_fail(err, FEDGE_UNSUPPORTED,
-                          "%s, and nobody will ever come: lower min-available-nodes or change "
-                          "--availability",
-                          text);
+        return fedge_fail(
+            err, FEDGE_UNSUPPORTED,
+            "%s, and no other client will come online: lower min-available-nodes or change "
+            "--availability",
+            text);
     }
     if (!is_given_up(self)) {
         (void)fedge_os_format(self->why, sizeof(self->why),

@@ -55,9 +55,10 @@ void fedge_sweep_free(fedge_sweep *sweep); /* NULL is fine */
 FEDGE_MUST_USE fedge_status fedge_sweep_run(fedge_sweep *sweep, fedge_cancel_fn cancel, void *user,
                                             fedge_error *err);
 
-uint32_t fedge_sweep_num_done(const fedge_sweep *sweep); /* runs, with those that failed */
-uint32_t
-fedge_sweep_num_unable(const fedge_sweep *sweep); /* of these, those that could not begin */
+/* The number of runs that have ended, with those that failed; of these, those that could not begin.
+ */
+uint32_t fedge_sweep_num_done(const fedge_sweep *sweep);
+uint32_t fedge_sweep_num_unable(const fedge_sweep *sweep);
 
 /* Prints the table of the runs and why runs failed; with options->json a line of JSON for each
  * combination. Marks the combination with the best accuracy on examples for validation. Has columns

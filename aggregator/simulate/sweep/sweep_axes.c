@@ -386,7 +386,7 @@ static fedge_status set_axis(const fedge_sweep *sweep, uint32_t combination, uin
     if (value[0] == '{' && !is_json(value)) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "--sweep: %.80s=%.160s begins with a brace and is not JSON: keys and "
-                          "texts stand in double quotes, and the shell needs single ones around it",
+                          "texts need double quotes, and the shell needs single ones around it",
                           sweep->axes[at].key, value);
     }
     if ((strcmp(path, MOMENTUM_PATH) == 0 && !name_optimizer(job)) || !set_key(job, path, value)) {

@@ -75,8 +75,7 @@ struct fedge_sweep {
     bool *shareable;           /* of each combination: ranks can share its runs */
     sweep_counted counted[FEDGE_SWEEP_MAX_VALUES];
     uint32_t num_counted;
-    uint32_t
-        profiles[FEDGE_SWEEP_MAX_VALUES]; /* numbers of clients for which profiles were checked */
+    uint32_t profiles[FEDGE_SWEEP_MAX_VALUES]; /* numbers of clients whose profiles are valid */
     uint32_t num_profiles;
     const char *backend; /* of all runs; "auto": each chooses one, and they take turns */
     char no_gpus[FEDGE_ERROR_MESSAGE_SIZE]; /* why "auto" is the last backend of the table */

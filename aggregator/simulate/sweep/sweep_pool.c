@@ -11,8 +11,7 @@
 #include "aggregator/threads/worker_pool.h"
 #include "edge/core/os.h"
 
-#define STACK_SIZE                                                                                 \
-    ((size_t)8 << 20) /* of a thread that sets up runs; that of a program's first thread */
+#define STACK_SIZE ((size_t)8 << 20) /* of a thread of runs: a main thread's */
 
 /* The runs of a sweep, side by side where one has no work for all threads. */
 typedef struct pool {

@@ -12,9 +12,8 @@
 /* The last number of a profile's streams. */
 enum { STREAM_COMPUTE, STREAM_DOWN, STREAM_UP };
 
-#define FORWARD_FRACTION                                                                           \
-    (1.0 / 3.0) /* of a training step, whose backward pass has two products                        \
-                 */
+/* A training step computes one product forward and two backward. */
+#define FORWARD_FRACTION (1.0 / 3.0)
 
 bool fedge_client_profiles_is_wanted(const fedge_client_profiles_settings *settings)
 {

@@ -61,8 +61,7 @@ FEDGE_MUST_USE fedge_status fedge_distribution_parse(const char *text, size_t si
 /* Draws a number; takes up to four words of [rng]. */
 double fedge_distribution_draw(const fedge_distribution *distribution, fedge_rng *rng);
 
-#define FEDGE_CLIENT_PROFILES_MAX_TASK_US                                                          \
-    ((uint64_t)1 << 50) /* 35 years: a longer task counts as this */
+#define FEDGE_CLIENT_PROFILES_MAX_TASK_US ((uint64_t)1 << 50) /* 35 years; longer ones are cut */
 
 /* The options of the profiles. Plain data; all 0: no virtual time. */
 typedef struct fedge_client_profiles_settings {
