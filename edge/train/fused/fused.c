@@ -60,11 +60,6 @@ bool fedge_fused_fits(const fedge_model_spec *spec, const fedge_model_options *o
     return true;
 }
 
-static void raise_to(size_t *max, size_t need)
-{
-    *max = need > *max ? need : *max;
-}
-
 fedge_status fedge_fused_survey(fedge_model_layout *layout, fedge_error *err)
 {
     fedge_fused_needs *out = &layout->fused;
@@ -82,13 +77,14 @@ fedge_status fedge_fused_survey(fedge_model_layout *layout, fedge_error *err)
         size_t *buffers = out->buffers;
         const uint32_t i = out->num_stages++;
         if (!training)
-            raise_to(&buffers[i % 2], stage.out.size);
+            fedge_raise_to(&buffers[i % 2], stage.out.size);
         else if (stage.pass_gradient && !stage.in_place)
-            raise_to(&buffers[(i + 1) % 2], stage.in.size);
+            fedge_raise_to(&buffers[(i + 1) % 2], stage.in.size);
         fedge_plan_scratch(&stage, training, &out->scratch);
     }
-    if (training && out->num_stages > 0)
-        raise_to(&out->buffers[(out->num_stages - 1) % 2], plan.grid.size); /* the last's output */
+    if (training && out->num_stages > 0) { /* the last output */
+        fedge_raise_to(&out->buffers[(out->num_stages - 1) % 2], plan.grid.size);
+    }
     layout->model->outputs = plan.grid.channels;
     layout->model->num_values = layout->model->num_floats = plan.num_parameters;
     return FEDGE_OK;
@@ -266,7 +262,7 @@ fedge_status fedge_fused_forward(fedge_model *model, const float *x, uint32_t ba
     fedge_fused *self = model->fused;
     self->context.batch = batch;
     *outputs = forward(self, x);
-    /* The gradient of the outputs goes where the last stage's backward pass reads it. */
+    /* The last stage's backward pass reads this buffer. */
     *gradient = self->gradients[(self->num_stages - 1) % 2];
     return FEDGE_OK;
 }

@@ -213,7 +213,7 @@ static bool is_in_place(const fedge_stage *stage, const fedge_model_options *opt
            (stage->kind == FEDGE_STAGE_CONV2D || stage->kind == FEDGE_STAGE_FLATTEN);
 }
 
-/* Sets the output's grid, with the border that a convolution behind it needs. */
+/* Sets the output's grid, with the border that a convolution after it needs. */
 static fedge_status set_output(fedge_stage_walk *plan, fedge_stage *stage, fedge_error *err)
 {
     set_grid(&stage->out, &plan->shape, plan->image, plan->lanes);
@@ -278,41 +278,37 @@ uint32_t fedge_stage_band_rows(const fedge_stage *stage)
     return disjoint ? stage->windows->pool.kernel[0] : stage->windows->conv.out[0];
 }
 
-static void raise_to(size_t *max, size_t need)
-{
-    *max = need > *max ? need : *max;
-}
-
 void fedge_plan_scratch(const fedge_stage *stage, bool training, fedge_scratch_counts *counts)
 {
     if (stage->in_place)
-        raise_to(&counts->input, stage->in.size);
+        fedge_raise_to(&counts->input, stage->in.size);
     if (stage->kind != FEDGE_STAGE_CONV2D)
         return;
     const fedge_conv_shape *shape = &stage->windows->shape;
     const size_t patch = (size_t)shape->num_segments * shape->segment_length;
     const size_t gradient = (size_t)shape->num_segments * shape->segment_stride;
     const size_t channels = stage->out.channels;
-    raise_to(&counts->packed, patch * shape->out_channels);
-    raise_to(&counts->bias, shape->out_channels);
+    fedge_raise_to(&counts->packed, patch * shape->out_channels);
+    fedge_raise_to(&counts->bias, shape->out_channels);
     if (stage->pooled) {
-        raise_to(&counts->band, (size_t)fedge_stage_band_rows(stage) * stage->windows->conv.out[1] *
-                                    shape->out_channels);
+        fedge_raise_to(&counts->band, (size_t)fedge_stage_band_rows(stage) *
+                                          stage->windows->conv.out[1] * shape->out_channels);
     }
     if (stage->planar) {
-        /* Weight gradients read whole vectors: up to lanes − 1 floats behind the last segment. */
-        raise_to(&counts->input,
-                 (size_t)stage->in.channels *
-                         ((size_t)stage->windows->conv.in[0] + 2 * stage->windows->conv.pad[0]) *
-                         ((size_t)stage->windows->conv.in[1] + 2 * stage->windows->conv.pad[1]) +
-                     shape->segment_stride);
+        /* Weight gradients read whole vectors: up to lanes − 1 floats after the last segment. */
+        fedge_raise_to(
+            &counts->input,
+            (size_t)stage->in.channels *
+                    ((size_t)stage->windows->conv.in[0] + 2 * stage->windows->conv.pad[0]) *
+                    ((size_t)stage->windows->conv.in[1] + 2 * stage->windows->conv.pad[1]) +
+                shape->segment_stride);
     }
     if (training) {
         const uint32_t *out = stage->pooled ? stage->windows->pool.out : stage->windows->conv.out;
-        raise_to(&counts->packed, gradient * channels);
-        raise_to(&counts->weight_gradient, gradient * channels);
-        raise_to(&counts->bias_gradient, channels);
-        raise_to(&counts->entries, channels * out[0] * out[1]);
-        raise_to(&counts->entry_counts, channels);
+        fedge_raise_to(&counts->packed, gradient * channels);
+        fedge_raise_to(&counts->weight_gradient, gradient * channels);
+        fedge_raise_to(&counts->bias_gradient, channels);
+        fedge_raise_to(&counts->entries, channels * out[0] * out[1]);
+        fedge_raise_to(&counts->entry_counts, channels);
     }
 }

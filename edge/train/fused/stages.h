@@ -27,7 +27,7 @@ typedef struct fedge_grid {
 
 typedef enum fedge_stage_kind {
     FEDGE_STAGE_IMPORT,    /* copies the caller's example to its grid; first stage only */
-    FEDGE_STAGE_CONV2D,    /* optionally with the pooling behind it */
+    FEDGE_STAGE_CONV2D,    /* optionally with the pooling after it */
     FEDGE_STAGE_MAXPOOL2D, /* pooling without a convolution before it */
     FEDGE_STAGE_FLATTEN,   /* channels-last to the (c, h, w) order of PyTorch */
     FEDGE_STAGE_LINEAR
@@ -54,7 +54,7 @@ typedef struct fedge_stage {
     bool relu;          /* the output is rectified in place */
     bool pass_gradient; /* an earlier stage has parameters, so the input's gradient is needed */
     bool planar;        /* Conv2d that reads the caller's (c, h, w) through a padded copy */
-    bool pooled;        /* Conv2d with pool behind it */
+    bool pooled;        /* Conv2d with pool after it */
     bool bias;
     bool in_place;  /* the input's gradient overwrites the input, example by example */
     bool from_relu; /* with in_place: the input was rectified, and so is its gradient */
@@ -97,6 +97,11 @@ FEDGE_MUST_USE fedge_status fedge_stage_walk_begin(fedge_stage_walk *plan,
  * FEDGE_INTERNAL with the name of a layer that no stage runs (see fedge_fused_fits). */
 FEDGE_MUST_USE fedge_status fedge_stage_walk_next(fedge_stage_walk *plan, fedge_stage *stage,
                                                   bool *more, fedge_error *err);
+
+static inline void fedge_raise_to(size_t *max, size_t need)
+{
+    *max = need > *max ? need : *max;
+}
 
 /* Raises [counts] to what [stage] needs. */
 void fedge_plan_scratch(const fedge_stage *stage, bool training, fedge_scratch_counts *counts);

@@ -118,7 +118,7 @@ static uint32_t single_pair(const float *from, size_t step, bool both)
     return (uint32_t)_mm_extract_epi16(pair, 0) | (uint32_t)_mm_extract_epi16(pair, 4) << 16;
 }
 
-/* Packs one tile of a as (pairs, height). Rows behind the last of a are left as they are: their
+/* Packs one tile of a as (pairs, height). Rows after the last of a are left as they are: their
  * sums are never stored. */
 static void pack_rows(const fedge_gemm *args, const float *a, size_t rows, size_t k, size_t depth,
                       size_t height, uint32_t *to)

@@ -32,7 +32,7 @@ void fedge_half_to_floats(fedge_storage storage, const uint16_t *from, size_t n,
 typedef struct panel {
     const fedge_gemm *args;
     size_t k, depth, j, columns; /* the panel's first row of b, rows, first column and columns */
-    const float *b; /* (depth, FEDGE_BF16_COLUMNS), rounded, zeros behind the last column */
+    const float *b; /* (depth, FEDGE_BF16_COLUMNS), rounded, zeros after the last column */
     bool add;       /* c += instead of c = */
 } panel;
 

@@ -96,7 +96,7 @@ typedef struct fedge_norm_rows {
 } fedge_norm_rows;
 
 /* A depthwise convolution of one padded channel x: output (r, q) multiplies tap (i, j) by
- * x[r · step + i · pitch + columns[j] + q]. Up to lanes − 1 floats behind the last of a row are
+ * x[r · step + i · pitch + columns[j] + q]. Up to lanes − 1 floats after the last of a row are
  * read too; they must be finite and do not change the result. */
 typedef struct fedge_depthwise {
     size_t rows, width;      /* of the outputs, which are contiguous */
@@ -146,7 +146,7 @@ static inline size_t fedge_gemm_b_column(const fedge_gemm *args, size_t j)
     return args->b_offsets && args->b_column != 1 ? args->b_offsets[j] : j * args->b_column;
 }
 
-/* A norm, z = (x − center) · scale + shift, and the rectifier behind it: y = z if ceiling is 0,
+/* A norm, z = (x − center) · scale + shift, and the rectifier after it: y = z if ceiling is 0,
  * else y = min(max(z, 0), ceiling), whose gradient passes to z where 0 < z < ceiling. */
 typedef struct fedge_normal {
     float center, scale, shift, ceiling;
@@ -196,7 +196,7 @@ typedef struct fedge_kernels {
                              const float *bias, float *y);
 
     /* dw[k] += Σ_i list[i].value · x[list[i].offset + k]: one output channel's weight gradient,
-     * (segments, segment_stride). Reads up to lanes − 1 floats behind a segment. */
+     * (segments, segment_stride). Reads up to lanes − 1 floats after a segment. */
     void (*conv_weight_grad)(const fedge_conv_shape *shape, const float *x,
                              const fedge_grad_entry *list, uint32_t n, float *dw);
 

@@ -365,7 +365,7 @@ static void gemm_panel(gemm_tile tile, size_t m, int kind)
     }
 }
 
-/* Packs rows k to k + depth of b's panel at column j as (depth, GEMM_COLUMNS), zeros behind the
+/* Packs rows k to k + depth of b's panel at column j as (depth, GEMM_COLUMNS), zeros after the
  * last column. */
 static __attribute__((noinline)) void gemm_pack(const fedge_gemm *args, const gemm_tile *tile,
                                                 size_t k, size_t j, float *pack)

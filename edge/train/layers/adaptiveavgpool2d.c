@@ -35,14 +35,14 @@ static void forward(const fedge_layer_run *run)
     const size_t planes = (size_t)run->out.dims[0] * run->batch;
     for (size_t i = 0; i < planes * rows * columns; i++) {
         const float *x = run->x[0] + i / (rows * columns) * height * width;
-        const window_range down = window(i / columns % rows, rows, height);
-        const window_range across = window(i % columns, columns, width);
+        const window_range h = window(i / columns % rows, rows, height);
+        const window_range w = window(i % columns, columns, width);
         float sum = 0.0f;
-        for (size_t r = down.begin; r < down.end; r++) {
-            for (size_t q = across.begin; q < across.end; q++)
+        for (size_t r = h.begin; r < h.end; r++) {
+            for (size_t q = w.begin; q < w.end; q++)
                 sum += x[r * width + q];
         }
-        run->y[i] = sum / (float)((down.end - down.begin) * (across.end - across.begin));
+        run->y[i] = sum / (float)((h.end - h.begin) * (w.end - w.begin));
     }
 }
 
@@ -54,12 +54,12 @@ static void backward(const fedge_layer_run *run)
     memset(run->dx[0], 0, planes * height * width * sizeof(*run->dx[0]));
     for (size_t i = 0; i < planes * rows * columns; i++) {
         float *dx = run->dx[0] + i / (rows * columns) * height * width;
-        const window_range down = window(i / columns % rows, rows, height);
-        const window_range across = window(i % columns, columns, width);
-        const size_t count = (down.end - down.begin) * (across.end - across.begin);
+        const window_range h = window(i / columns % rows, rows, height);
+        const window_range w = window(i % columns, columns, width);
+        const size_t count = (h.end - h.begin) * (w.end - w.begin);
         const float g = run->dy[i] / (float)count;
-        for (size_t r = down.begin; r < down.end; r++) {
-            for (size_t q = across.begin; q < across.end; q++)
+        for (size_t r = h.begin; r < h.end; r++) {
+            for (size_t q = w.begin; q < w.end; q++)
                 dx[r * width + q] += g;
         }
     }

@@ -164,7 +164,7 @@ static uint64_t within_tables(uint64_t bytes)
 }
 
 /* An upper bound of the layouts' bytes: an image has its padding, the reads of its last tap, a row
- * and a column for each phase, and as much behind it; gradients of two phases are computed at a
+ * and a column for each phase, and as much after it; gradients of two phases are computed at a
  * time. */
 static double bound(const fedge_convolution *conv)
 {
@@ -311,10 +311,10 @@ static void backward_direct(const fedge_layer_run *run, const fedge_convolution 
 static void begin_outputs(const fedge_patches *patches, const fedge_patch_block *block,
                           const float *bias, bool whole, float *to)
 {
-    const size_t outputs = patches->groups * patches->outputs, width = patches->horizontal.out;
+    const size_t outputs = patches->groups * patches->outputs, width = patches->w.out;
     const size_t images = whole ? block->examples * outputs : outputs;
     for (size_t i = 0; i < images; i++) {
-        fill(to + i * (whole ? patches->vertical.out * width : patches->pitch),
+        fill(to + i * (whole ? patches->h.out * width : patches->pitch),
              whole ? block->rows * width : patches->pitch, bias[i % outputs]);
     }
 }
@@ -323,8 +323,8 @@ static void forward_by_patches(const fedge_layer_run *run, const fedge_convoluti
 {
     const fedge_patches patches = make_patches(run, conv, FEDGE_PATCH_FORWARD);
     const workspace at = lay_out(&patches, false, false, run->scratch);
-    const size_t planes = patches.vertical.planes * patches.horizontal.planes;
-    const size_t plane = patches.vertical.out * patches.horizontal.out;
+    const size_t planes = patches.h.planes * patches.w.planes;
+    const size_t plane = patches.h.out * patches.w.out;
     const bool whole = fedge_patches_outputs_whole(&patches);
     const float *bias = conv->bias ? run->values[BIAS] : NULL;
     fedge_patch_block block = {0};
@@ -333,8 +333,7 @@ static void forward_by_patches(const fedge_layer_run *run, const fedge_convoluti
         const bool first = block.example == 0 && block.row == 0;
         const size_t vectors =
             fedge_patches_output_starts(&patches, &block, at.starts, whole ? at.to : NULL);
-        float *y = run->y + block.example * conv->out_channels * plane +
-                   block.row * patches.horizontal.out;
+        float *y = run->y + block.example * conv->out_channels * plane + block.row * patches.w.out;
         fedge_patches_copy_input(&patches, run->kernels, &block, first, run->x[0], at.input);
         if (bias)
             begin_outputs(&patches, &block, bias, whole, whole ? y : at.output);
@@ -367,9 +366,8 @@ static void add_weight_gradient(const fedge_layer_run *run, const fedge_patches 
                                 const fedge_patch_block *block, const workspace *at,
                                 float *gradient)
 {
-    const size_t planes = patches->vertical.planes * patches->horizontal.planes;
-    const size_t lead =
-        patches->vertical.lead * patches->horizontal.size + patches->horizontal.lead;
+    const size_t planes = patches->h.planes * patches->w.planes;
+    const size_t lead = patches->h.lead * patches->w.size + patches->w.lead;
     fedge_patches_copy_input(patches, run->kernels, block, true, run->x[0], at->input);
     for (size_t g = 0; g < patches->groups; g++) {
         run->kernels->gemm(
@@ -409,7 +407,7 @@ static void multiply_gradient(const fedge_layer_run *run, const fedge_patches *p
                           .a_row = patches->taps,
                           .a_offsets = taps + (at->weights - at->gradient_offsets),
                           .b = at->output +
-                               g * patches->outputs * patches->horizontal.shifts * patches->pitch,
+                               g * patches->outputs * patches->w.shifts * patches->pitch,
                           .b_column = 1,
                           .b_offsets = taps,
                           .starts = at->starts,
@@ -425,10 +423,10 @@ static void multiply_gradient(const fedge_layer_run *run, const fedge_patches *p
 static void make_whole_gradient(const fedge_layer_run *run, const fedge_patches *patches,
                                 const fedge_patch_block *block, const workspace *at)
 {
-    const size_t plane = patches->vertical.in * patches->horizontal.in;
+    const size_t plane = patches->h.in * patches->w.in;
     const size_t channels = patches->groups * patches->channels;
     const gradient_target to = {.c = run->dx[0] + block->example * channels * plane +
-                                     block->row * patches->horizontal.in,
+                                     block->row * patches->w.in,
                                 .c_row = plane,
                                 .group = patches->channels * plane,
                                 .starts = at->to};
@@ -446,11 +444,11 @@ static void make_input_gradient(const fedge_layer_run *run, const fedge_patches 
         return;
     }
     const size_t size = patches->groups * patches->channels * patches->pitch;
-    const size_t phases_w = patches->horizontal.stride;
+    const size_t phases_w = patches->w.stride;
     const bool weaves = fedge_patches_weaves(patches);
     const uint32_t *taps = at->gradient_offsets;
     size_t vectors = 0;
-    for (size_t phase = 0; phase < patches->vertical.stride * phases_w; phase++) {
+    for (size_t phase = 0; phase < patches->h.stride * phases_w; phase++) {
         const size_t phase_h = phase / phases_w, phase_w = phase % phases_w;
         if (phase_w == 0) { /* the rows are those of all horizontal phases */
             vectors = fedge_patches_gradient_starts(patches, block, phase_h, at->starts, NULL);
@@ -477,8 +475,8 @@ static void make_input_gradient(const fedge_layer_run *run, const fedge_patches 
 static void fill_gradient_tables(const fedge_patches *patches, const workspace *at)
 {
     uint32_t *offsets = at->gradient_offsets, *weights = at->weights;
-    for (size_t phase_h = 0; phase_h < patches->vertical.stride; phase_h++) {
-        for (size_t phase_w = 0; phase_w < patches->horizontal.stride; phase_w++) {
+    for (size_t phase_h = 0; phase_h < patches->h.stride; phase_h++) {
+        for (size_t phase_w = 0; phase_w < patches->w.stride; phase_w++) {
             const size_t taps = fedge_patches_gradient_taps(patches, phase_h, phase_w);
             if (taps > 0)
                 fedge_patches_gradient_offsets(patches, phase_h, phase_w, offsets, weights);

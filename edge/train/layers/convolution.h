@@ -66,7 +66,7 @@ void fedge_convolution_weights_add(const fedge_layer_run *run, const fedge_convo
 /* ---- patches: a layout of images from which no patch is copied (patches.c) ----
  *
  * A padded image is copied once to rows of equal width, channel by channel. If outputs are counted
- * in rows of that width (flat position f; positions behind a row's last output are unused), every
+ * in rows of that width (flat position f; positions after a row's last output are unused), every
  * weight reads x at f plus a fixed offset. All three passes are then matrix products with tables of
  * offsets (fedge_gemm):
  *
@@ -79,7 +79,7 @@ void fedge_convolution_weights_add(const fedge_layer_run *run, const fedge_convo
  * With a stride s the image is split into s × s phases, images of every s-th row and column, and
  * the gradient dx is computed phase by phase: each tap of the kernel belongs to one phase.
  *
- * Zeros are shared: what a tap reads behind the end of a row is the padding before the next row,
+ * Zeros are shared: what a tap reads after the end of a row is the padding before the next row,
  * and likewise between images. Several examples are stored side by side within a channel, as many
  * as stay in the second-level cache; a larger image is processed in bands of rows.
  *
@@ -95,7 +95,7 @@ typedef struct fedge_patch_axis {
     size_t in, out, taps, stride, pad, dilation;
     size_t max_tap_offset; /* of a tap from its output, in indices */
     size_t skip;           /* indices before the first with some of the input */
-    size_t end;            /* index behind the last with some of the input */
+    size_t end;            /* index after the last with some of the input */
     size_t lead;           /* zeros before the outputs' gradients */
     size_t planes;         /* of the input: phases with taps, counted from 0; folded: taps */
     size_t shifts;         /* copies of the outputs' gradients: 1; folded: horizontal offsets */
@@ -103,7 +103,7 @@ typedef struct fedge_patch_axis {
 } fedge_patch_axis;
 
 typedef struct fedge_patches {
-    fedge_patch_axis vertical, horizontal;
+    fedge_patch_axis h, w;      /* vertical and horizontal */
     size_t channels, outputs;   /* of a group of the convolution */
     size_t groups, taps, patch; /* patch: channels · taps */
     size_t examples;            /* most examples side by side; 1 with bands */

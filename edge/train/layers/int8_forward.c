@@ -57,7 +57,7 @@ typedef struct band_plan {
     size_t outputs;     /* of a group */
     size_t rows;        /* of outputs in a band */
     size_t stride;      /* bytes of a patch */
-    size_t patches, at; /* bytes of the patches, and their offset behind the image */
+    size_t patches, at; /* bytes of the patches, and their offset after the image */
     size_t sums;        /* offset of the sums */
     uint64_t total;     /* may exceed size_t, then it is never used */
 } band_plan;

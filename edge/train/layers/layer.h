@@ -74,7 +74,7 @@ typedef struct fedge_axis {
     uint32_t at;   /* index among the example's dimensions */
     size_t outer;  /* product of the dimensions before it, in one example */
     size_t length; /* the dimension */
-    size_t inner;  /* product of the dimensions behind it: floats between its elements */
+    size_t inner;  /* product of the dimensions after it: floats between its elements */
 } fedge_axis;
 
 /* For layers that remove a dimension: PyTorch's [dim], which counts the batch as 0, or from the end
@@ -233,7 +233,7 @@ typedef struct fedge_layer_run {
     float *gradients[FEDGE_MAX_LAYER_TENSORS]; /* accumulated; NULL: not trained */
     float *buffers[FEDGE_MAX_LAYER_TENSORS];   /* NULL for tensors that are not buffers */
 
-    /* > 0, only with sizes.fuses_relu: the layer absorbs the rectifier behind it. It also computes
+    /* > 0, only with sizes.fuses_relu: the layer absorbs the rectifier after it. It also computes
      * y = min(max(y, 0), ceiling), and dy is the gradient of that. */
     float ceiling;
     bool masked;    /* saved has sizes.mask bytes, and backward reads neither x nor y */
@@ -247,7 +247,7 @@ typedef struct fedge_layer_sizes {
     uint64_t saved, forward, backward;
     uint64_t mask;      /* > 0: bytes with which backward needs neither x nor y; see run->masked */
     bool fuses_sgd;     /* backward can step the first tensor (run->sgd) without its gradient */
-    bool fuses_relu;    /* the layer can absorb a rectifier behind it (run->ceiling) */
+    bool fuses_relu;    /* the layer can absorb a rectifier after it (run->ceiling) */
     bool batch_coupled; /* training: an example's output depends on the others of its batch */
     /* Least examples at full speed, if more than FEDGE_MIN_EFFICIENT_BATCH; else 0. */
     uint32_t min_efficient_batch;

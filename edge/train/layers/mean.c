@@ -29,7 +29,7 @@ static fedge_axis axis_of(const fedge_layer_run *run)
 static void forward(const fedge_layer_run *run)
 {
     const fedge_axis axis = axis_of(run);
-    const float *x = run->x[0], share = 1.0f / (float)axis.length;
+    const float *x = run->x[0], scale = 1.0f / (float)axis.length;
     for (size_t o = 0; o < axis.outer; o++) {
         float *y = run->y + o * axis.inner;
         memset(y, 0, axis.inner * sizeof(*y));
@@ -38,20 +38,20 @@ static void forward(const fedge_layer_run *run)
                 y[i] += x[i];
         }
         for (size_t i = 0; i < axis.inner; i++)
-            y[i] *= share;
+            y[i] *= scale;
     }
 }
 
 static void backward(const fedge_layer_run *run)
 {
     const fedge_axis axis = axis_of(run);
-    const float share = 1.0f / (float)axis.length;
+    const float scale = 1.0f / (float)axis.length;
     float *dx = run->dx[0];
     for (size_t o = 0; dx && o < axis.outer; o++) {
         const float *dy = run->dy + o * axis.inner;
         for (size_t k = 0; k < axis.length; k++, dx += axis.inner) {
             for (size_t i = 0; i < axis.inner; i++)
-                dx[i] = share * dy[i];
+                dx[i] = scale * dy[i];
         }
     }
 }

@@ -55,48 +55,43 @@ static fedge_patch_axis make_axis(const fedge_convolution *conv, int i)
 
 /* Folded: the copy of the gradients that a tap reads, counted from the one that begins
  * ceil(pad / stride) outputs into a row. */
-static size_t shift_of(const fedge_patch_axis *horizontal, size_t column)
+static size_t shift_of(const fedge_patch_axis *w, size_t column)
 {
-    return (column + divide_up(horizontal->pad, horizontal->stride) * horizontal->stride -
-            horizontal->pad) /
-           horizontal->stride;
+    return (column + divide_up(w->pad, w->stride) * w->stride - w->pad) / w->stride;
 }
 
 /* Number of images in the layouts of one example. */
 static size_t count_images(const fedge_convolution *conv, const fedge_patches *s)
 {
-    return conv->channels * s->vertical.planes * s->horizontal.planes +
-           conv->out_channels * s->horizontal.shifts;
+    return conv->channels * s->h.planes * s->w.planes + conv->out_channels * s->w.shifts;
 }
 
-/* True if a whole image with all its copies fits a block, and so do the two vectors of zeros behind
+/* True if a whole image with all its copies fits a block, and so do the two vectors of zeros after
  * each copy. */
 static bool fits(const fedge_convolution *conv, const fedge_patches *s)
 {
     const size_t images = count_images(conv, s);
-    return images * s->horizontal.size <= BLOCK_FLOATS / s->vertical.size &&
-           images * 2 * s->lanes <= BLOCK_FLOATS;
+    return images * s->w.size <= BLOCK_FLOATS / s->h.size && images * 2 * s->lanes <= BLOCK_FLOATS;
 }
 
 static void fold(const fedge_convolution *conv, fedge_patch_pass pass, fedge_patches *s)
 {
     fedge_patches folded = *s;
-    fedge_patch_axis *horizontal = &folded.horizontal;
+    fedge_patch_axis *w = &folded.w;
     const bool forward = pass == FEDGE_PATCH_FORWARD;
-    const size_t rows = forward ? s->vertical.out : s->vertical.end - s->vertical.skip;
-    const size_t width = forward ? horizontal->out : horizontal->end - horizontal->skip;
+    const size_t rows = forward ? s->h.out : s->h.end - s->h.skip;
+    const size_t width = forward ? w->out : w->end - w->skip;
     const size_t products = forward ? s->outputs : s->channels;
     if (!FOLDS || pass == FEDGE_PATCH_BOTH || rows == 1 || width % s->lanes == 0 ||
-        (horizontal->taps > 1 && products < MIN_PRODUCTS))
+        (w->taps > 1 && products < MIN_PRODUCTS))
         return;
     folded.folded = true;
     if (forward) {
-        horizontal->planes = horizontal->taps;
-        horizontal->size = horizontal->out;
+        w->planes = w->taps;
+        w->size = w->out;
     } else {
-        horizontal->shifts =
-            shift_of(horizontal, (horizontal->taps - 1) * horizontal->dilation) + 1;
-        horizontal->size = divide_up(horizontal->in, horizontal->stride);
+        w->shifts = shift_of(w, (w->taps - 1) * w->dilation) + 1;
+        w->size = divide_up(w->in, w->stride);
     }
     if (fits(conv, &folded))
         *s = folded;
@@ -105,8 +100,8 @@ static void fold(const fedge_convolution *conv, fedge_patch_pass pass, fedge_pat
 fedge_patches fedge_patches_make(const fedge_convolution *conv, uint32_t batch, uint32_t lanes,
                                  fedge_patch_pass pass)
 {
-    fedge_patches s = {.vertical = make_axis(conv, 0),
-                       .horizontal = make_axis(conv, 1),
+    fedge_patches s = {.h = make_axis(conv, 0),
+                       .w = make_axis(conv, 1),
                        .channels = conv->channels / conv->groups,
                        .outputs = conv->out_channels / conv->groups,
                        .groups = conv->groups,
@@ -115,25 +110,24 @@ fedge_patches fedge_patches_make(const fedge_convolution *conv, uint32_t batch, 
     s.patch = s.channels * s.taps;
     fold(conv, pass, &s);
     const size_t images = count_images(conv, &s);
-    const size_t line = images * s.horizontal.size; /* floats of one row of all images */
-    s.steps = at_least(s.vertical.out, s.vertical.end - s.vertical.skip);
+    const size_t line = images * s.w.size; /* floats of one row of all images */
+    s.steps = at_least(s.h.out, s.h.end - s.h.skip);
     s.rows = s.steps;
-    s.examples = BLOCK_FLOATS / line / s.vertical.size;
+    s.examples = BLOCK_FLOATS / line / s.h.size;
     if (s.examples == 0) {
-        const size_t margin =
-            at_least(s.vertical.max_tap_offset, s.vertical.lead + s.vertical.skip);
+        const size_t margin = at_least(s.h.max_tap_offset, s.h.lead + s.h.skip);
         const size_t fit = BLOCK_FLOATS / line;
         s.rows = fit > margin ? fit - margin : 1;
         s.rows = s.rows < s.steps ? s.rows : s.steps;
-        s.vertical.size = s.rows < s.steps ? s.rows + margin : s.vertical.size;
+        s.h.size = s.rows < s.steps ? s.rows + margin : s.h.size;
         s.examples = 1;
     }
     s.examples = s.examples < batch ? s.examples : batch;
-    s.image = s.vertical.size * s.horizontal.size;
+    s.image = s.h.size * s.w.size;
     /* The last image is followed by zeros for the last reads, of whole vectors. An odd number of
      * cache lines keeps channels from sharing cache sets. */
-    const size_t tail = at_least(s.vertical.max_tap_offset, s.vertical.lead + s.vertical.skip) + 1;
-    s.pitch = divide_up(s.examples * s.image + tail * s.horizontal.size + 2 * lanes, LINE) | 1;
+    const size_t tail = at_least(s.h.max_tap_offset, s.h.lead + s.h.skip) + 1;
+    s.pitch = divide_up(s.examples * s.image + tail * s.w.size + 2 * lanes, LINE) | 1;
     s.pitch *= LINE;
     return s;
 }
@@ -149,32 +143,29 @@ bool fedge_patches_next(const fedge_patches *self, size_t batch, fedge_patch_blo
     }
     if (block->example >= batch)
         return false;
-    const size_t left = batch - block->example,
-                 gradients = self->vertical.end - self->vertical.skip;
+    const size_t left = batch - block->example, gradients = self->h.end - self->h.skip;
     const size_t row = block->row, end = row + self->rows;
     block->examples = left < self->examples ? left : self->examples;
-    block->rows =
-        row >= self->vertical.out ? 0 : (end < self->vertical.out ? end : self->vertical.out) - row;
+    block->rows = row >= self->h.out ? 0 : (end < self->h.out ? end : self->h.out) - row;
     block->gradient_rows = row >= gradients ? 0 : (end < gradients ? end : gradients) - row;
     return true;
 }
 
 size_t fedge_patches_input_size(const fedge_patches *self)
 {
-    return self->groups * self->channels * self->vertical.planes * self->horizontal.planes *
-           self->pitch;
+    return self->groups * self->channels * self->h.planes * self->w.planes * self->pitch;
 }
 
 size_t fedge_patches_output_size(const fedge_patches *self)
 {
-    return self->groups * self->outputs * self->horizontal.shifts * self->pitch;
+    return self->groups * self->outputs * self->w.shifts * self->pitch;
 }
 
 size_t fedge_patches_outputs(const fedge_patches *self, const fedge_patch_block *block)
 {
     return block->rows == 0 ? 0
                             : (block->examples - 1) * self->image +
-                                  (block->rows - 1) * self->horizontal.size + self->horizontal.out;
+                                  (block->rows - 1) * self->w.size + self->w.out;
 }
 
 /* Covers [rows] rows of [width] elements from row [top] on, of every example, with vectors. Unless
@@ -184,7 +175,7 @@ static size_t cover_rows(const fedge_patches *self, size_t examples, size_t top,
 {
     size_t n = 0, next = 0;
     for (size_t i = 0; i < examples * rows; i++) {
-        const size_t begin = i / rows * self->image + (top + i % rows) * self->horizontal.size;
+        const size_t begin = i / rows * self->image + (top + i % rows) * self->w.size;
         next = at_least(next, begin);
         for (; next < begin + width; next += self->lanes) {
             if (to)
@@ -198,14 +189,13 @@ static size_t cover_rows(const fedge_patches *self, size_t examples, size_t top,
 size_t fedge_patches_output_starts(const fedge_patches *self, const fedge_patch_block *block,
                                    uint32_t *starts, uint32_t *to)
 {
-    return cover_rows(self, block->examples, 0, block->rows, self->horizontal.out, starts,
-                      self->groups * self->outputs * self->vertical.out * self->horizontal.out, to);
+    return cover_rows(self, block->examples, 0, block->rows, self->w.out, starts,
+                      self->groups * self->outputs * self->h.out * self->w.out, to);
 }
 
 size_t fedge_patches_max_starts(const fedge_patches *self)
 {
-    const size_t width =
-        at_least(self->horizontal.out, self->horizontal.end - self->horizontal.skip);
+    const size_t width = at_least(self->w.out, self->w.end - self->w.skip);
     return self->examples * self->rows * divide_up(width, self->lanes);
 }
 
@@ -217,27 +207,25 @@ static bool is_whole(const fedge_patches *self, size_t rows, size_t width)
 
 bool fedge_patches_outputs_whole(const fedge_patches *self)
 {
-    return is_whole(self, self->vertical.out, self->horizontal.out);
+    return is_whole(self, self->h.out, self->w.out);
 }
 
 bool fedge_patches_gradients_whole(const fedge_patches *self)
 {
-    return self->vertical.stride == 1 && self->horizontal.stride == 1 &&
-           is_whole(self, self->vertical.in, self->horizontal.in);
+    return self->h.stride == 1 && self->w.stride == 1 && is_whole(self, self->h.in, self->w.in);
 }
 
 void fedge_patches_offsets(const fedge_patches *self, uint32_t *offsets)
 {
-    const fedge_patch_axis *vertical = &self->vertical, *horizontal = &self->horizontal;
-    const size_t planes = vertical->planes * horizontal->planes;
+    const fedge_patch_axis *h = &self->h, *w = &self->w;
+    const size_t planes = h->planes * w->planes;
     for (size_t tap = 0; tap < self->taps; tap++) {
-        const size_t row = tap / horizontal->taps * vertical->dilation,
-                     number = tap % horizontal->taps;
-        const size_t column = number * horizontal->dilation;
-        const size_t plane = is_folded(self) ? number : column % horizontal->stride;
-        const size_t offset = (row % vertical->stride * horizontal->planes + plane) * self->pitch +
-                              row / vertical->stride * horizontal->size +
-                              (is_folded(self) ? 0 : column / horizontal->stride);
+        const size_t row = tap / w->taps * h->dilation, number = tap % w->taps;
+        const size_t column = number * w->dilation;
+        const size_t plane = is_folded(self) ? number : column % w->stride;
+        const size_t offset = (row % h->stride * w->planes + plane) * self->pitch +
+                              row / h->stride * w->size +
+                              (is_folded(self) ? 0 : column / w->stride);
         for (size_t c = 0; c < self->channels; c++)
             offsets[c * self->taps + tap] = (uint32_t)(c * planes * self->pitch + offset);
     }
@@ -245,31 +233,30 @@ void fedge_patches_offsets(const fedge_patches *self, uint32_t *offsets)
 
 size_t fedge_patches_gradient_taps(const fedge_patches *self, size_t phase_h, size_t phase_w)
 {
-    const fedge_patch_axis *vertical = &self->vertical, *horizontal = &self->horizontal;
+    const fedge_patch_axis *h = &self->h, *w = &self->w;
     size_t rows = 0, columns = 0;
-    for (size_t i = 0; i < vertical->taps; i++)
-        rows += i * vertical->dilation % vertical->stride == phase_h;
-    for (size_t i = 0; i < horizontal->taps; i++)
-        columns += i * horizontal->dilation % horizontal->stride == phase_w;
+    for (size_t i = 0; i < h->taps; i++)
+        rows += i * h->dilation % h->stride == phase_h;
+    for (size_t i = 0; i < w->taps; i++)
+        columns += i * w->dilation % w->stride == phase_w;
     return self->outputs * rows * columns;
 }
 
 void fedge_patches_gradient_offsets(const fedge_patches *self, size_t phase_h, size_t phase_w,
                                     uint32_t *offsets, uint32_t *weights)
 {
-    const fedge_patch_axis *vertical = &self->vertical, *horizontal = &self->horizontal;
+    const fedge_patch_axis *h = &self->h, *w = &self->w;
     size_t n = 0;
     for (size_t tap = 0; tap < self->taps; tap++) {
-        const size_t row = tap / horizontal->taps * vertical->dilation;
-        const size_t column = tap % horizontal->taps * horizontal->dilation;
-        if (row % vertical->stride != phase_h || column % horizontal->stride != phase_w)
+        const size_t row = tap / w->taps * h->dilation;
+        const size_t column = tap % w->taps * w->dilation;
+        if (row % h->stride != phase_h || column % w->stride != phase_w)
             continue;
-        const size_t offset =
-            (vertical->lead + vertical->skip - row / vertical->stride) * horizontal->size +
-            (is_folded(self) ? shift_of(horizontal, column) * self->pitch
-                             : horizontal->lead + horizontal->skip - column / horizontal->stride);
+        const size_t offset = (h->lead + h->skip - row / h->stride) * w->size +
+                              (is_folded(self) ? shift_of(w, column) * self->pitch
+                                               : w->lead + w->skip - column / w->stride);
         for (size_t o = 0; o < self->outputs; o++) {
-            offsets[n] = (uint32_t)(o * horizontal->shifts * self->pitch + offset);
+            offsets[n] = (uint32_t)(o * w->shifts * self->pitch + offset);
             weights[n++] = (uint32_t)(o * self->patch + tap);
         }
     }
@@ -295,20 +282,20 @@ static size_t inside(size_t from, size_t n, size_t stride, size_t phase, size_t 
 static size_t gradient_rows(const fedge_patches *self, const fedge_patch_block *block,
                             size_t phase_h, size_t *top, size_t *bottom)
 {
-    const fedge_patch_axis *vertical = &self->vertical;
-    return inside(vertical->skip + block->row, block->gradient_rows, vertical->stride, phase_h,
-                  vertical->pad, vertical->in, top, bottom);
+    const fedge_patch_axis *h = &self->h;
+    return inside(h->skip + block->row, block->gradient_rows, h->stride, phase_h, h->pad, h->in,
+                  top, bottom);
 }
 
 size_t fedge_patches_gradient_starts(const fedge_patches *self, const fedge_patch_block *block,
                                      size_t phase_h, uint32_t *starts, uint32_t *to)
 {
-    const fedge_patch_axis *horizontal = &self->horizontal;
-    const size_t width = is_folded(self) ? horizontal->size : horizontal->end - horizontal->skip;
+    const fedge_patch_axis *w = &self->w;
+    const size_t width = is_folded(self) ? w->size : w->end - w->skip;
     size_t top, bottom;
     (void)gradient_rows(self, block, phase_h, &top, &bottom);
     return cover_rows(self, block->examples, top, bottom - top, width, starts,
-                      self->groups * self->channels * self->vertical.in * horizontal->in, to);
+                      self->groups * self->channels * self->h.in * w->in, to);
 }
 
 /* Rows [top, bottom) and columns [left, right) of an image, outside of which are zeros. */
@@ -320,11 +307,10 @@ typedef struct frame {
 static void copy_image(const fedge_patches *self, const fedge_kernels *kernels, const frame *at,
                        const float *from, float *to)
 {
-    const size_t width = self->horizontal.size, columns = at->right - at->left;
+    const size_t width = self->w.size, columns = at->right - at->left;
     if (self->rows < self->steps) {
         memset(to, 0, at->top * width * sizeof(*to));
-        memset(to + at->bottom * width, 0,
-               (self->vertical.size - at->bottom) * width * sizeof(*to));
+        memset(to + at->bottom * width, 0, (self->h.size - at->bottom) * width * sizeof(*to));
     }
     float *row = to + at->top * width + at->left;
     if (at->column_stride == 1) {
@@ -344,25 +330,23 @@ static void copy_image(const fedge_patches *self, const fedge_kernels *kernels, 
 void fedge_patches_copy_input(const fedge_patches *self, const fedge_kernels *kernels,
                               const fedge_patch_block *block, bool clear, const float *x, float *to)
 {
-    const fedge_patch_axis *vertical = &self->vertical, *horizontal = &self->horizontal;
-    const size_t channels = self->groups * self->channels, image = vertical->in * horizontal->in;
+    const fedge_patch_axis *h = &self->h, *w = &self->w;
+    const size_t channels = self->groups * self->channels, image = h->in * w->in;
     if (clear)
         memset(to, 0, fedge_patches_input_size(self) * sizeof(*to));
-    for (size_t i = 0; i < channels * vertical->planes * horizontal->planes;
-         i++, to += self->pitch) {
-        const size_t channel = i / horizontal->planes / vertical->planes;
-        const size_t phase_h = i / horizontal->planes % vertical->planes;
-        const size_t first = i % horizontal->planes * (is_folded(self) ? horizontal->dilation : 1);
-        frame at = {.row_stride = vertical->stride * horizontal->in,
-                    .column_stride = horizontal->stride};
-        const size_t row = inside(block->row, vertical->size, vertical->stride, phase_h,
-                                  vertical->pad, vertical->in, &at.top, &at.bottom);
-        const size_t column = inside(0, horizontal->size, horizontal->stride, first,
-                                     horizontal->pad, horizontal->in, &at.left, &at.right);
+    for (size_t i = 0; i < channels * h->planes * w->planes; i++, to += self->pitch) {
+        const size_t channel = i / w->planes / h->planes;
+        const size_t phase_h = i / w->planes % h->planes;
+        const size_t first = i % w->planes * (is_folded(self) ? w->dilation : 1);
+        frame at = {.row_stride = h->stride * w->in, .column_stride = w->stride};
+        const size_t row =
+            inside(block->row, h->size, h->stride, phase_h, h->pad, h->in, &at.top, &at.bottom);
+        const size_t column =
+            inside(0, w->size, w->stride, first, w->pad, w->in, &at.left, &at.right);
         for (size_t e = 0; e < block->examples; e++) {
             copy_image(self, kernels, &at,
-                       x + ((block->example + e) * channels + channel) * image +
-                           row * horizontal->in + column,
+                       x + ((block->example + e) * channels + channel) * image + row * w->in +
+                           column,
                        to + e * self->image);
         }
     }
@@ -372,23 +356,20 @@ void fedge_patches_copy_gradient(const fedge_patches *self, const fedge_kernels 
                                  const fedge_patch_block *block, bool clear, const float *dy,
                                  float *to)
 {
-    const fedge_patch_axis *vertical = &self->vertical, *horizontal = &self->horizontal;
-    const size_t outputs = self->groups * self->outputs, image = vertical->out * horizontal->out;
-    frame at = {.row_stride = horizontal->out, .column_stride = 1};
-    const size_t row = inside(block->row, vertical->size, 1, 0, vertical->lead, vertical->out,
-                              &at.top, &at.bottom);
+    const fedge_patch_axis *h = &self->h, *w = &self->w;
+    const size_t outputs = self->groups * self->outputs, image = h->out * w->out;
+    frame at = {.row_stride = w->out, .column_stride = 1};
+    const size_t row = inside(block->row, h->size, 1, 0, h->lead, h->out, &at.top, &at.bottom);
     if (clear)
         memset(to, 0, fedge_patches_output_size(self) * sizeof(*to));
-    for (size_t i = 0; i < outputs * horizontal->shifts; i++, to += self->pitch) {
-        const size_t o = i / horizontal->shifts, shift = i % horizontal->shifts;
-        const size_t from = is_folded(self) ? divide_up(horizontal->pad, horizontal->stride) : 0;
-        const size_t column =
-            inside(from, horizontal->size, 1, 0, is_folded(self) ? shift : horizontal->lead,
-                   horizontal->out, &at.left, &at.right);
+    for (size_t i = 0; i < outputs * w->shifts; i++, to += self->pitch) {
+        const size_t o = i / w->shifts, shift = i % w->shifts;
+        const size_t from = is_folded(self) ? divide_up(w->pad, w->stride) : 0;
+        const size_t column = inside(from, w->size, 1, 0, is_folded(self) ? shift : w->lead, w->out,
+                                     &at.left, &at.right);
         for (size_t e = 0; e < block->examples; e++) {
             copy_image(self, kernels, &at,
-                       dy + ((block->example + e) * outputs + o) * image + row * horizontal->out +
-                           column,
+                       dy + ((block->example + e) * outputs + o) * image + row * w->out + column,
                        to + e * self->image);
         }
     }
@@ -397,40 +378,37 @@ void fedge_patches_copy_gradient(const fedge_patches *self, const fedge_kernels 
 void fedge_patches_store_outputs(const fedge_patches *self, const fedge_kernels *kernels,
                                  const fedge_patch_block *block, const float *from, float *y)
 {
-    const size_t outputs = self->groups * self->outputs, width = self->horizontal.out;
+    const size_t outputs = self->groups * self->outputs, width = self->w.out;
     for (size_t e = 0; e < block->examples; e++) {
         for (size_t o = 0; o < outputs; o++) {
             const size_t image = (block->example + e) * outputs + o;
             kernels->copy_rows(block->rows, width, from + o * self->pitch + e * self->image,
-                               self->horizontal.size, 0.0f,
-                               y + (image * self->vertical.out + block->row) * width, width);
+                               self->w.size, 0.0f, y + (image * self->h.out + block->row) * width,
+                               width);
         }
     }
 }
 
 bool fedge_patches_weaves(const fedge_patches *self)
 {
-    return self->horizontal.stride == 2 && self->horizontal.taps > 1 &&
-           self->horizontal.dilation % 2 == 1;
+    return self->w.stride == 2 && self->w.taps > 1 && self->w.dilation % 2 == 1;
 }
 
 void fedge_patches_store_woven(const fedge_patches *self, const fedge_kernels *kernels,
                                const fedge_patch_block *block, size_t phase_h,
                                const float *const from[2], float *dx)
 {
-    const fedge_patch_axis *vertical = &self->vertical, *horizontal = &self->horizontal;
-    const size_t channels = self->groups * self->channels, odd = horizontal->pad % 2;
+    const fedge_patch_axis *h = &self->h, *w = &self->w;
+    const size_t channels = self->groups * self->channels, odd = w->pad % 2;
     const size_t ahead = is_folded(self) ? 0 : odd; /* offset of the other phase's first column */
     size_t top, bottom;
     const size_t row = gradient_rows(self, block, phase_h, &top, &bottom);
     for (size_t i = 0; i < channels * block->examples; i++) {
         const size_t c = i % channels, e = i / channels;
-        const size_t source = c * self->pitch + e * self->image + top * horizontal->size;
-        float *to =
-            dx + (((block->example + e) * channels + c) * vertical->in + row) * horizontal->in;
-        kernels->weave_rows(bottom - top, horizontal->in, from[odd] + source,
-                            from[1 - odd] + source + ahead, horizontal->size, to,
-                            vertical->stride * horizontal->in);
+        const size_t source = c * self->pitch + e * self->image + top * w->size;
+        float *to = dx + (((block->example + e) * channels + c) * h->in + row) * w->in;
+        kernels->weave_rows(bottom - top, w->in, from[odd] + source, from[1 - odd] + source + ahead,
+                            w->size, to, h->stride * w->in);
     }
 }
 
@@ -438,31 +416,29 @@ void fedge_patches_store_gradient(const fedge_patches *self, const fedge_kernels
                                   const fedge_patch_block *block, size_t phase_h, size_t phase_w,
                                   const float *from, float *dx)
 {
-    const fedge_patch_axis *vertical = &self->vertical, *horizontal = &self->horizontal;
+    const fedge_patch_axis *h = &self->h, *w = &self->w;
     const size_t channels = self->groups * self->channels;
     size_t top, bottom, left, right;
     const size_t row = gradient_rows(self, block, phase_h, &top, &bottom);
-    const size_t first = is_folded(self) && horizontal->pad % horizontal->stride > phase_w;
-    const size_t column =
-        inside(horizontal->skip + first, horizontal->end - horizontal->skip - first,
-               horizontal->stride, phase_w, horizontal->pad, horizontal->in, &left, &right);
-    from += top * horizontal->size + left;
+    const size_t first = is_folded(self) && w->pad % w->stride > phase_w;
+    const size_t column = inside(w->skip + first, w->end - w->skip - first, w->stride, phase_w,
+                                 w->pad, w->in, &left, &right);
+    from += top * w->size + left;
     for (size_t i = 0; i < channels * block->examples; i++) {
         const size_t c = i % channels, e = i / channels;
         const float *source = from + c * self->pitch + e * self->image;
-        float *to =
-            dx + (((block->example + e) * channels + c) * vertical->in + row) * horizontal->in;
+        float *to = dx + (((block->example + e) * channels + c) * h->in + row) * w->in;
         to += column;
-        if (horizontal->stride == 1) {
-            kernels->copy_rows(bottom - top, right - left, source, horizontal->size, 0.0f, to,
-                               vertical->stride * horizontal->in);
+        if (w->stride == 1) {
+            kernels->copy_rows(bottom - top, right - left, source, w->size, 0.0f, to,
+                               h->stride * w->in);
             continue;
         }
         for (size_t r = top; r < bottom; r++) {
             for (size_t q = 0; q < right - left; q++)
-                to[q * horizontal->stride] = source[q];
-            source += horizontal->size;
-            to += vertical->stride * horizontal->in;
+                to[q * w->stride] = source[q];
+            source += w->size;
+            to += h->stride * w->in;
         }
     }
 }

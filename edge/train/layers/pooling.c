@@ -49,7 +49,7 @@ static window_range clip_window(const fedge_pooling *pool, int axis, size_t at)
     return (window_range){first - pad, fit < max_count ? fit : max_count, skip};
 }
 
-/* ceil_mode adds a window behind those inside the padded image, if it begins in the image or in the
+/* ceil_mode adds a window after those inside the padded image, if it begins in the image or in the
  * padding before it. */
 static void add_last(fedge_pooling *pool, int axis)
 {

@@ -4,7 +4,7 @@
 #include <string.h>
 
 enum { WEIGHT_IH, WEIGHT_HH, BIAS_IH, BIAS_HH };
-enum { REVERSE_NAMES = FEDGE_MAX_RECURRENT_LAYERS }; /* index behind those of the layers */
+enum { REVERSE_NAMES = FEDGE_MAX_RECURRENT_LAYERS }; /* index after those of the layers */
 
 /* Most steps · batch per product: they and the weights stay in the second-level cache. */
 #define ROWS ((size_t)128)

@@ -151,7 +151,7 @@ static record record_at(const layout *self, void *base)
     return made;
 }
 
-/* ---- working memory of one chunk, behind the attention's, in floats ---- */
+/* ---- working memory of one chunk, after the attention's, in floats ---- */
 
 static uint64_t attention_scratch(const layout *self)
 {
@@ -252,7 +252,7 @@ static parts parts_of(const fedge_layer_run *run, const layout *self, const reco
 
 /* ---- the passes ---- */
 
-/* In place, where this is training with dropout. [saved]: bytes for each example, or NULL. */
+/* Dropout in place, in training. mask: whole bytes per example, or NULL. */
 static void drop(const fedge_layer_run *run, const layout *self, size_t width, float *x,
                  uint8_t *mask)
 {
@@ -304,7 +304,7 @@ static void forward_chunk(const fedge_layer_run *run, const layout *self, const 
 }
 
 /* Replaces dh, the gradient after the activation and dropout, by the one before. Returns their
- * output; that of GELU is recomputed behind dh. */
+ * output; that of GELU is recomputed after dh. */
 static const float *backward_activation(const fedge_layer_run *run, const layout *self,
                                         const record *saved, float *dh)
 {

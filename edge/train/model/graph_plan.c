@@ -176,7 +176,7 @@ static bool passes_in_place(const fedge_graph_plan *plan, uint32_t index)
     return plan->layers[layer->sources[0]].num_readers == 1;
 }
 
-/* Lets layers absorb the rectifiers behind them. Not with activations in 16 bits: from a rounded
+/* Lets layers absorb the rectifiers after them. Not with activations in 16 bits: from a rounded
  * input, the backward pass could rectify other elements than the forward pass. */
 static void absorb_rectifiers(fedge_graph_plan *plan)
 {

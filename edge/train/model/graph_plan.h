@@ -9,7 +9,7 @@
  * first time backward that needs it, before the layer of that time runs, and lives a second time.
  * With options.activations of 16 bits, an array that the backward pass reads is stored in 16 bits
  * after its last use forward, and restored at its first use backward, where it lives a second time.
- * A layer that can rectify its own output (a norm) absorbs a rectifier behind it, which then does
+ * A layer that can rectify its own output (a norm) absorbs a rectifier after it, which then does
  * not run.
  */
 #ifndef FEDGE_EDGE_TRAIN_MODEL_GRAPH_PLAN_H
