@@ -51,7 +51,7 @@ static fedge_json_field make_field(const fedge_argument *from, size_t base)
     return field;
 }
 
-/* "type", then [arguments], which lie in a struct at [base]. */
+/* Makes "type", then [arguments], which are members of a struct at [base]. */
 static void make_fields(const char *type, const fedge_argument *arguments, size_t base,
                         fedge_argument_fields *out)
 {
@@ -60,7 +60,7 @@ static void make_fields(const char *type, const fedge_argument *arguments, size_
     out->fields[n++] = (fedge_json_field){
         .key = "type", .kind = FEDGE_JSON_NAME, .flags = FEDGE_JSON_REQUIRED, .choices = out->type};
     for (; arguments && arguments->name; arguments++) {
-        assert(n + 6 < FEDGE_MAX_ARGUMENT_FIELDS); /* five more of a layer, and the end */
+        assert(n + 6 < FEDGE_MAX_ARGUMENT_FIELDS); /* "type", four others of a layer, and the end */
         out->fields[n++] = make_field(arguments, base);
     }
 }
@@ -113,7 +113,7 @@ void fedge_optimizer_fields(fedge_optimizer_type type, fedge_argument_fields *ou
     make_fields(fedge_optimizer_type_name(type), fedge_optimizer_ops_of(type)->arguments, 0, out);
 }
 
-/* What PyTorch has and fedge has in another way. */
+/* PyTorch's arguments that fedge expresses in another way. */
 static const char *other_way(const char *type)
 {
     if (strstr(type, "Softmax"))
@@ -194,7 +194,7 @@ const fedge_json_field fedge_schedule_fields[] = {
     FEDGE_JSON_END,
 };
 
-/* The member of the root at a path such as "training.schedule"; NULL: there is none. */
+/* The member at a path such as "training.schedule", or NULL. */
 static const cJSON *find_node(const fedge_json *json, const char *path)
 {
     const cJSON *node = json->root;
@@ -260,7 +260,7 @@ const fedge_json_field fedge_augmentation_fields[] = {
     FEDGE_JSON_END,
 };
 
-/* Are examples of two dimensions [steps, features] rather than [channels, length]? */
+/* Whether examples of two dimensions are [steps, features] rather than [channels, length]. */
 static bool reads_steps(const fedge_model_spec *model)
 {
     return (fedge_layer_ops_of(model->layers[0].type)->flags & FEDGE_X_IS_STEPS) != 0;

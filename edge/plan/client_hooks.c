@@ -75,7 +75,7 @@ size_t fedge_plan_num_client_state(const fedge_plan *plan)
 {
     if (fedge_plan_is_personal(plan))
         return plan->personal.num_values + 1;
-    /* The additional value of a residual is its round: the residual is halved as it ages. */
+    /* The last value of a residual is its round, by which it decays. */
     return plan->sent.sections[0].schema.num_elements + fedge_plan_makes_residual(plan);
 }
 
@@ -136,7 +136,7 @@ double fedge_squared_norm(const fedge_plan *plan, const float *sent)
 fedge_status fedge_hooks_read_arguments(const fedge_json *json, const cJSON *node, fedge_plan *plan,
                                         fedge_error *err)
 {
-    /* "strategy" has keys for the server, too, which are unknown here. */
+    /* "strategy" also has the server's keys, which are unknown here. */
     fedge_json lenient = *json;
     lenient.options.strict = false;
     if (!plan->hooks || !plan->hooks->arguments)

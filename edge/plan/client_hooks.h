@@ -46,7 +46,7 @@ struct fedge_json_field;
             .min = 2, .max = FEDGE_MAX_CLUSTERS, .fallback = 2                                     \
     }
 
-/* Small programs leave out strategies with several models. */
+/* Small builds omit strategies with several models. */
 #ifdef FEDGE_SMALL
 #define FEDGE_CLUSTERED_HOOKS_MAP(X)
 #else
@@ -64,7 +64,7 @@ struct fedge_json_field;
     X(ditto, "strategy:Ditto")                                                                     \
     FEDGE_CLUSTERED_HOOKS_MAP(X)
 
-/* Metric, not 0, of an update whose client lost state that the server has a part of. */
+/* Metric, not 0, of an update whose client lost state that the server keeps a sum of. */
 #define FEDGE_CLIENT_STATE_LOST "control-lost"
 
 /* Metrics of updates whose hooks measure: the mean loss of the starting model on the training
@@ -92,24 +92,25 @@ typedef struct fedge_client_hooks {
     const char *section;  /* name of its section, with one value for each of the delta; or NULL */
     const char *state_name; /* the client state in messages: "control variate"; NULL: none */
     bool broadcasts;        /* each model comes with num_trained values of the server's state */
-    bool clustered;         /* the broadcast state is further models; FEDGE_CLUSTER says which of
-                               all was trained */
-    bool corrects;          /* begin fills a correction */
-    bool measures;          /* updates have FEDGE_START_LOSS and FEDGE_SQUARED_NORM */
-    bool local_state;       /* the server has no part of the client state: losing it is harmless */
+    bool clustered;   /* broadcast state is further models; FEDGE_CLUSTER reports which one was
+                         trained */
+    bool corrects;    /* begin fills a correction */
+    bool measures;    /* updates have FEDGE_START_LOSS and FEDGE_SQUARED_NORM */
+    bool local_state; /* losing the client state does no harm: the server keeps no sum of it */
     const struct fedge_json_field *arguments; /* of a fedge_hooks_arguments; NULL: none */
 
-    /* True for layers whose values are personal: they stay on the client (edge/plan/personal.h).
-     * NULL: all layers are shared. */
+    /* True for layers whose values stay on the client (edge/plan/personal.h). NULL: all layers are
+     * shared. */
     bool (*personal)(const fedge_plan *plan, uint32_t layer);
-    bool trains_both;    /* trains personal values beside the server's; else they replace them */
-    bool personal_first; /* trains personal values first, then the shared ones */
+    bool trains_both;    /* personal values are trained beside the server's; otherwise they replace
+                            them */
+    bool personal_first; /* personal values are trained before the shared ones */
 
     /* Fails with the key of a plan that this strategy does not support. NULL: it supports all. */
     fedge_status (*check)(const struct fedge_json *json, const fedge_plan *plan, fedge_error *err);
     void (*begin)(fedge_hooks_state *state); /* NULL: nothing to do */
-    /* Fills the section in [sent], which has the delta already, after [num_steps] of training with
-     * [learning_rate]. NULL: there is no section. */
+    /* Fills the strategy's section in [sent], which has the delta, after [num_steps] of training
+     * with [learning_rate]. NULL: it has no section. */
     fedge_status (*end)(const fedge_hooks_state *state, uint64_t num_steps, double learning_rate,
                         float *sent, fedge_error *err);
     /* Updates the client state from v, all sections as the server decodes them. NULL: it does not
@@ -120,7 +121,7 @@ typedef struct fedge_client_hooks {
 
 /* NULL: the strategy has no client hooks. */
 const fedge_client_hooks *fedge_client_hooks_find(const char *strategy);
-/* Enumerates all from index 0; NULL after the last. */
+/* Enumerates the hooks from index 0; NULL after the last. */
 const fedge_client_hooks *fedge_client_hooks_at(size_t index);
 /* The hooks with this feature in "must"; NULL: none. */
 const fedge_client_hooks *fedge_client_hooks_of_feature(const char *feature);
@@ -128,12 +129,12 @@ const fedge_client_hooks *fedge_client_hooks_of_feature(const char *feature);
 /* True when clients store state between rounds: the strategy's or a residual, never both
  * (fedge_plan_derive). */
 bool fedge_plan_has_client_state(const fedge_plan *plan);
-bool fedge_plan_makes_residual(const fedge_plan *plan);   /* encoding leaves a residual */
-bool fedge_plan_retains_residual(const fedge_plan *plan); /* ... which is stored (error feedback) */
-/* The number of values of client state, where there is any. */
+bool fedge_plan_makes_residual(const fedge_plan *plan); /* encoding leaves a residual */
+bool fedge_plan_retains_residual(
+    const fedge_plan *plan); /* and clients store it (error feedback) */
+/* Number of values of the client state. */
 size_t fedge_plan_num_client_state(const fedge_plan *plan);
-/* For messages: "control variate" or "residual"; and what requires it: "SCAFFOLD", "error
- * feedback". */
+/* For messages: "control variate" or "residual", and its cause: "SCAFFOLD" or "error feedback". */
 const char *fedge_plan_client_state_name(const fedge_plan *plan);
 const char *fedge_plan_client_state_owner(const fedge_plan *plan);
 /* True when the update changes the client state (fedge_client_hooks.move). */
@@ -142,15 +143,15 @@ bool fedge_plan_moves_client_state(const fedge_plan *plan);
 /* True when a codec of the updates sends only some of the values. */
 bool fedge_plan_sparsifies(const fedge_plan *plan);
 
-/* True when the server sends state with each model; and how many times num_trained values. */
+/* Whether the server sends state with each model; its size as a multiple of num_trained. */
 bool fedge_plan_broadcasts(const fedge_plan *plan);
 uint32_t fedge_plan_num_broadcast(const fedge_plan *plan);
 /* True when there are several models and each client trains the best for it. */
 bool fedge_plan_is_clustered(const fedge_plan *plan);
 bool fedge_plan_measures(const fedge_plan *plan);
 
-/* Reads the arguments of the plan's hooks from a job's or plan's "strategy" and ignores its other
- * keys. node NULL: sets the defaults. */
+/* Reads the arguments of the plan's hooks from the "strategy" of a job or plan; ignores other keys.
+ * node NULL: sets the defaults. */
 FEDGE_MUST_USE fedge_status fedge_hooks_read_arguments(const struct fedge_json *json,
                                                        const struct cJSON *node, fedge_plan *plan,
                                                        fedge_error *err);
@@ -161,7 +162,7 @@ double fedge_squared_norm(const fedge_plan *plan, const float *sent);
 /* Allocates the buffers of a plan with hooks or residuals, all 0. Borrows the plan. */
 FEDGE_MUST_USE fedge_status fedge_hooks_state_init(fedge_hooks_state *state, const fedge_plan *plan,
                                                    fedge_error *err);
-void fedge_hooks_state_fini(fedge_hooks_state *state); /* accepts one that is all 0 */
+void fedge_hooks_state_fini(fedge_hooks_state *state); /* for a struct that is all 0, too */
 /* Bytes that init allocates; 0 for a plan without hooks and residuals. */
 uint64_t fedge_hooks_state_size(const fedge_plan *plan);
 

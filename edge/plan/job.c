@@ -1,7 +1,7 @@
-/* Jobs: what users write. A job is its plan (plan.c), which clients get, and what the aggregator
- * alone needs: rounds, strategy, test set, what is kept. The tables read each key by itself; what
- * has to hold between keys is derived afterwards, in an order in which each step may look at what
- * the ones before it have derived. */
+/* Jobs: what users write. A job consists of its plan (plan.c), which clients receive, and of the
+ * server's part: rounds, strategy, test set, checkpoints. The tables check each key separately;
+ * relations between keys are checked afterwards, in an order in which each step may use the results
+ * of the previous ones. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,12 +15,12 @@
 
 #define REQUIRED FEDGE_JSON_REQUIRED
 #define AT FEDGE_JSON_AT
-#define SMALLEST 1e-9 /* the least fraction, or rate, above 0 */
+#define SMALLEST 1e-9 /* smallest fraction or rate above 0 */
 #define DEFAULT_MAX_COHORT 4096
 #define DEFAULT_MIN_FREE_DISK ((double)64 * 1024 * 1024)
 #define JOB_VERSION 1
-#define MAX_RATE 1e6 /* of the server */
-#define MAX_NAMES 64 /* strategies of one program */
+#define MAX_RATE 1e6 /* server learning rate */
+#define MAX_NAMES 64 /* strategies of a program */
 #define TYPE "type"
 #define NUM_OWNERS 100 /* bytes of a list of names */
 
@@ -78,7 +78,7 @@ static const fedge_json_field ROUNDS[] = {
     FEDGE_JSON_END,
 };
 
-/* It is read when all else is, by the types that the job is read with. */
+/* Read last, by the strategies passed to the reader. */
 static fedge_status skip_strategy(const fedge_json *json, const cJSON *node, void *record,
                                   fedge_error *err)
 {
@@ -129,7 +129,7 @@ const fedge_json_field fedge_job_fields[] = {
     {.key = "$schema", .kind = FEDGE_JSON_IGNORED},
     {.key = "fedge-job", .kind = FEDGE_JSON_IGNORED},
     FEDGE_PLAN_FIELDS,
-    {.key = "rounds", /* check_given */
+    {.key = "rounds", /* by check_given */
      .kind = FEDGE_JSON_OBJECT,
      AT(fedge_job, rounds),
      .fields = ROUNDS},
@@ -161,7 +161,7 @@ static uint32_t larger(uint32_t a, uint32_t b)
     return a > b ? a : b;
 }
 
-/* The sums of fixed.h cannot overflow while max-cohort · max-weight ≤ 2^32. */
+/* With max-cohort · max-weight ≤ 2^32 the sums of fixed.h cannot overflow. */
 static fedge_status derive_cohort(const fedge_json *json, fedge_rounds_spec *rounds,
                                   fedge_error *err)
 {
@@ -204,8 +204,8 @@ static fedge_status derive_rounds(const fedge_json *json, fedge_rounds_spec *rou
 
 fedge_status fedge_job_check_rates(const fedge_job *job, const char **key, fedge_error *err)
 {
-    /* Only a gamma over 1 can take the rate over its limit, and exponentially at that. A job whose
-     * last rounds clients would refuse is refused now, not after days of work. */
+    /* Only a gamma over 1 can exceed the limit, and it grows exponentially. A job whose last rounds
+     * clients would refuse is refused now, not after days of training. */
     const bool grows = job->plan.training.schedule.gamma > 1;
     const fedge_strategy_reader *reader = fedge_strategy_reader_of(job);
     const bool divides = reader && reader->divides_by_rate;
@@ -219,7 +219,7 @@ fedge_status fedge_job_check_rates(const fedge_job *job, const char **key, fedge
                               " %g, and %g is the most; lower it, or num-server-rounds",
                               round, rate, FEDGE_MAX_LEARNING_RATE);
         }
-        /* As a float, which clients train with. */
+        /* As a float, as clients use it. */
         if (divides && !((float)rate > 0.0f)) {
             *key = "training.schedule";
             return fedge_fail(err, FEDGE_OUT_OF_RANGE,
@@ -241,7 +241,7 @@ static fedge_status derive_schedule(const fedge_json *json, const fedge_job *job
                : fedge_json_fail_at(json, key, err, "%s", cause.message);
 }
 
-/* Makes the job's paths relative to where its file lies. */
+/* Makes the job's paths relative to its file's directory. */
 static fedge_status derive_paths(const fedge_json *json, fedge_job *job, fedge_error *err)
 {
     const char *folder_of = json->options.name;
@@ -256,7 +256,7 @@ static fedge_status derive_paths(const fedge_json *json, fedge_job *job, fedge_e
                                      FEDGE_MAX_PATH - 1, FEDGE_MAX_PATHS - 1);
 }
 
-/* What every job has to say, for a job that lacks it. */
+/* Checks that the job gives what has no default. */
 static fedge_status check_given(const fedge_json *json, const fedge_job *job, fedge_error *err)
 {
     const cJSON *child = NULL;
@@ -278,9 +278,9 @@ static fedge_status check_given(const fedge_json *json, const fedge_job *job, fe
 
 static fedge_status derive_job(const fedge_json *json, fedge_job *job, fedge_error *err)
 {
-    /* Robust strategies ask how few updates a round may close with, so the rounds are complete
-     * before the strategy is checked. Its hooks bring a section of their own into what clients
-     * send, so the plan is derived after it. */
+    /* Robust strategies depend on the smallest number of updates that closes a round, so rounds are
+     * derived before the strategy. Its hooks add a section to updates, so the plan is derived after
+     * it. */
     FEDGE_TRY(check_given(json, job, err));
     FEDGE_TRY(fedge_strategy_read(json, job, err));
     FEDGE_TRY(derive_rounds(json, &job->rounds, err));
@@ -350,10 +350,9 @@ void fedge_job_free(fedge_job *job)
 
 /* ---- the part that clients see --------------------------------------------------------------- */
 
-/* The part of a job that clients see, read without the server's, of whose reader a device needs
- * nothing. */
+/* Reads the clients' part of a job. A device does not need the reader of the server's part. */
 
-/* The keys of fedge_job_fields; those of the server are passed over. */
+/* The keys of fedge_job_fields, where the server's are ignored. */
 const fedge_json_field fedge_job_plan_fields[] = {
     {.key = "$schema", .kind = FEDGE_JSON_IGNORED},
     {.key = "fedge-job", .kind = FEDGE_JSON_IGNORED},
@@ -460,7 +459,7 @@ done:
 
 /* ---- strategy -------------------------------------------------------------------------------- */
 
-/* A job's "strategy": its type, what every strategy has, and the type's own arguments. */
+/* A job's "strategy": its type, the arguments common to all, and the type's arguments. */
 
 const fedge_json_field fedge_strategy_common_fields[] = {
     {"server-learning-rate", "server_learning_rate", FEDGE_JSON_F64,
@@ -471,7 +470,7 @@ const fedge_json_field fedge_strategy_common_fields[] = {
     FEDGE_JSON_END,
 };
 
-/* Appends a table's fields; returns how many there are then. */
+/* Appends a table's fields; returns the new count. */
 static unsigned add_fields(const fedge_json_field *from, fedge_strategy_fields *to, unsigned count)
 {
     for (; from && from->key && count + 1 < FEDGE_MAX_STRATEGY_FIELDS; from++)
@@ -495,7 +494,7 @@ void fedge_strategy_fields_of(const fedge_strategy_reader *reader, bool is_defau
 
 /* --- reading ---------------------------------------------------------------------------------- */
 
-/* Finds the reader of the type; the first of them where the job names none. */
+/* Finds the reader of the type; the first one if the job names none. */
 static fedge_status find_reader(const fedge_json *json, const cJSON *node, fedge_job *job,
                                 const fedge_strategy_reader **reader, fedge_error *err)
 {
@@ -518,7 +517,7 @@ static fedge_status find_reader(const fedge_json *json, const cJSON *node, fedge
     return FEDGE_OK;
 }
 
-/* A key that other strategies have is no misspelt one. */
+/* An argument of another strategy is reported as such, not as a misspelling. */
 static fedge_status check_owner(const fedge_json *json, const cJSON *child, const fedge_job *job,
                                 fedge_error *err)
 {

@@ -1,4 +1,4 @@
-/* Models as JSON: a list of layers with PyTorch's names, or the schema of somebody else's model. */
+/* Models as JSON: a list of layers with PyTorch's names, or the schema of an external model. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,7 +21,7 @@ static const char *loss_name(unsigned type)
     return fedge_loss_type_name((fedge_loss_type)type);
 }
 
-/* The name by which another layer's inputs call layer [index]: its own, or its position. */
+/* The name that "inputs" use for layer [index]: its name, or its position. */
 static const char *label_of(const fedge_model_spec *model, uint32_t index, char text[16])
 {
     const char *name = model->layers[index].name;
@@ -29,7 +29,7 @@ static const char *label_of(const fedge_model_spec *model, uint32_t index, char 
     return name[0] != '\0' ? name : text;
 }
 
-/* The "inputs" of the layer that is being read, the last of [model]. */
+/* Reads "inputs" of the layer being read, the last of [model]. */
 static fedge_status read_inputs(const fedge_json *json, const cJSON *node, fedge_model_spec *model,
                                 fedge_error *err)
 {
@@ -63,21 +63,22 @@ static fedge_status read_inputs(const fedge_json *json, const cJSON *node, fedge
     return FEDGE_OK;
 }
 
-/* Modules of PyTorch have names between dots. */
+/* PyTorch's modules are named with dots. */
 static bool is_dotted(const char *name)
 {
     return name[0] != '.' && name[strlen(name) - 1] != '.' && !strstr(name, "..");
 }
 
-/* Jobs name a layer once: names are how "inputs" call them, and positions the names of others. */
+/* Names must be unique in a job: "inputs" refer to layers by name, or by position if they have
+ * none. */
 static fedge_status check_name(const fedge_json *json, const cJSON *node,
                                const fedge_model_spec *model, fedge_error *err)
 {
     char text[16], other[16];
     const uint32_t last = model->num_layers;
     const char *name = label_of(model, last, text);
-    /* Jobs alone are held to these rules: a plan has passed them where the job was read, and a
-     * newer aggregator may have others. */
+    /* Only jobs are checked by these rules: a plan comes from a checked job, and a newer aggregator
+     * may have other rules. */
     if (json->options.strict && !is_dotted(name)) {
         return fedge_json_fail(json, node, "name", err,
                                "\"%s\" has a dot without a name on both sides; write e.g. \"a.b\"",
@@ -118,7 +119,7 @@ static fedge_status write_inputs(const fedge_model_spec *model, uint32_t index, 
     return FEDGE_OK;
 }
 
-/* The words that PyTorch has for padding; a plan has the numbers. */
+/* PyTorch's words for padding; a plan has the numbers. */
 static fedge_status read_padding(const fedge_json *json, const cJSON *node, fedge_layer_spec *layer,
                                  fedge_error *err)
 {
@@ -320,9 +321,9 @@ const fedge_json_field fedge_external_fields[] = {
 
 /* --- models ----------------------------------------------------------------------------------- */
 
-/* The line of the first layer that does not fit: the shortest model with the same complaint ends in
- * it. edge/train knows no lines of a file, and trying once more for each layer costs only those
- * whose job is wrong. The plan is not used after this. */
+/* Finds the line of the first bad layer, since edge/train knows no lines: the shortest prefix of
+ * the model with the same error ends in it. Only bad jobs pay for these attempts. The plan is not
+ * used afterwards. */
 static const cJSON *find_misfit(const cJSON *node, fedge_plan *plan, const char *complaint)
 {
     const uint32_t num_layers = plan->model.num_layers;
@@ -366,8 +367,8 @@ static bool has_parameters(const fedge_layer_spec *layer)
     return false;
 }
 
-/* "train-last": k freezes all layers but the last k that have parameters. Plans say it layer by
- * layer, as "train" does, so that a client which does not know this key trains the same. */
+/* "train-last": k freezes all layers but the last k with parameters. Plans set "train" in each
+ * layer instead, so that clients which do not know this key train the same layers. */
 static fedge_status freeze_first(const fedge_json *json, const cJSON *node, fedge_plan *plan,
                                  fedge_error *err)
 {

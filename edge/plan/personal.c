@@ -30,7 +30,7 @@ static bool has_parameters(const fedge_layer_spec *layer)
     return false;
 }
 
-/* Layers with parameters from this one on. */
+/* Counts layers with parameters from this one on. */
 static uint32_t count_from(const fedge_plan *plan, uint32_t layer)
 {
     uint32_t count = 0;
@@ -77,7 +77,7 @@ fedge_status fedge_personal_check_last(const fedge_json *json, const fedge_plan 
 
 /* ---- between a model and what is kept -------------------------------------------------------- */
 
-/* Statistics may lie apart from the parameters. */
+/* Parameters and statistics of a model, which may be separate blocks. */
 typedef struct state {
     float *parameters, *buffers;
 } state;
@@ -137,10 +137,10 @@ static fedge_status run(const fedge_local_training *with, const fedge_trainer_co
     return fedge_trainer_run(with->model, with->examples, config, with->workspace, result, err);
 }
 
-/* A pass in which some parameters stay as they were when it began. */
+/* A pass during which some parameters are reset after each step. */
 typedef struct frozen_part {
     const fedge_plan *plan;
-    const float *values;   /* of the model; or NULL */
+    const float *values;   /* of the model, for shared layers; or NULL */
     const float *personal; /* then the client's own */
 } frozen_part;
 
@@ -161,7 +161,7 @@ static void restore_frozen(void *user, fedge_model *model)
     }
 }
 
-/* The client's layers, then the others (Collins et al. 2021). */
+/* Trains the client's layers, then the others (Collins et al. 2021). */
 static fedge_status train_in_turn(const fedge_local_training *with, const float *values,
                                   float *personal, fedge_trainer_result *result, fedge_error *err)
 {
@@ -183,7 +183,7 @@ static fedge_status train_in_turn(const fedge_local_training *with, const float 
     return run(with, &config, result, err);
 }
 
-/* A model beside the server's, which it is held near to (Li et al. 2021). */
+/* Trains a model beside the server's, with a penalty on their distance (Li et al. 2021). */
 static fedge_status train_beside(const fedge_local_training *with, const float *values,
                                  float *personal, fedge_error *err)
 {

@@ -1,12 +1,13 @@
-/* The plan: what of a job clients are sent, its tables of fields, and what must hold between them.
+/* Plans: the part of a job that clients receive, its tables of fields, and the rules between them.
  *
- * Jobs and plans are read by the same tables (FEDGE_PLAN_FIELDS), a job strictly and a plan
- * leniently: what a user mistypes is named, and what a newer aggregator adds is passed over, unless
- * it is listed in "must". So each thing that changes what a client computes needs a word there
- * (plan_features.c); without one an older client would train something else and not know it.
+ * Jobs and plans are read by the same tables (FEDGE_PLAN_FIELDS), jobs strictly and plans
+ * leniently: a user's typing error is reported, while a newer aggregator's additions are ignored
+ * unless "must" lists them. Therefore everything that changes what a client computes needs a
+ * feature (plan_features.c); otherwise an older client would silently train something else.
  *
- * What is derived (sections, places, sizes) is computed again by whoever reads a plan, never sent:
- * nothing that a client allocates by comes from the network unchecked. */
+ * Derived values (sections, offsets, sizes) are never sent; each reader of a plan computes them, so
+ * that no client allocates by an unchecked number from the network.
+ */
 #include "edge/plan/plan.h"
 
 #include <assert.h>
@@ -24,11 +25,11 @@
 #define LIST FEDGE_JSON_LIST
 #define AT FEDGE_JSON_AT
 #define MAX_FLOAT 3.4028235e38
-#define DEFAULT_BUFFER_BOUND_LOG2 8   /* resolves statistics to 2^-22 */
+#define DEFAULT_BUFFER_BOUND_LOG2 8   /* resolution of statistics: 2^-22 */
 #define DEFAULT_RESIDUAL_HALF_LIFE 64 /* rounds */
 #define MAX_LABELS 1000000
 #define PLAN_VERSION 1
-#define EVALUATION_BATCH 8 /* of a model that only evaluates: small activations */
+#define EVALUATION_BATCH 8 /* of a model that only evaluates and so has small activations */
 
 /* --- fields ----------------------------------------------------------------------------------- */
 
@@ -164,7 +165,7 @@ const fedge_json_field fedge_training_fields[] = {
      .flags = FEDGE_JSON_SPARSE,
      AT(fedge_training_spec, precision),
      .name_of = precision_name,
-     .num_names = FEDGE_PRECISION_INT8}, /* which cannot train */
+     .num_names = FEDGE_PRECISION_INT8}, /* for evaluation only */
     {.key = "evaluation",
      .kind = FEDGE_JSON_ENUM,
      .flags = FEDGE_JSON_SPARSE,
@@ -192,7 +193,7 @@ static const char *error_feedback_name(unsigned feedback)
     return feedback < FEDGE_ERROR_FEEDBACK_COUNT ? NAMES[feedback] : NULL;
 }
 
-/* "up" stands for "codec" and "deflate", which plans have. */
+/* "up" in a job means "codec" and "deflate" in a plan. */
 static fedge_status read_up(const fedge_json *json, const cJSON *node, void *record,
                             fedge_error *err)
 {
@@ -266,7 +267,7 @@ const fedge_json_field fedge_update_fields[] = {
     FEDGE_JSON_END,
 };
 
-/* What the strategy asks of clients. Under a key of its own it is read by read_own_keys. */
+/* Reads the client side of the strategy; read_hooks_flags reads hooks that have a separate key. */
 static fedge_status read_hooks(const fedge_json *json, const cJSON *node, void *record,
                                fedge_error *err)
 {
@@ -277,9 +278,9 @@ static fedge_status read_hooks(const fedge_json *json, const cJSON *node, void *
     return fedge_hooks_read_arguments(json, node, record, err);
 }
 
-/* SCAFFOLD is older than "strategy" in plans and has a key of its own, true, which first clients
- * know. It wins over "strategy". */
-static fedge_status read_own_keys(const fedge_json *json, fedge_plan *plan, fedge_error *err)
+/* SCAFFOLD is older than "strategy" in plans. Its key, true, serves the first clients and has
+ * precedence over "strategy". */
+static fedge_status read_hooks_flags(const fedge_json *json, fedge_plan *plan, fedge_error *err)
 {
     const fedge_client_hooks *hooks = NULL;
     for (size_t i = 0; (hooks = fedge_client_hooks_at(i)) != NULL; i++) {
@@ -321,7 +322,7 @@ static_assert(sizeof(fedge_dtype) == sizeof(unsigned), "the tables store enums a
 
 /* --- what has to hold between the parts ------------------------------------------------------- */
 
-/* Of a model with one output: the label is the target. */
+/* A model with one output: the label is the target. */
 static fedge_status validate_one_output(const fedge_json *json, const fedge_plan *plan,
                                         fedge_error *err)
 {
@@ -470,7 +471,7 @@ static fedge_status validate(const fedge_json *json, const fedge_plan *plan, fed
                                   "leave it away, and models travel whole",
                                   plan->hooks->name);
     }
-    /* There is one place for what a client keeps (client_hooks.c). */
+    /* Client state is either the strategy's or a residual (client_hooks.c). */
     if (plan->hooks && plan->hooks->state_name && fedge_plan_makes_residual(plan)) {
         return fedge_json_fail_at(
             json, "update", err,
@@ -504,8 +505,8 @@ fedge_status fedge_plan_derive(const fedge_json *json, fedge_plan *plan, fedge_e
 
 static fedge_status check_must(const fedge_json *json, fedge_error *err)
 {
-    /* Broken bytes (FEDGE_CORRUPT) and a wish that cannot be met (FEDGE_UNSUPPORTED) are
-     * distinct: only the second is mended by a newer release of the client. */
+    /* FEDGE_CORRUPT (invalid bytes) differs from FEDGE_UNSUPPORTED (an unknown feature), which a
+     * newer release of the client fixes. */
     fedge_json asked = *json;
     asked.options.status = FEDGE_UNSUPPORTED;
     const cJSON *version = fedge_json_get(json->root, "fedge-plan");
@@ -596,10 +597,10 @@ fedge_status fedge_plan_parse(const char *text, size_t size, fedge_plan **plan, 
     fedge_plan *made = calloc(1, sizeof(*made));
     if (!made)
         FEDGE_TRY_OR(fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a plan"), done);
-    /* First, so that a client says that it is too old rather than that some key is wrong. */
+    /* Checked first, so that an old client reports its age rather than an unknown key. */
     FEDGE_TRY_OR(check_must(&json, err), done);
     FEDGE_TRY_OR(fedge_json_read(&json, json.root, PLAN, made, err), done);
-    FEDGE_TRY_OR(read_own_keys(&json, made, err), done);
+    FEDGE_TRY_OR(read_hooks_flags(&json, made, err), done);
     FEDGE_TRY_OR(fedge_plan_derive(&json, made, err), done);
     *plan = made;
     made = NULL;

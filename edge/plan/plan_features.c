@@ -1,5 +1,5 @@
-/* What plans may ask of clients, and which plans do. Layers, losses, codecs and the hooks of
- * strategies come from their own tables; none of them is named here. */
+/* The features that plans may require, and which plans require them. Layers, losses, codecs and
+ * hooks are enumerated from their tables; none is named here. */
 #include <assert.h>
 #include <string.h>
 
@@ -9,10 +9,10 @@
 #include "edge/train/losses/losses.h"
 #include "edge/wire/protocol.h"
 
-#define FIRST_NORMALISED 16 /* values of mean that every client can do */
+#define FIRST_NORMALISED 16 /* values of mean that every client supports */
 
-/* FEATURE(name, when a plan needs it: an expression in plan). A plan of an external model
- * needs only those of EVERY_PLAN. The order is kept: append. */
+/* FEATURE(name, condition on [plan]). A plan of an external model needs only those of EVERY_PLAN.
+ * Append only: the order matters. */
 #define CODEC_FEATURE(name) EVERY_PLAN("codec:" #name, has_codec(plan, #name))
 #define LAYER_FEATURE(upper, lower, class)                                                         \
     FEATURE("layer:" #class, has_layer(plan, FEDGE_LAYER_##upper))
@@ -85,7 +85,7 @@ static bool is_normalised(const fedge_plan *plan)
     return plan->has_data && (plan->data.num_channels > 0 || plan->data.divide_by != 1);
 }
 
-/* Has an update or a model's delta a stage of this name, for all tensors or some? */
+/* Whether updates or model deltas use this codec stage for any tensor. */
 static bool has_codec(const fedge_plan *plan, const char *name)
 {
     const fedge_update_spec *update = &plan->update;
@@ -126,7 +126,7 @@ static bool trains_some_channels(const fedge_layer_spec *layer)
     return layer->num_train_channels != 0;
 }
 
-/* Does a layer or the loss ask for the word? */
+/* Whether a layer or the loss needs the feature. */
 static bool model_asks(const fedge_plan *plan, const char *word)
 {
     const fedge_model_spec *model = &plan->model;

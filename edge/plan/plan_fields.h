@@ -1,4 +1,4 @@
-/* The keys that jobs and plans share; a part of plan.c and job.c. */
+/* The JSON keys that jobs and plans share. Private to edge/plan. */
 #ifndef FEDGE_EDGE_PLAN_PLAN_FIELDS_H
 #define FEDGE_EDGE_PLAN_PLAN_FIELDS_H
 
@@ -12,79 +12,79 @@
 extern const fedge_json_field fedge_data_fields[];     /* of a fedge_data_spec */
 extern const fedge_json_field fedge_training_fields[]; /* of a fedge_training_spec */
 extern const fedge_json_field fedge_update_fields[];   /* of a fedge_update_spec */
-extern const fedge_json_field fedge_job_fields[]; /* of a fedge_job; also for code that changes keys
-                                                     of a job before it is read, and tests */
+extern const fedge_json_field fedge_job_fields[]; /* of a fedge_job; also for code that changes a
+                                                     job's keys before it is read, and for tests */
 
-/* Keys of a model that fedge trains, of one that it does not, and of its tensors: for tests. */
+/* Keys of a trained model, of an external model and of its tensors; for tests. */
 extern const fedge_json_field fedge_model_fields[];
 extern const fedge_json_field fedge_external_fields[];
 extern const fedge_json_field fedge_tensor_fields[];
 
 extern const fedge_json_field fedge_normalisation_fields[]; /* of a fedge_data_spec */
-extern const fedge_json_field fedge_augmentation_fields[];  /* likewise */
+extern const fedge_json_field fedge_augmentation_fields[];  /* of a fedge_data_spec */
 
 extern const fedge_json_field fedge_schedule_fields[];        /* of a fedge_schedule */
 extern const fedge_json_field fedge_strategy_common_fields[]; /* of a fedge_strategy_common */
 
 #define FEDGE_MAX_STRATEGY_FIELDS 24
 
-/* All keys of one strategy, "type" first, of its settings. Points into itself: not to be copied. */
+/* The keys of one strategy's settings, "type" first. It points into itself, so it must not be
+ * copied. */
 typedef struct fedge_strategy_fields {
-    const char *type[2]; /* the one choice of "type", and NULL */
+    const char *type[2]; /* the only allowed "type", then NULL */
     fedge_json_field fields[FEDGE_MAX_STRATEGY_FIELDS];
 } fedge_strategy_fields;
-/* [is_default]: a job may leave the type out. */
+/* [is_default]: "type" is optional. */
 void fedge_strategy_fields_of(const fedge_strategy_reader *reader, bool is_default,
                               fedge_strategy_fields *out);
 
-/* Reads a job's text, and its version. Close it when this succeeds. */
+/* Parses a job's text and checks its version. Close [json] after success. */
 FEDGE_MUST_USE fedge_status fedge_job_open(fedge_json *json, const char *text, size_t size,
                                            const char *name, fedge_error *err);
 extern const fedge_json_field fedge_job_plan_fields[]; /* of a fedge_plan; for tests */
-/* "" where the job names none. */
+/* Writes "" if the job names no type. */
 FEDGE_MUST_USE fedge_status fedge_job_strategy_type(const fedge_json *json,
                                                     char type[FEDGE_MAX_STRATEGY_NAME],
                                                     fedge_error *err);
-/* Plans the memory of the models that clients make, as they will: what cannot be planned or run is
- * the job's fault, and refused. */
+/* Plans the memory of the models that clients make; a model that cannot be planned is an error of
+ * the job. */
 FEDGE_MUST_USE fedge_status fedge_job_check_models(const fedge_json *json, const fedge_plan *plan,
                                                    fedge_error *err);
 
-/* Reads the strategy of a job whose [strategies] are set, and finds the plan's hooks. */
+/* Reads the strategy of a job with [strategies], and sets the plan's hooks. */
 FEDGE_MUST_USE fedge_status fedge_strategy_read(const fedge_json *json, fedge_job *job,
                                                 fedge_error *err);
-/* NULL: the job is read without strategies. */
+/* NULL if the job is read without strategies. */
 const fedge_strategy_reader *fedge_strategy_reader_of(const fedge_job *job);
-/* Once the rounds are derived, before the plan is. */
+/* Call after the rounds are derived and before the plan is. */
 FEDGE_MUST_USE fedge_status fedge_strategy_derive(const fedge_json *json, fedge_job *job,
                                                   fedge_error *err);
-/* Once the plan is derived, too. */
+/* Call after the plan is derived. */
 FEDGE_MUST_USE fedge_status fedge_strategy_check(const fedge_json *json, const fedge_job *job,
                                                  fedge_error *err);
 
-/* Has a job's schedule at [path] only arguments of its type? */
+/* Checks that the schedule at [path] has only arguments of its type. */
 FEDGE_MUST_USE fedge_status fedge_schedule_check(const fedge_json *json, const char *path,
                                                  const fedge_schedule *schedule, fedge_error *err);
 
-/* Whether the data can be augmented so. */
+/* Checks that the augmentation fits the data. */
 FEDGE_MUST_USE fedge_status fedge_augmentation_check(const fedge_json *json, const fedge_plan *plan,
                                                      fedge_error *err);
 
-/* The model of a fedge_plan, with its schema. */
+/* Read and write the model of a fedge_plan, with its schema. */
 FEDGE_MUST_USE fedge_status fedge_model_read(const fedge_json *json, const cJSON *node,
                                              void *record, fedge_error *err);
 FEDGE_MUST_USE fedge_status fedge_model_write(const void *record, const char *key, cJSON *object,
                                               fedge_error *err);
 
-/* Checks what has to hold between the parts of a plan that has been read from [json], and derives
- * what is sent. */
+/* Checks the parts of a plan from [json] against each other, and derives the update layout. */
 FEDGE_MUST_USE fedge_status fedge_plan_derive(const fedge_json *json, fedge_plan *plan,
                                               fedge_error *err);
 
-/* Frees what a plan has beside itself. */
+/* Frees the members of a plan. */
 void fedge_plan_fini(fedge_plan *plan);
 
-/* The fields of a fedge_plan, and of a fedge_job since its plan comes first. */
+/* The fields of a fedge_plan, and of a fedge_job, which starts with its plan. */
 #define FEDGE_PLAN_FIELDS                                                                          \
     {.key = "name",                                                                                \
      .kind = FEDGE_JSON_TEXT,                                                                      \
@@ -114,24 +114,24 @@ void fedge_plan_fini(fedge_plan *plan);
 
 /* ---- arguments of layers, losses and optimizers ---------------------------------------------- */
 
-/* From the tables of arguments in edge/train to tables of JSON fields; private to edge/plan. */
+/* Convert tables of arguments in edge/train to tables of JSON fields. */
 
 #define FEDGE_MAX_ARGUMENT_FIELDS 24
 
-/* A table that a caller holds. Its fields point into it: it must not be copied. */
+/* It points into itself, so it must not be copied. */
 typedef struct fedge_argument_fields {
-    const char *type[2]; /* the one choice of "type", and NULL */
+    const char *type[2]; /* the only allowed "type", then NULL */
     fedge_json_field fields[FEDGE_MAX_ARGUMENT_FIELDS];
 } fedge_argument_fields;
 
-/* Keys of a layer (of a fedge_layer_spec), of a loss (of a fedge_plan) and of an optimizer (of a
- * fedge_optimizer), with "type" first. A layer's "inputs" is IGNORED: the names in it mean
- * something in the whole model only. */
+/* Keys of a layer (fedge_layer_spec), of a loss (fedge_plan) and of an optimizer (fedge_optimizer),
+ * "type" first. A layer's "inputs" is IGNORED, since its names refer to the whole model. */
 void fedge_layer_fields(fedge_layer_type type, fedge_argument_fields *out);
 void fedge_loss_fields(fedge_loss_type type, fedge_argument_fields *out);
 void fedge_optimizer_fields(fedge_optimizer_type type, fedge_argument_fields *out);
 
-/* The type named at "type" of [node], of [count] whose names are name_of's. [what]: "a layer". */
+/* Reads the "type" of [node], one of [count] names by name_of. [what] names the kind in messages:
+ * "a layer". */
 FEDGE_MUST_USE fedge_status fedge_argument_type(const fedge_json *json, const cJSON *node,
                                                 const char *what, unsigned count,
                                                 const char *(*name_of)(unsigned), unsigned *type,

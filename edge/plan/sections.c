@@ -9,7 +9,7 @@
 #include "edge/plan/plan.h"
 #include "edge/train/layers/layer.h"
 
-/* Rows [begin, end) of a tensor of the model travel; of a scalar: its one value. */
+/* Adds rows [begin, end) of a model's tensor, or the one value of a scalar. */
 static fedge_status add_rows(fedge_sent *sent, const fedge_tensor_spec *tensor, uint32_t begin,
                              uint32_t end, fedge_error *err)
 {
@@ -24,7 +24,7 @@ static fedge_status add_rows(fedge_sent *sent, const fedge_tensor_spec *tensor, 
     return FEDGE_OK;
 }
 
-/* Statistics may lie apart from the parameters (personal.c): no part has both. */
+/* Parameters and statistics may be separate blocks (personal.c), so no part spans both. */
 static void add_personal(fedge_personal *personal, size_t num_parameters, size_t offset,
                          size_t count)
 {
@@ -37,7 +37,7 @@ static void add_personal(fedge_personal *personal, size_t num_parameters, size_t
         *last = (fedge_personal_part){offset, count}, personal->num_parts++;
 }
 
-/* Rows of a tensor of that layer, which travel unless they are the client's own in their place. */
+/* Adds rows of a layer's tensor: to the sent ones, unless personal values replace them. */
 static fedge_status add(fedge_plan *plan, uint32_t layer, const fedge_tensor_spec *tensor,
                         uint32_t begin, uint32_t end, fedge_error *err)
 {
@@ -74,7 +74,7 @@ static fedge_status add_trained(fedge_plan *plan, fedge_error *err)
 static fedge_status add_buffers(fedge_plan *plan, fedge_error *err)
 {
     const fedge_tensor_spec *tensor = plan->schema.tensors;
-    /* Buffers lie behind all parameters in the schema, in the layers' order as well. */
+    /* Buffers follow all parameters in the schema, also in the layers' order. */
     while (tensor < plan->schema.tensors + plan->schema.num_tensors &&
            tensor->offset < plan->num_parameters)
         tensor++;
@@ -92,7 +92,7 @@ static fedge_status add_buffers(fedge_plan *plan, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* The strategy's own: a value for each of the delta, the first section. */
+/* Adds the strategy's section: one value for each of the delta, which is the first section. */
 static fedge_status add_hooks(fedge_sent *sent, const char *section, fedge_error *err)
 {
     for (uint32_t i = 0; i < sent->sections[0].schema.num_tensors; i++) {
@@ -114,7 +114,7 @@ static fedge_status add_all(fedge_plan *plan, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* The tensors that were added since the last section are this one. */
+/* Ends a section of all tensors added since the last one. */
 static void end_section(fedge_sent *sent, fedge_section_kind kind, const char *name,
                         const fedge_codec *codec)
 {
@@ -140,7 +140,7 @@ static bool is_of(const fedge_layer_codec *rule, const fedge_tensor_spec *tensor
                : fedge_glob_matches(rule->tensors, tensor->name);
 }
 
-/* Gives each tensor of the delta the codecs of the first rule that is of it, or the job's. */
+/* Gives each tensor of the delta the codecs of the first matching rule, or the job's. */
 static fedge_status choose_codecs(fedge_plan *plan, fedge_error *err)
 {
     fedge_section *delta = &plan->sent.sections[0];
@@ -175,7 +175,8 @@ static fedge_status choose_codecs(fedge_plan *plan, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* A section's own codec, or [other]. It must leave no residual, which no party stores. */
+/* Ends a section with [codec], or [fallback] if it is unset. The codec must not sparsify, since no
+ * residual is stored here. */
 static fedge_status end_whole(fedge_plan *plan, fedge_section_kind kind, const char *name,
                               const fedge_codec *codec, const fedge_codec *fallback,
                               fedge_error *err)
@@ -263,7 +264,8 @@ void fedge_section_scatter(const fedge_sent *sent, const fedge_section *section,
 
 void fedge_sections_changes(const fedge_sent *sent, const float *start, float *model)
 {
-    /* Places rise at least as fast as offsets: nothing is overwritten before it is read. */
+    /* Model offsets grow at least as fast as the layout's, so nothing is overwritten before it is
+     * read. */
     const fedge_section *hooks = fedge_sections_find(sent, FEDGE_SECTION_HOOKS);
     const uint32_t end = hooks ? hooks->first : sent->schema.num_tensors;
     for (uint32_t i = 0; i < end; i++) {
@@ -289,7 +291,7 @@ static int8_t statistics_bound(const fedge_plan *plan, const float *values, size
 {
     float largest = 0;
     int bound = plan->update.buffer_bound_log2;
-    /* Statistics may grow fourfold in a round before a value is cut at the bound. */
+    /* Statistics may grow fourfold in a round before a value is clipped. */
     for (size_t i = 0; i < count; i++)
         largest = fabsf(values[i]) > largest ? fabsf(values[i]) : largest;
     while (bound < FEDGE_FIXED_MAX_BOUND_LOG2 && ldexpf(1.0f, bound) < 4 * largest)

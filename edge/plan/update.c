@@ -13,8 +13,8 @@
 #include "edge/plan/client_hooks.h"
 #include "edge/wire/deflate.h"
 
-#define READ_BYTES 16384 /* at a time, of what was not deflated */
-#define MAX_HALVINGS 256 /* after which nothing is left of a float */
+#define READ_BYTES 16384 /* chunk size of sections that are not deflated */
+#define MAX_HALVINGS 256 /* after which a float is 0 */
 
 static size_t largest_of(const fedge_section *section)
 {
@@ -31,14 +31,13 @@ size_t fedge_update_max_size(const fedge_plan *plan)
 
 /* ---- encoding -------------------------------------------------------------------------------- */
 
-/* The section that is encoded. */
+/* The section being encoded. */
 typedef struct section_ends {
     const fedge_update *update;
     const fedge_section *section;
 } section_ends;
 
-/* Where the values from [at] on of a tensor of the section lie in the model that was trained, and
- * in *start before that. */
+/* The trained values of a tensor of the section from [at] on, and in *start the initial ones. */
 static float *find_trained(const section_ends *ends, uint32_t index, size_t at, const float **start)
 {
     const fedge_update *update = ends->update;
@@ -63,7 +62,7 @@ static const float *take_trained(void *user, uint32_t index, size_t at, size_t n
     float *trained = find_trained(user, index, at, &start);
     for (size_t i = 0; i < n; i++)
         buffer[i] = trained[i] - start[i];
-    /* Back in the same pass, while the chunk is in the first-level cache. */
+    /* Reset in the same pass, while the chunk is in the L1 cache. */
     memcpy(trained, start, n * sizeof(*trained));
     return buffer;
 }
@@ -85,13 +84,12 @@ static fedge_status give(void *user, uint32_t index, size_t at, const uint32_t *
     return ends->update->give(ends->update->user, first, indices, n, v, err);
 }
 
-/* Deflates the bytes (raw_size) in their place when the plan wants it and it helps. Returns how
- * many there are then. */
+/* Deflates the bytes in place if the plan wants it and it makes them shorter. Returns the new size.
+ */
 static size_t pack(const fedge_update *update, uint8_t *raw, size_t raw_size)
 {
     size_t size = 0;
-    /* Room for a byte less than there is: what does not become shorter fails, and stays as it is.
-     */
+    /* One byte less than the input: deflating fails if it does not shorten. */
     if (!update->plan->update.deflate || raw_size <= 1 ||
         !fedge_deflater_run(update->deflater, raw, raw_size, update->packed, raw_size - 1, &size))
         return raw_size;
@@ -127,8 +125,8 @@ static fedge_status run_section(const fedge_update *update, const fedge_section 
     return FEDGE_OK;
 }
 
-/* What is left of a residual that is [age] rounds old: half of it after each half-life, and between
- * them on a straight line. One multiplication of floats, so all machines agree. */
+/* The fraction of a residual that is left after [age] rounds: half per half-life, and linear
+ * between. One float multiplication, so all machines agree. */
 static float fraction_left(uint32_t age, uint32_t half_life)
 {
     const float part = (float)(age % half_life) / (float)half_life;
@@ -136,15 +134,15 @@ static float fraction_left(uint32_t age, uint32_t half_life)
     return ldexpf(1.0f - 0.5f * part, -(int)(halvings < MAX_HALVINGS ? halvings : MAX_HALVINGS));
 }
 
-/* The residual of the round before is whole; an older one has faded, and without error feedback
- * there is none. */
+/* A residual of the previous round is used in full, an older one decays; without error feedback it
+ * is 0. */
 static void begin_residual(const fedge_update *update)
 {
     const fedge_plan *plan = update->plan;
     const size_t n = plan->sent.sections[0].schema.num_elements;
     const uint32_t half_life = plan->update.residual_half_life;
     float *residual = update->residual;
-    /* The last value of the residual is the round that it is of. */
+    /* The last value is the residual's round. */
     const uint32_t last = (uint32_t)residual[n];
     if (!fedge_plan_retains_residual(plan)) {
         memset(residual, 0, n * sizeof(*residual));
@@ -170,7 +168,7 @@ fedge_status fedge_update_run(const fedge_update *update, fedge_update_made *mad
     return FEDGE_OK;
 }
 
-/* What the client cut is worth knowing; without room for it the result goes without. */
+/* Reports clipping as a metric; omitted if the list is full. */
 static void add_clamped(fedge_upload *upload, uint64_t clamped)
 {
     if (clamped == 0 || upload->num_metrics >= FEDGE_MAX_METRICS)
@@ -179,7 +177,7 @@ static void add_clamped(fedge_upload *upload, uint64_t clamped)
     *metric = (fedge_metric){.name = "clamped", .value = (double)clamped};
 }
 
-/* Room for the largest section when deflate has made it shorter. */
+/* Space for the largest section after deflating. */
 static size_t packed_of(const fedge_plan *plan)
 {
     size_t largest = 2;
@@ -229,7 +227,7 @@ done:
         free(update.bytes);
         return status;
     }
-    /* A result does not hold memory for the largest one. */
+    /* Shrinks the result to its size. */
     uint8_t *shorter = upload->size > 0 && upload->size < most
                            ? realloc(update.bytes, (size_t)upload->size)
                            : NULL;
@@ -239,7 +237,7 @@ done:
 
 /* ---- decoding -------------------------------------------------------------------------------- */
 
-/* Is the section announced as the plan makes it? */
+/* Whether the announced section is the plan's. */
 static fedge_status check_section(const fedge_plan *plan, const fedge_section *wanted,
                                   const fedge_section_info *section, fedge_error *err)
 {
@@ -270,8 +268,8 @@ static fedge_status check_section(const fedge_plan *plan, const fedge_section *w
                           section->name, raw_size,
                           fedge_codec_is_plain(&wanted->codec) ? "" : "at most ", largest);
     }
-    /* An encoder keeps deflated bytes only if they are fewer, so equal sizes say that they are as
-     * they were; anything else would let one update have two forms. */
+    /* An encoder uses deflated bytes only if they are fewer; equal sizes mean that they are not
+     * deflated. Otherwise one update could have two forms. */
     if (section->deflate == (section->size == raw_size) || section->size == 0 ||
         section->size > raw_size) {
         return fedge_fail(err, FEDGE_MISMATCH,
@@ -282,7 +280,7 @@ static fedge_status check_section(const fedge_plan *plan, const fedge_section *w
     return FEDGE_OK;
 }
 
-/* Does it say which of the models was trained? */
+/* Whether it reports which model was trained. */
 static fedge_status check_choice(const fedge_plan *plan, const fedge_upload *upload,
                                  fedge_error *err)
 {
@@ -335,13 +333,14 @@ fedge_status fedge_update_unpack(const fedge_plan *plan, const fedge_upload *upl
     assert(raw_size >= fedge_update_max_size(plan));
     (void)raw_size;
     FEDGE_TRY(fedge_update_check(plan, upload, err));
-    /* What has passed the check is at most fedge_update_max_size: it fits in a size_t. */
+    /* The check limits it to fedge_update_max_size, so it fits a size_t. */
     uint32_t crc = fedge_crc32(0, bytes, (size_t)upload->size);
     if (crc != upload->crc32)
         return fedge_update_fail_crc32(upload->size, crc, upload->crc32, err);
     for (uint32_t i = 0; i < plan->sent.num_sections; i++) {
         const fedge_section_info *info = &upload->sections[i];
-        const size_t size = (size_t)info->raw_size; /* checked: at most its section's largest */
+        const size_t size =
+            (size_t)info->raw_size; /* checked: at most its section's largest size */
         fedge_status status = FEDGE_OK;
         if (!info->deflate)
             memcpy(raw, bytes, size);
@@ -353,7 +352,7 @@ fedge_status fedge_update_unpack(const fedge_plan *plan, const fedge_upload *upl
     return FEDGE_OK;
 }
 
-/* A reader that takes the checksum as it goes. */
+/* A reader that updates the checksum as it reads. */
 typedef struct checked_reader {
     fedge_read_fn read;
     void *user;
@@ -371,11 +370,11 @@ static fedge_status read_checked(void *user, uint8_t *bytes, size_t size, fedge_
     return FEDGE_OK;
 }
 
-/* Reads a section to where it is wanted. */
+/* Reads a section to its destination. */
 static fedge_status unpack_section(checked_reader *from, const fedge_section_info *info,
                                    uint8_t *raw, fedge_error *err)
 {
-    const size_t size = (size_t)info->raw_size; /* checked: at most its section's largest */
+    const size_t size = (size_t)info->raw_size; /* checked: at most its section's largest size */
     if (info->deflate) {
         fedge_status status = fedge_inflate_read(read_checked, from, info->size, raw, size, err);
         return status == FEDGE_OK ? status
@@ -399,8 +398,7 @@ fedge_status fedge_update_unpack_read(const fedge_plan *plan, const fedge_upload
     (void)raw_size;
     FEDGE_TRY(fedge_update_check(plan, upload, err));
     for (uint32_t i = 0; i < plan->sent.num_sections; i++) {
-        /* Faults of the data are reported after the checksum, which needs all bytes and is reported
-         * first. */
+        /* An error in the data is reported after the checksum's, which needs all bytes. */
         const fedge_status status = unpack_section(&from, &upload->sections[i], raw, &failure);
         if (from.failed.status != FEDGE_OK || status == FEDGE_NO_MEMORY)
             return fedge_fail(err, status, "%s", failure.message);
@@ -408,7 +406,7 @@ fedge_status fedge_update_unpack_read(const fedge_plan *plan, const fedge_upload
             of_data = failure;
         raw += upload->sections[i].raw_size;
     }
-    /* First: whatever is wrong with bytes that were damaged on their way, they may come again. */
+    /* The checksum comes first: bytes damaged on the way may be sent again. */
     if (from.crc != upload->crc32)
         return fedge_update_fail_crc32(upload->size, from.crc, upload->crc32, err);
     return of_data.status == FEDGE_OK ? FEDGE_OK
@@ -433,16 +431,16 @@ fedge_status fedge_update_decode(const fedge_plan *plan, const int8_t *bounds_lo
 /* ---- model deltas ------------------------------------------------------------------------------
  */
 
-#define STEP_HEAD 16 /* bytes before the section of a step */
+#define STEP_HEAD 16 /* bytes before a step's section */
 
-/* Where the values of a tensor of the first section lie in the model. */
+/* The model's tensor that the decoded values are added to. */
 typedef struct delta_target {
     const fedge_plan *plan;
     float *model;
     uint32_t index;
 } delta_target;
 
-/* Moves them by what was decoded. */
+/* Adds the decoded values to the tensor. */
 static fedge_status move(void *user, size_t at, const uint32_t *indices, size_t n, const int32_t *v,
                          fedge_error *err)
 {
@@ -461,7 +459,7 @@ static size_t num_statistics(const fedge_plan *plan)
     return buffers ? buffers->schema.num_elements : 0;
 }
 
-/* Copies the statistics that travel out of the model as bytes, or back. */
+/* Copies the sent statistics from the model to bytes, or back. */
 static void put_statistics(const fedge_plan *plan, const float *model, uint8_t *out)
 {
     const fedge_section *buffers = fedge_sections_find(&plan->sent, FEDGE_SECTION_BUFFERS);
@@ -493,11 +491,11 @@ static fedge_status get_statistics(const fedge_plan *plan, const uint8_t *in, fl
 
 /* ---- making ---------------------------------------------------------------------------------- */
 
-/* The changes of the first section, and where they go. */
+/* The changes of the first section, and where their decoded values go. */
 typedef struct maker {
     const fedge_plan *plan;
     uint32_t round;
-    float *wanted; /* in the order of the section: the changes with what has not travelled before */
+    float *wanted; /* in the section's order: changes plus residual */
     float *after;
 } maker;
 
@@ -517,8 +515,8 @@ static fedge_status give_change(void *user, uint32_t index, size_t at, const uin
     return move(&to, at, indices, n, v, err);
 }
 
-/* The changes come out of [after], where what was before them comes back, and what had not
- * travelled comes out of the residual. */
+/* Takes the changes from [after], which is reset to [before], and adds the residual, which is
+ * cleared. */
 static fedge_status take_wanted(maker *self, const float *before, float *residual, fedge_error *err)
 {
     const fedge_section *delta = &self->plan->sent.sections[0];
@@ -542,8 +540,8 @@ static fedge_status take_wanted(maker *self, const float *before, float *residua
     return FEDGE_OK;
 }
 
-/* The codec cuts what is over the bound. Clients lose that on their way up, which keeps one that
- * diverges from being heard for many rounds; a server's own step goes on in the next delta. */
+/* The codec clips at the bound. Clients discard the excess of their updates, so that a diverging
+ * one has no lasting effect; the server's excess goes into the next delta. */
 static void keep_excess(const maker *self, float *residual)
 {
     const size_t n = self->plan->sent.sections[0].schema.num_elements;
@@ -561,7 +559,7 @@ static fedge_status encode_step(maker *self, float *residual, uint8_t *out, size
     const fedge_plan *plan = self->plan;
     const fedge_section *delta = &plan->sent.sections[0];
     int8_t bounds[FEDGE_MAX_TENSORS];
-    fedge_codec_stats unused; /* what was cut is kept */
+    fedge_codec_stats unused; /* the excess is in the residual */
     const fedge_codec_ends ends = {.user = self,
                                    .take = take_change,
                                    .give = give_change,
@@ -575,7 +573,7 @@ static fedge_status encode_step(maker *self, float *residual, uint8_t *out, size
     return FEDGE_OK;
 }
 
-/* Deflates the section behind the head in its place where it helps. Returns its bytes. */
+/* Deflates the section after the head in place if that helps. Returns its size. */
 static size_t pack_step(uint8_t *section, size_t raw)
 {
     fedge_deflater *deflater = NULL;
@@ -645,7 +643,7 @@ static fedge_status apply_section(const fedge_plan *plan, const uint8_t *in, siz
     return fedge_codec_check_end(size, err);
 }
 
-/* A section that is deflated. */
+/* A deflated section. */
 static fedge_status inflate_section(const fedge_plan *plan, const uint8_t *in, size_t packed,
                                     size_t raw, float *values, fedge_error *err)
 {

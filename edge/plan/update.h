@@ -1,8 +1,9 @@
-/* Updates: sections of a model's change (edge/plan/sections.h), encoded for the wire and back.
+/* Encodes the sections of an update (edge/plan/sections.h) for the wire, and decodes them:
  *
- * values (float) → codec (edge/core/codec/codec.h) → [deflate] → the bytes of an upload, and the
- * way back to fixed-point integers, validated in full before anything is summed. There is one
- * encoder, for clients and for the simulator, which sums what it encodes.
+ *     values (float) → codec (edge/core/codec/codec.h) → [deflate] → bytes of an upload
+ *
+ * and back to fixed-point integers, all validated before any is summed. Clients and the simulator,
+ * which sums what it encodes, use the same encoder.
  */
 #ifndef FEDGE_EDGE_PLAN_UPDATE_H
 #define FEDGE_EDGE_PLAN_UPDATE_H
@@ -16,88 +17,85 @@
 #include "edge/wire/deflate.h"
 #include "edge/wire/protocol.h"
 
-/* Upper bound of an upload's bytes under this plan, inflated or not (deflate is dropped when it
- * does not help). */
+/* Upper bound of an upload's bytes under this plan; deflating never exceeds it. */
 size_t fedge_update_max_size(const fedge_plan *plan);
 
 /* ---- encoding -------------------------------------------------------------------------------- */
 
-/* An update to be encoded. Plain data; owns none of its pointers. */
+/* Input of an encoding. Plain data; it owns none of its pointers. */
 typedef struct fedge_update {
     const fedge_plan *plan;
-    const int8_t *bounds_log2; /* of the tensors that travel */
-    /* What travels: [changes] (plan->sent.schema.num_elements), or when that is NULL the difference
-     * of a model's values (plan->schema.num_elements) from [start]. Without SCAFFOLD; its
-     * parameters and its buffers may lie apart, and what travels of them is taken back to [start].
-     */
+    const int8_t *bounds_log2; /* of the sent tensors */
+    /* [changes] (plan->sent.schema.num_elements) are encoded. If NULL, model − start is: [start]
+     * has plan->schema.num_elements values, [parameters] and [buffers] are separate blocks, and
+     * their sent values are reset to [start]. Not with SCAFFOLD. */
     const float *changes;
     const float *start;
     float *parameters, *buffers;
-    /* Where the plan makes a residual (fedge_plan_makes_residual): for each of the delta's values
-     * what has not travelled before, which is added to it, then what has not travelled now, all
-     * finite; and behind them the round of it. Before a client's first round all 0. Else NULL. */
+    /* If fedge_plan_makes_residual, else NULL: for each value of the delta, what was not sent
+     * before. It is added to the delta, then becomes what was not sent now. One more value is its
+     * round. All 0 before a client's first round; all finite. */
     float *residual;
     uint32_t round;
-    /* v (n): values as they will be decoded, in order: those from [first] on of all that can travel
-     * or, with places (n), value first + places[i]. NULL: not wanted. A failure is passed on. */
+    /* Optional: takes the decoded values v (n), in order. v[i] belongs to index first + i, or first
+     * + indices[i] if [indices] is not NULL. Its failure ends the encoding. */
     fedge_status (*give)(void *user, size_t first, const uint32_t *indices, size_t n,
                          const int32_t *v, fedge_error *err);
     void *user;
-    /* The upload's bytes, fedge_update_max_size of room; NULL: not wanted, for a plan that does not
-     * deflate. With deflate: [packed], as much room again, and [deflater]. */
+    /* Output of fedge_update_max_size bytes; may be NULL if the plan does not deflate. Deflating
+     * needs [packed] of the same size, and [deflater]. */
     uint8_t *bytes, *packed;
     fedge_deflater *deflater;
 } fedge_update;
 
 /* The result of encoding. */
 typedef struct fedge_update_made {
-    uint64_t size;    /* of the upload's sections */
-    uint64_t clamped; /* values cut to their bound */
+    uint64_t size;    /* of all sections */
+    uint64_t clamped; /* values clipped to their bound */
     uint32_t num_sections;
     fedge_section_info sections[FEDGE_SECTION_KINDS];
 } fedge_update_made;
 
-/* Encodes in one pass, chunk by chunk in the first-level cache, and allocates nothing.
- * FEDGE_NOT_FINITE for a change that is no number, with its tensor; [give] may have been called
- * then for what is before it. */
+/* Encodes in one pass over chunks that fit the L1 cache; allocates nothing. FEDGE_NOT_FINITE names
+ * the tensor of a change that is NaN or infinite; earlier values have been passed to [give] by
+ * then. */
 FEDGE_MUST_USE fedge_status fedge_update_run(const fedge_update *update, fedge_update_made *made,
                                              fedge_error *err);
 
-/* Encodes changes for an upload: fills size, crc32, num_sections and sections; appends the metric
- * "clamped" when something was cut. [update]: plan, bounds, changes, residual, round and give.
- * *bytes is malloc'ed, upload->size long, or NULL on failure. */
+/* Encodes changes for an upload. Fills size, crc32, num_sections and sections, and appends the
+ * metric "clamped" if a value was clipped. [update] has plan, bounds, changes, residual, round and
+ * give. *bytes is malloc'ed, upload->size long, or NULL on failure. */
 FEDGE_MUST_USE fedge_status fedge_update_encode(const fedge_update *update, fedge_upload *upload,
                                                 uint8_t **bytes, fedge_error *err);
 
 /* ---- decoding -------------------------------------------------------------------------------- */
 
-/* Checks what can be checked before a byte arrives: the sections are those that the plan wants,
- * each with its codec, sizes within their bounds and adding up. FEDGE_MISMATCH, FEDGE_TOO_BIG. */
+/* Checks an upload's announcement before any byte arrives: its sections are the plan's, with the
+ * same codecs and consistent sizes within their limits. FEDGE_MISMATCH, FEDGE_TOO_BIG. */
 FEDGE_MUST_USE fedge_status fedge_update_check(const fedge_plan *plan, const fedge_upload *upload,
                                                fedge_error *err);
 
-/* Checks the upload against the plan and its checksum and inflates it: raw (raw_size ≥
- * fedge_update_max_size) gets the sections one after another as fedge_codec_encode_chunks made
- * them, each of its raw_size. FEDGE_CORRUPT (checksum, deflate stream), FEDGE_TOO_BIG (inflate
- * stops at the expected size + 1), FEDGE_TRUNCATED, FEDGE_MISMATCH. */
+/* Checks the upload against the plan and its checksum, and inflates it: [raw] (raw_size ≥
+ * fedge_update_max_size) gets the sections as fedge_codec_encode_chunks wrote them. FEDGE_CORRUPT
+ * (checksum or deflate stream), FEDGE_TOO_BIG (inflating stops one byte after the expected size),
+ * FEDGE_TRUNCATED, FEDGE_MISMATCH. */
 FEDGE_MUST_USE fedge_status fedge_update_unpack(const fedge_plan *plan, const fedge_upload *upload,
                                                 const uint8_t *bytes, uint8_t *raw, size_t raw_size,
                                                 fedge_error *err);
 
-/* The same for an upload whose bytes are read chunk by chunk, in order. */
+/* Does the same for an upload that is read in chunks, in order. */
 FEDGE_MUST_USE fedge_status fedge_update_unpack_read(const fedge_plan *plan,
                                                      const fedge_upload *upload, fedge_read_fn read,
                                                      void *user, uint8_t *raw, size_t raw_size,
                                                      fedge_error *err);
 
-/* FEDGE_CORRUPT, and says that an upload of [size] bytes has another checksum than announced. */
+/* Fails with FEDGE_CORRUPT for a wrong checksum of an upload of [size] bytes. */
 FEDGE_MUST_USE fedge_status fedge_update_fail_crc32(uint64_t size, uint32_t crc, uint32_t announced,
                                                     fedge_error *err);
 
-/* Unpacks, decodes and validates all of it. v: plan->sent.schema.num_elements; [scratch]:
- * fedge_update_max_size. Fails as fedge_update_unpack and fedge_codec_decode do; [v] is garbage
- * then.
- */
+/* Unpacks, decodes and validates an upload. v: (plan->sent.schema.num_elements); [scratch]:
+ * fedge_update_max_size bytes. Fails as fedge_update_unpack and fedge_codec_decode do; [v] is
+ * undefined then. */
 FEDGE_MUST_USE fedge_status fedge_update_decode(const fedge_plan *plan, const int8_t *bounds_log2,
                                                 const fedge_upload *upload, const uint8_t *bytes,
                                                 uint8_t *scratch, size_t scratch_size, int32_t *v,
@@ -106,37 +104,37 @@ FEDGE_MUST_USE fedge_status fedge_update_decode(const fedge_plan *plan, const in
 /* ---- model deltas ------------------------------------------------------------------------------
  */
 
-/* Model deltas: a new model for clients that have an older one, sent as the difference.
+/* Model deltas: a new model, sent as its difference from an older one that clients have.
  *
- *     server   w = the model + its residual + the strategy's step;
- *              what the codec of "down" makes of w − model is the delta;
- *              the model moves by what clients will decode;
- *              the remainder of w is the next residual
- *     client   model += delta
+ *     server   w = model + residual + the strategy's step
+ *              delta = encode(w − model) in the codec of "down"
+ *              model += decode(delta), as on clients
+ *              residual = w − model
+ *     client   model += decode(delta)
  *
- * so both have the same bits, and nothing is lost of what the codec dropped, or cut at the plan's
- * bound: a larger change goes on in the next steps. A file is a chain of steps, 1 …
- * FEDGE_MODEL_DELTA_MAX_STEPS, each from one round's model to the next one's, little-endian:
+ * Server and clients have the same bits, and the residual carries what the codec dropped or clipped
+ * into the next steps. A file is a chain of 1 … FEDGE_MODEL_DELTA_MAX_STEPS steps, each from one
+ * round's model to the next one's, little-endian:
  *
- *     u64 raw bytes of the section, u64 bytes that follow of it: fewer when they are deflated
- *     the section: the trained values' changes in the codec of "down", with the plan's bound
- *     f32 the new statistics, those that travel in updates
+ *     u64 bytes of the section, u64 bytes that follow of it: fewer if they are deflated
+ *     the section: changes of the trained values in the codec of "down", with the plan's bound
+ *     f32 the new values of the statistics that updates have
  */
 
-#define FEDGE_MODEL_DELTA_MAX_STEPS 32 /* of a chain: each costs the work of a whole model */
+#define FEDGE_MODEL_DELTA_MAX_STEPS 32 /* in a chain: each costs a pass over the model */
 
-/* The step of a round. before: the model that clients have; after: the one that they should have,
- * which becomes the one that they will have; each plan->schema.num_elements. residual: of the
- * trained values (plan->sent.sections[0]), which have been taken out of it. *bytes is malloc'ed, or
- * NULL on failure. FEDGE_NO_MEMORY; FEDGE_NOT_FINITE for a change that is infinite or no number. */
+/* Makes the step of a round. before: the clients' model; after: the new model, which becomes what
+ * clients will decode; each (plan->schema.num_elements). residual: of the trained values
+ * (plan->sent.sections[0]). *bytes is malloc'ed, or NULL on failure. FEDGE_NO_MEMORY;
+ * FEDGE_NOT_FINITE: a change is NaN or infinite. */
 FEDGE_MUST_USE fedge_status fedge_model_delta_make(const fedge_plan *plan, uint32_t round,
                                                    const float *before, float *residual,
                                                    float *after, uint8_t **bytes, size_t *size,
                                                    fedge_error *err);
 
-/* Takes [values], the model that the chain begins with, to the one that it ends with. Any bytes are
- * refused or change finite values into finite ones; after a failure the values are undefined.
- * FEDGE_TRUNCATED, FEDGE_TOO_BIG, FEDGE_CORRUPT, FEDGE_NO_MEMORY, and what decoding gives. */
+/* Applies a chain to [values], the chain's base model. Safe for any bytes: they are refused, or
+ * finite values stay finite. [values] is undefined after a failure. FEDGE_TRUNCATED, FEDGE_TOO_BIG,
+ * FEDGE_CORRUPT, FEDGE_NO_MEMORY and failures of decoding. */
 FEDGE_MUST_USE fedge_status fedge_model_delta_apply(const fedge_plan *plan, const uint8_t *bytes,
                                                     size_t size, float *values, fedge_error *err);
 

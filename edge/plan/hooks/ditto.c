@@ -1,9 +1,9 @@
-/* Ditto's part of a client (Li et al., "Ditto: Fair and robust federated learning through
- * personalization", ICML 2021): beside the server's model w it trains one of its own, on
+/* The client side of Ditto (Li et al., "Ditto: Fair and robust federated learning through
+ * personalization", ICML 2021). Beside the server's model w, it trains a personal model v on
  *
- *     F_i(v) + λ / 2 · ‖v − w‖²               every gradient gets λ · (v − w)
+ *     F_i(v) + λ / 2 · ‖v − w‖², so every gradient gets λ · (v − w),
  *
- * from where the task before left it, on the same examples in the same order.
+ * starting from the previous task's v, on the same examples in the same order.
  */
 #include "edge/json/json.h"
 #include "edge/plan/client_hooks.h"

@@ -1,6 +1,6 @@
-/* FedBN's part of a client (Li et al., "FedBN: Federated learning on non-IID features via local
- * batch normalization", ICLR 2021): BatchNorm's layers stay with it, parameters and statistics.
- */
+/* The client side of FedBN (Li et al., "FedBN: Federated learning on non-IID features via local
+ * batch normalization", ICLR 2021): parameters and statistics of BatchNorm layers stay on the
+ * client. */
 #include "edge/json/json.h"
 #include "edge/plan/client_hooks.h"
 #include "edge/train/layers/layer.h"

@@ -1,11 +1,12 @@
-/* FedDyn's part of a client (Acar et al., "Federated learning based on dynamic regularization",
- * ICLR 2021): it trains on
+/* The client side of FedDyn (Acar et al., "Federated learning based on dynamic regularization",
+ * ICLR 2021). It trains on
  *
- *     F_i(w) − ⟨g_i, w⟩ + α / 2 · ‖w − x‖²        every gradient gets α · (w − x) − g_i
- *     after training      g_i ← g_i − α (w_i − x)
+ *     F_i(w) − ⟨g_i, w⟩ + α / 2 · ‖w − x‖², so every gradient gets α · (w − x) − g_i;
  *
- * α is the plan's proximal-mu, and its term the trainer's. g_i is kept, 0 at first, and moves by
- * what the server decodes: the server's h is the mean of all g_i.
+ *     after training: g_i ← g_i − α (w_i − x).
+ *
+ * α is the plan's proximal-mu, applied by the trainer. g_i starts at 0, is client state, and
+ * changes by what the server decodes, so the server's h is the mean of all g_i.
  */
 #include <math.h>
 

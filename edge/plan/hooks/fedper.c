@@ -1,6 +1,6 @@
-/* FedPer's part of a client (Arivazhagan et al., "Federated learning with personalization layers",
- * 2019): the last layers stay with it. It trains the whole model, and sends the others' changes.
- */
+/* The client side of FedPer (Arivazhagan et al., "Federated learning with personalization layers",
+ * 2019): the last layers stay on the client. It trains the whole model and sends the changes of the
+ * other layers. */
 #include "edge/json/json.h"
 #include "edge/plan/client_hooks.h"
 

@@ -1,7 +1,6 @@
-/* FedRep's part of a client (Collins et al., "Exploiting shared representations for personalized
- * federated learning", ICML 2021): the last layers stay with it. In each task they are trained for
- * some epochs with the others held where they are, and then the others with them held.
- */
+/* The client side of FedRep (Collins et al., "Exploiting shared representations for personalized
+ * federated learning", ICML 2021): the last layers stay on the client. Each task first trains these
+ * layers with the others frozen, then the others with these frozen. */
 #include "edge/json/json.h"
 #include "edge/plan/client_hooks.h"
 

@@ -1,6 +1,6 @@
-/* IFCA's part of a client (Ghosh et al., "An efficient framework for clustered federated learning",
- * NeurIPS 2020): it is given k models, trains the one that fits its examples best, and says which.
- */
+/* The client side of IFCA (Ghosh et al., "An efficient framework for clustered federated learning",
+ * NeurIPS 2020): the client receives k models, trains the one that fits its examples best, and
+ * reports which one. */
 #include "edge/json/json.h"
 #include "edge/plan/client_hooks.h"
 

@@ -1,6 +1,5 @@
-/* q-FedAvg's part of a client (Li et al., "Fair resource allocation in federated learning", ICLR
- * 2020): it says the loss that it starts from, and how far it went.
- */
+/* The client side of q-FedAvg (Li et al., "Fair resource allocation in federated learning", ICLR
+ * 2020): it reports the loss before training and the squared norm of its update. */
 #include "edge/json/json.h"
 #include "edge/plan/client_hooks.h"
 

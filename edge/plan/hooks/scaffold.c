@@ -14,7 +14,7 @@
 #include "edge/json/json.h"
 #include "edge/plan/client_hooks.h"
 
-/* (x − y) / (K · η) is the mean gradient for plain SGD alone. */
+/* (x − y) / (K · η) is the mean gradient only for plain SGD. */
 static fedge_status check(const fedge_json *json, const fedge_plan *plan, fedge_error *err)
 {
     const fedge_optimizer *optimizer = &plan->training.optimizer;
