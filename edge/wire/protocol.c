@@ -348,18 +348,21 @@ static fedge_status write_metrics(const void *record, const char *key, cJSON *ob
 
 /* --- frames ----------------------------------------------------------------------------------- */
 
-static const fedge_json_field *fields_of(fedge_message_type type)
-{
-    static const fedge_json_field *const fields[] = {
-        [FEDGE_MESSAGE_HELLO] = HELLO,     [FEDGE_MESSAGE_FETCH] = FETCH,
-        [FEDGE_MESSAGE_UPLOAD] = UPLOAD,   [FEDGE_MESSAGE_PART] = POSITION,
-        [FEDGE_MESSAGE_WELCOME] = WELCOME, [FEDGE_MESSAGE_TASK] = TASK,
-        [FEDGE_MESSAGE_CHUNK] = CHUNK,     [FEDGE_MESSAGE_RESUME] = POSITION,
-        [FEDGE_MESSAGE_ACK] = ACK,         [FEDGE_MESSAGE_DECLINE] = NOTICE,
-        [FEDGE_MESSAGE_REFUSE] = NOTICE,   [FEDGE_MESSAGE_CANCEL] = NOTICE,
-        [FEDGE_MESSAGE_BYE] = NOTICE};
-    return fields[type];
-}
+/* By message type. */
+static const struct {
+    const fedge_json_field *fields;
+    bool of_clients; /* clients send it */
+} MESSAGES[] = {
+    [FEDGE_MESSAGE_HELLO] = {HELLO, true},      [FEDGE_MESSAGE_WELCOME] = {WELCOME, false},
+    [FEDGE_MESSAGE_DECLINE] = {NOTICE, true},   [FEDGE_MESSAGE_REFUSE] = {NOTICE, false},
+    [FEDGE_MESSAGE_TASK] = {TASK, false},       [FEDGE_MESSAGE_FETCH] = {FETCH, true},
+    [FEDGE_MESSAGE_CHUNK] = {CHUNK, false},     [FEDGE_MESSAGE_UPLOAD] = {UPLOAD, true},
+    [FEDGE_MESSAGE_RESUME] = {POSITION, false}, [FEDGE_MESSAGE_PART] = {POSITION, true},
+    [FEDGE_MESSAGE_ACK] = {ACK, false},         [FEDGE_MESSAGE_CANCEL] = {NOTICE, false},
+    [FEDGE_MESSAGE_BYE] = {NOTICE, true}};
+#define ONE(name, number, text) +1
+static_assert(sizeof(MESSAGES) / sizeof(*MESSAGES) == 1 FEDGE_MESSAGE_TYPE_MAP(ONE),
+              "every message type has a row");
 
 static fedge_status pack(fedge_message_type type, const void *record, const uint8_t *payload,
                          uint32_t payload_size, uint8_t *out, size_t out_size, size_t *size,
@@ -367,7 +370,7 @@ static fedge_status pack(fedge_message_type type, const void *record, const uint
 {
     char *text = NULL;
     size_t text_size = 0;
-    fedge_status status = fedge_json_print(fields_of(type), record, &text, &text_size, err);
+    fedge_status status = fedge_json_print(MESSAGES[type].fields, record, &text, &text_size, err);
     if (status != FEDGE_OK)
         return fedge_error_prefix(err, status, "%s", fedge_message_type_name(type));
     /* Text whose size has no place in the header must not be cut to one that has:
@@ -404,7 +407,8 @@ static fedge_status read(const fedge_message *message, void *record, size_t size
                                         .max_values = MAX_VALUES};
     fedge_json json;
     FEDGE_TRY(fedge_json_open(&json, message->meta, message->meta_size, &options, err));
-    fedge_status status = fedge_json_read(&json, json.root, fields_of(message->type), record, err);
+    fedge_status status =
+        fedge_json_read(&json, json.root, MESSAGES[message->type].fields, record, err);
     fedge_json_close(&json);
     return status;
 }
@@ -567,9 +571,7 @@ fedge_status fedge_notice_read(const fedge_message *message, fedge_notice *notic
 
 bool fedge_is_of_clients(unsigned type)
 {
-    return type == FEDGE_MESSAGE_HELLO || type == FEDGE_MESSAGE_FETCH ||
-           type == FEDGE_MESSAGE_UPLOAD || type == FEDGE_MESSAGE_PART ||
-           type == FEDGE_MESSAGE_DECLINE || type == FEDGE_MESSAGE_BYE;
+    return type < sizeof(MESSAGES) / sizeof(*MESSAGES) && MESSAGES[type].of_clients;
 }
 
 fedge_status fedge_client_message_read(const fedge_message *message, fedge_client_message *out,
@@ -586,8 +588,11 @@ fedge_status fedge_client_message_read(const fedge_message *message, fedge_clien
                            : fedge_fail(err, FEDGE_NO_MEMORY, "out of memory");
     case FEDGE_MESSAGE_PART:
         return fedge_position_read(message, &out->position, err);
-    default:
+    case FEDGE_MESSAGE_DECLINE:
+    case FEDGE_MESSAGE_BYE:
         return fedge_notice_read(message, &out->notice, err);
+    default:
+        return fedge_fail(err, FEDGE_INTERNAL, "message type %u has no reader", message->type);
     }
 }
 
