@@ -13,13 +13,13 @@
 #include "edge/core/bytes.h"
 #include "edge/core/status.h"
 
-#define FEDGE_CLIENT_HISTORY_RECORD 32u /* bytes of each in a checkpoint */
+#define FEDGE_CLIENT_HISTORY_RECORD 32u /* bytes of a record in a checkpoint */
 
 /* The history of one client. All 0: the client has not been seen. */
 typedef struct fedge_client_record {
-    uint64_t examples;   /* of its last update */
-    double loss;         /* mean training loss of its last update; 0: not reported */
-    uint32_t last_round; /* of its last update, from 1; 0: none yet */
+    uint64_t examples;   /* examples of the last update */
+    double loss;         /* mean training loss of the last update; 0: not reported */
+    uint32_t last_round; /* round of the last update, from 1; 0: none yet */
     uint32_t reported;   /* rounds with an update of the client */
     uint32_t missed;     /* tasks given to another client, or open at the deadline */
 } fedge_client_record;

@@ -20,9 +20,9 @@
 /* All 0: of a plan without "down", where no function does anything and there are no deltas. */
 typedef struct fedge_downlink {
     const fedge_plan *plan;
-    float *before;   /* (plan->schema.num_elements) the model before the step */
-    float *residual; /* of the trained values */
-    uint8_t *steps[FEDGE_DOWNLINK_STEPS]; /* deltas, the newest first; NULL after the last */
+    float *before;   /* (plan->schema.num_elements): the model before the step */
+    float *residual; /* part of the trained values' change that deltas have not sent yet */
+    uint8_t *steps[FEDGE_DOWNLINK_STEPS]; /* newest first; NULL after the last */
     size_t sizes[FEDGE_DOWNLINK_STEPS];
 } fedge_downlink;
 

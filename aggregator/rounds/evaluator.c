@@ -26,7 +26,7 @@ struct fedge_evaluator {
     void *block, *scratch;
     size_t scratch_size;
     const fedge_metric_plugin *metrics; /* NULL: none */
-    void *counted;                      /* (metrics->state_size) */
+    void *counted;                      /* state of the plugin: metrics->state_size bytes */
 };
 
 static void *aligned(size_t size)

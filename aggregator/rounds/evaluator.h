@@ -9,7 +9,7 @@
 #include "edge/data/dataset.h"
 #include "edge/plan/plan.h"
 
-#define FEDGE_EVALUATOR_BATCH 100 /* examples at once */
+#define FEDGE_EVALUATOR_BATCH 100 /* examples of a batch */
 
 typedef struct fedge_evaluator fedge_evaluator;
 

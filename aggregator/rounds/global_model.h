@@ -21,7 +21,7 @@
 #include "edge/core/status.h"
 #include "edge/plan/plan.h"
 
-#define FEDGE_ROBUST_MEMORY ((uint64_t)1 << 30) /* bytes, unless something else is asked for */
+#define FEDGE_ROBUST_MEMORY ((uint64_t)1 << 30) /* default robust_memory, in bytes */
 
 /* Plain data that owns everything but the job. */
 typedef struct fedge_global_model {
@@ -30,9 +30,8 @@ typedef struct fedge_global_model {
     fedge_accumulator accumulator;
     const fedge_strategy_ops *strategy;
     void *strategy_state;
-    float *values; /* parameters, then statistics: plan->schema.num_elements */
-    float
-        *trained; /* a copy of the trained values for the strategy; NULL: all values are trained */
+    float *values;  /* parameters, then statistics: plan->schema.num_elements */
+    float *trained; /* copy of the trained values for the strategy; NULL: all values are trained */
     bool unchanged; /* only the accumulator's last step has written values and strategy state */
     /* For a strategy that collects: updates that are not in a journal, and the memory of a step. */
     fedge_stored_updates stored;
@@ -59,7 +58,7 @@ FEDGE_MUST_USE fedge_status fedge_global_model_init(fedge_global_model *model, c
                                                     const char *accumulator,
                                                     const fedge_accumulator_config *config,
                                                     fedge_error *err);
-void fedge_global_model_fini(fedge_global_model *model); /* also after a failed init */
+void fedge_global_model_fini(fedge_global_model *model); /* a model whose init failed is fine */
 
 /* Sets the values before any training. */
 FEDGE_MUST_USE fedge_status fedge_global_model_begin(fedge_global_model *model, fedge_error *err);

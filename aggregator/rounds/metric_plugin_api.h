@@ -30,16 +30,16 @@
 typedef struct fedge_metric_batch {
     size_t struct_size;
     uint32_t count;        /* examples, ≥ 1 */
-    uint32_t num_outputs;  /* of the model for each */
-    const float *outputs;  /* (count, num_outputs): before softmax or sigmoid */
-    const int32_t *labels; /* (count): as the test set has them */
+    uint32_t num_outputs;  /* outputs of the model for each example */
+    const float *outputs;  /* (count, num_outputs): values before softmax or sigmoid */
+    const int32_t *labels; /* (count): labels of the test set */
 } fedge_metric_batch;
 
 typedef struct fedge_metric_plugin {
     size_t struct_size; /* sizeof(fedge_metric_plugin) */
     uint32_t version;   /* FEDGE_METRIC_PLUGIN_VERSION */
     uint32_t num_metrics;
-    const char *const *names; /* (num_metrics): of lower case, digits and "_", no two alike */
+    const char *const *names; /* (num_metrics): lower case, digits and "_", no two alike */
     size_t state_size;        /* bytes of state, cleared before each evaluation */
     void (*add)(void *state, const fedge_metric_batch *batch);
     /* Writes values (num_metrics); infinite or NaN becomes null. Returns 0. Any other number ends

@@ -10,12 +10,12 @@
 
 /* Plain data; the caller sets the first three, the others start at 0. */
 typedef struct fedge_progress {
-    FILE *out;           /* not owned */
-    bool terminal;       /* draw the bar */
-    uint32_t num_rounds; /* of the run */
-    bool headed;         /* the column heads were printed */
-    bool barred;         /* the last line on the terminal is the bar */
-    char bar[160];       /* last drawn */
+    FILE *out;     /* not owned */
+    bool terminal; /* draw the bar */
+    uint32_t num_rounds;
+    bool headed;   /* the column heads were printed */
+    bool barred;   /* the last line on the terminal is the bar */
+    char bar[160]; /* the bar last drawn */
 } fedge_progress;
 
 /* Whether [out] can show a bar. Ranks of mpirun cannot: Open MPI gives them a terminal but copies

@@ -19,8 +19,8 @@ struct fedge_root_trainer {
     fedge_model *model;
     void *block, *scratch;
     size_t scratch_size;
-    float *values; /* (num_parameters) the trained values */
-    int32_t *v;    /* likewise */
+    float *values; /* (num_parameters): the trained values */
+    int32_t *v;    /* (num_parameters): their change in fixed point */
 };
 
 static void *aligned(size_t size)

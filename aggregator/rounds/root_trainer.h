@@ -14,7 +14,7 @@
 #include "edge/json/json.h"
 #include "edge/plan/plan.h"
 
-#define FEDGE_ROOT_CLIENT UINT32_MAX /* its index: above FEDGE_ROUNDS_MAX_CLIENTS */
+#define FEDGE_ROOT_CLIENT UINT32_MAX /* index of the server, above FEDGE_ROUNDS_MAX_CLIENTS */
 
 typedef struct fedge_root_trainer fedge_root_trainer;
 
@@ -39,8 +39,8 @@ FEDGE_MUST_USE fedge_status fedge_root_trainer_run(fedge_root_trainer *trainer, 
 /* A round's updates, then the server's as the last. Owns nothing. */
 typedef struct fedge_root_updates {
     const fedge_updates *clients;
-    const fedge_schema *schema; /* of the delta */
-    const int32_t *root;        /* of fedge_root_trainer_run */
+    const fedge_schema *schema; /* layout of the delta */
+    const int32_t *root;        /* the server's update, made by fedge_root_trainer_run */
 } fedge_root_updates;
 
 /* [both] outlives what is returned. */

@@ -18,7 +18,7 @@
 /* Plain data; all 0: no metrics. */
 typedef struct fedge_metric_values {
     uint32_t num;
-    const char *const *names; /* the plugin's */
+    const char *const *names; /* names in the plugin's table */
     double values[FEDGE_METRIC_PLUGIN_MAX_METRICS];
 } fedge_metric_values;
 
@@ -60,8 +60,8 @@ typedef struct fedge_buffered_update {
 /* A phase of a simulation with virtual time (aggregator/simulate/time/client_profiles.h). */
 typedef struct fedge_virtual_phase {
     bool present;   /* false: time is not virtual */
-    double seconds; /* of the phase */
-    double time;    /* at its end, since the start of the run */
+    double seconds; /* length of the phase */
+    double time;    /* end of the phase, since the start of the run */
     /* Clients by how fast they compute, the slowest quarter first. */
     uint32_t asked[FEDGE_SPEED_QUANTILES], reported[FEDGE_SPEED_QUANTILES];
 } fedge_virtual_phase;
@@ -77,26 +77,26 @@ typedef struct fedge_validation {
 typedef struct fedge_round_summary {
     uint32_t round, attempt;
     fedge_task_kind kind;
-    uint32_t asked, reported;           /* clients */
-    uint64_t examples;                  /* of the clients that reported */
-    double loss, accuracy;              /* TRAIN: on the test set; EVALUATE: on the clients */
-    fedge_accuracy_quantiles quantiles; /* EVALUATE: of the clients' accuracies */
+    uint32_t asked, reported; /* clients */
+    uint64_t examples;        /* sum over the clients that reported */
+    double loss, accuracy;    /* TRAIN: results on the test set; EVALUATE: results on the clients */
+    fedge_accuracy_quantiles quantiles; /* EVALUATE: quantiles of the clients' accuracies */
     double train_loss, train_accuracy;  /* TRAIN: means over examples, while training */
-    uint64_t bytes_up, bytes_down;      /* of all websocket messages during the phase */
+    uint64_t bytes_up, bytes_down;      /* bytes of all websocket messages during the phase */
     uint64_t clamped;                   /* values cut to the bound by clients */
-    double seconds;                     /* of the phase, from its opening */
+    double seconds;                     /* length of the phase, from its opening */
     double seconds_train, seconds_encode, seconds_upload;  /* means over clients */
-    double seconds_validate, seconds_journal, seconds_sum; /* of all workers together */
+    double seconds_validate, seconds_journal, seconds_sum; /* sums over all workers */
     double seconds_step, seconds_evaluate;
-    char model[FEDGE_HASH_TEXT]; /* TRAIN: the new model's */
+    char model[FEDGE_HASH_TEXT]; /* TRAIN: SHA-256 of the new model */
     fedge_virtual_phase virtual_phase;
-    fedge_validation validation;     /* TRAIN, of a simulation */
-    fedge_metric_values metrics;     /* TRAIN: a plugin's, on the test set */
-    fedge_buffered_update *buffered; /* (num_buffered), with a buffer: its updates in the order of
-                                        the sum; valid only while the line is written */
+    fedge_validation validation;     /* TRAIN, only in a simulation */
+    fedge_metric_values metrics;     /* TRAIN: a plugin's metrics on the test set */
+    fedge_buffered_update *buffered; /* (num_buffered): updates of a phase with a buffer, in the
+                                        order of the sum; valid while the line is written */
     uint32_t num_buffered;
-    const fedge_gpu_stats *gpus; /* (num_gpus), of this phase; valid only while the line is written
-                                  */
+    const fedge_gpu_stats
+        *gpus; /* (num_gpus): stats of the phase; valid while the line is written */
     uint32_t num_gpus;
 } fedge_round_summary;
 

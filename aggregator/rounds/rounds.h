@@ -46,20 +46,20 @@
 #include "edge/plan/plan.h"
 #include "edge/wire/protocol.h"
 
-#define FEDGE_ROUNDS_MAX_CLIENTS 16777216u /* connected at once */
-#define FEDGE_ROUNDS_MAX_SLOTS 65536u      /* of a phase with a buffer */
-#define FEDGE_ROUNDS_PAUSE_MS 1000u        /* before the third attempt when clients gave up */
+#define FEDGE_ROUNDS_MAX_CLIENTS 16777216u /* clients connected at once */
+#define FEDGE_ROUNDS_MAX_SLOTS 65536u      /* slots of a phase with a buffer */
+#define FEDGE_ROUNDS_PAUSE_MS 1000u        /* pause before the third attempt when clients gave up */
 #define FEDGE_ROUNDS_MAX_PAUSE_MS 60000u
-#define FEDGE_ROUNDS_ASK_AGAIN_MS 10000u /* before clients that gave up are asked again */
+#define FEDGE_ROUNDS_ASK_AGAIN_MS 10000u /* pause before clients that gave up are asked again */
 #define FEDGE_ROUNDS_MAX_ASK_AGAIN_MS 600000u
-#define FEDGE_ROUNDS_GRACE_MS 10000u /* for disconnected clients when a phase is drained */
+#define FEDGE_ROUNDS_GRACE_MS 10000u /* wait of a drained phase for disconnected clients */
 /* The same after a restart. Clients reconnect within 60 s. */
 #define FEDGE_ROUNDS_RESTORED_GRACE_MS 65000u
 
 typedef struct fedge_rounds fedge_rounds;
 
 typedef enum fedge_rounds_state {
-    FEDGE_ROUNDS_WAITING, /* for min-available-nodes */
+    FEDGE_ROUNDS_WAITING, /* too few clients are available, or a pause runs */
     FEDGE_ROUNDS_OPENING, /* the caller journals the cohort */
     FEDGE_ROUNDS_RUNNING, /* tasks are out */
     FEDGE_ROUNDS_CLOSING, /* the caller sums, steps, checkpoints */
@@ -93,9 +93,9 @@ typedef enum fedge_rounds_action_type {
 
 typedef struct fedge_rounds_action {
     fedge_rounds_action_type type;
-    fedge_task_kind kind; /* of the phase */
-    uint32_t round;       /* from 1 */
-    uint32_t attempt;     /* of this round, from 0 */
+    fedge_task_kind kind; /* kind of the phase */
+    uint32_t round;       /* number of the round, from 1 */
+    uint32_t attempt;     /* attempt at this round, from 0 */
     uint64_t task_id;     /* SEND, CANCEL */
     uint32_t client_index;
     uint32_t slot; /* SEND, CANCEL */
@@ -118,9 +118,9 @@ void fedge_rounds_draw_by(fedge_rounds *rounds, const fedge_client_history *hist
 typedef struct fedge_rounds_progress {
     uint32_t last_closed;           /* training steps taken */
     uint64_t next_task_id;          /* from 1 */
-    uint32_t attempt;               /* of the open phase */
+    uint32_t attempt;               /* attempt of the open phase */
     uint32_t wanted;                /* reports that close the open phase */
-    const fedge_rounds_task *tasks; /* of the open phase, [num_tasks]; some REPORTED or LOST */
+    const fedge_rounds_task *tasks; /* (num_tasks): some may be REPORTED or LOST */
     uint32_t num_tasks;
 } fedge_rounds_progress;
 
@@ -205,7 +205,7 @@ void fedge_rounds_end_after(fedge_rounds *rounds, uint32_t round);
 fedge_rounds_state fedge_rounds_get_state(const fedge_rounds *rounds);
 /* Whether the machine is FINISHED and the run is done, its last evaluation included. */
 bool fedge_rounds_is_complete(const fedge_rounds *rounds);
-uint32_t fedge_rounds_round(const fedge_rounds *rounds); /* the present or next round */
+uint32_t fedge_rounds_round(const fedge_rounds *rounds); /* present or next round */
 uint32_t fedge_rounds_attempt(const fedge_rounds *rounds);
 fedge_task_kind fedge_rounds_kind(const fedge_rounds *rounds);
 uint64_t fedge_rounds_deadline_ms(const fedge_rounds *rounds); /* monotonic; 0 when none runs */

@@ -13,9 +13,9 @@
 typedef struct participant {
     uint32_t client_index;
     uint32_t slot;  /* FEDGE_ROUNDS_NO_SLOT: no task in this attempt */
-    bool connected; /* it is one of the connected clients */
+    bool connected; /* true while the client is connected */
     bool aside;
-    bool declined; /* it has declined the job since it last joined */
+    bool declined; /* the client has declined the job since it last joined */
 } participant;
 
 /* A client that asked for no work before a time. */
@@ -27,9 +27,9 @@ typedef struct deferral {
 struct fedge_rounds {
     fedge_rounds_spec spec;
     uint64_t seed;
-    fedge_rng rng;                       /* of the present phase */
+    fedge_rng rng;                       /* random stream of the present phase */
     const fedge_client_history *history; /* NULL: every draw is uniform */
-    fedge_draw draw;                     /* of the present phase */
+    fedge_draw draw;                     /* draw of the present phase */
 
     fedge_rounds_state state;
     fedge_task_kind kind;
@@ -49,21 +49,21 @@ struct fedge_rounds {
     uint64_t again_at_ms;  /* WAITING: asks clients set aside again; 0: there are none */
     uint64_t fail_at_ms;   /* WAITING: the attempt fails, since clients have declined; 0: never */
 
-    fedge_rounds_task *tasks; /* by slot */
+    fedge_rounds_task *tasks; /* indexed by slot */
     uint32_t num_tasks, tasks_capacity;
     uint32_t wanted, num_open, num_reported;
-    uint32_t at_work;          /* with a buffer: connected clients that have a task at a time */
-    participant *participants; /* ascending by client; while WAITING those set aside */
+    uint32_t at_work; /* number of connected clients to give tasks to at a time, with a buffer */
+    participant *participants; /* ascending by client; only those set aside while WAITING */
     uint32_t num_participants, participants_capacity;
 
     uint32_t *connected; /* client indices, ascending */
-    uint32_t *sampled;   /* scratch of the same capacity */
+    uint32_t *sampled;   /* scratch as large as [connected] */
     uint32_t num_connected, connected_capacity;
 
     deferral *deferrals; /* ascending by client */
     uint32_t num_deferrals, deferrals_capacity;
 
-    fedge_rounds_action *actions; /* the queue: num_actions from first_action on */
+    fedge_rounds_action *actions; /* queue: num_actions from index first_action on */
     size_t first_action, num_actions, actions_capacity;
 };
 

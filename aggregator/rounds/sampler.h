@@ -53,13 +53,13 @@ void fedge_sample(fedge_rng *rng, uint32_t *items, uint32_t n, uint32_t k);
  * A new sampler is a line in FEDGE_SAMPLER_MAP, a file with fedge_sampler_NAME, its tests, and a
  * row in docs/reference/job.md.
  */
-#define FEDGE_SAMPLER_MAX_SCORE 1048576u /* 2^20: of 2^24 clients they sum to at most 2^44 */
+#define FEDGE_SAMPLER_MAX_SCORE 1048576u /* 2^20: scores of 2^24 clients sum to at most 2^44 */
 
 typedef struct fedge_sampler_ops {
     /* The score for a phase of [round], 1 to FEDGE_SAMPLER_MAX_SCORE; 0: unknown. NULL: all clients
      * are equally likely. */
     uint32_t (*score)(const fedge_client_record *record, uint32_t round);
-    bool optimistic; /* an unknown score counts as the greatest known one; else as their mean */
+    bool optimistic;      /* an unknown score counts as the greatest known one, not as their mean */
     bool weighs_examples; /* the score counts examples, so updates are not weighted by them again */
 } fedge_sampler_ops;
 

@@ -25,15 +25,15 @@ typedef struct fedge_watch_state {
 /* A closed round's model. Plain data; NaN: not known. */
 typedef struct fedge_selected {
     uint32_t round;              /* 0: none */
-    char model[FEDGE_HASH_TEXT]; /* "" where rounds are not hashed */
-    double loss, accuracy;       /* on the server's test set */
+    char model[FEDGE_HASH_TEXT]; /* SHA-256; "" where rounds are not hashed */
+    double loss, accuracy;       /* results on the server's test set */
     double validation_loss, validation_accuracy;
 } fedge_selected;
 
 /* The state that a resumed run restores. Plain data, all 0 at first. */
 typedef struct fedge_selection_state {
     fedge_watch_state keep, stop;
-    fedge_selected best; /* of keep-best */
+    fedge_selected best; /* model of keep-best */
 } fedge_selection_state;
 
 typedef struct fedge_selection {

@@ -15,7 +15,7 @@ static const fedge_strategy_ops *const strategies[] = {FEDGE_STRATEGY_MAP(ENTRY)
 const fedge_strategy_reader *const fedge_strategy_readers[] = {FEDGE_STRATEGY_MAP(READER) NULL};
 #define PARTS 64        /* tensors moved in one call */
 #define CHUNK 1024      /* sums read in one call; they fit the first-level cache */
-#define GPU_CHUNK 65536 /* the same when each call waits for a copy from a GPU */
+#define GPU_CHUNK 65536 /* sums read in one call when each waits for a copy from a GPU */
 #define NUM_STRATEGIES (sizeof(strategies) / sizeof(strategies[0]))
 
 static fedge_status move(const fedge_strategy_sum *sum, const fedge_strategy_section *section,
@@ -56,8 +56,8 @@ fedge_status fedge_strategy_move(const fedge_strategy_sum *sum,
 
 /* A range of a tensor's sums. */
 typedef struct sums_chunk {
-    uint32_t tensor;     /* of the section */
-    size_t first, count; /* in a vector of the section's values */
+    uint32_t tensor;     /* index in the section */
+    size_t first, count; /* range of a vector of the section's values */
     const int64_t *sums;
 } sums_chunk;
 
@@ -120,7 +120,7 @@ fedge_status fedge_strategy_optimize(const fedge_strategy_sum *sum,
     fedge_status status = FEDGE_UNSUPPORTED;
     if (fedge_accumulator_optimizes(sum->accumulator))
         status = move(sum, section, rate, optimizer, moments, values, err);
-    return status == FEDGE_UNSUPPORTED /* of the first part, if of any */
+    return status == FEDGE_UNSUPPORTED /* only the first part can fail so */
                ? each_chunk(sum, section, optimize_chunk, &step, err)
                : status;
 }
@@ -171,7 +171,7 @@ fedge_status fedge_strategy_of(const fedge_job *job, const fedge_strategy_ops **
 {
     for (size_t i = 0; job->strategies && job->strategies[i]; i++) {
         if (strcmp(job->strategies[i]->name, job->strategy) == 0) {
-            *ops = (const fedge_strategy_ops *)job->strategies[i]; /* whose first member it is */
+            *ops = (const fedge_strategy_ops *)job->strategies[i]; /* reader is its first member */
             return FEDGE_OK;
         }
     }
@@ -332,7 +332,7 @@ fedge_status fedge_strategy_init_settings(const fedge_strategy_config *config, v
                                           fedge_error *err)
 {
     (void)err;
-    *state = config->job->strategy_settings; /* all there is; the job's, which outlives this */
+    *state = config->job->strategy_settings; /* the settings, which the job owns, are the state */
     return FEDGE_OK;
 }
 

@@ -60,13 +60,13 @@
 #define FEDGE_STRATEGY_MAX_STATE ((size_t)1 << 35) /* bytes that save() may append */
 
 typedef struct fedge_strategy_config {
-    const fedge_schema *schema; /* of the trained parameters */
-    const fedge_job *job;       /* with derived settings, of the strategy's struct */
+    const fedge_schema *schema; /* layout of the trained parameters */
+    const fedge_job *job;       /* its settings are derived and in the strategy's struct */
 } fedge_strategy_config;
 
 /* Metadata of an update. */
 typedef struct fedge_update_facts {
-    uint32_t round; /* of its task, from 1 */
+    uint32_t round; /* round of its task, from 1 */
     uint32_t client;
     uint64_t num_examples;
     double loss;  /* mean training loss; 0 when not reported */
@@ -76,29 +76,29 @@ typedef struct fedge_update_facts {
     uint32_t staleness; /* rounds closed since its client began */
     uint32_t cohort;    /* tasks of its round. Each counts once, so weights of up to 2^32 / cohort
                            cannot overflow. 0: the round began in a release without by_cohort */
-    uint32_t cluster;   /* of a clustered strategy: the model that was trained, from 0 */
+    uint32_t cluster;   /* index of the trained model in a clustered strategy, from 0 */
 } fedge_update_facts;
 
 /* The sum of one section of a round's updates: S in units of 2^−F per tensor. */
 typedef struct fedge_strategy_section {
-    const fedge_schema *schema; /* with the tensors' offsets in the accumulator; NULL: no section */
+    const fedge_schema *schema; /* its offsets are those in the accumulator; NULL: no section */
     const int8_t *bounds_log2;  /* (schema->num_tensors): b of each tensor, F = 30 − b */
 } fedge_strategy_section;
 
 /* The sums of one round's updates. Points into the caller's memory. */
 typedef struct fedge_strategy_sum {
     const fedge_job *job;
-    uint32_t round;        /* from 1 */
+    uint32_t round;        /* number of the round, from 1 */
     uint32_t num_updates;  /* ≥ 1 */
     uint64_t total_weight; /* W, 1 … FEDGE_FIXED_MAX_TOTAL_WEIGHT */
     fedge_accumulator *accumulator;
     bool unchanged; /* only the last step has written the model and the strategy's state */
     fedge_strategy_section delta;
-    fedge_strategy_section hooks;    /* of the strategy's client hooks */
+    fedge_strategy_section hooks;    /* section of the strategy's client hooks */
     const fedge_update_facts *facts; /* (num_updates), in the order of the cohort's slots */
-    const fedge_updates *updates;    /* for strategies that collect; else NULL */
+    const fedge_updates *updates;    /* single updates, if the strategy collects; else NULL */
     uint64_t memory;                 /* bytes that a step may use to read the updates */
-    uint32_t num_threads;            /* to read the updates, ≥ 1 */
+    uint32_t num_threads;            /* threads that read the updates, ≥ 1 */
 } fedge_strategy_sum;
 
 /* values[i] += (float)(rate · (S[i] / W · 2^−F)) for a section; values: (schema->num_elements).
@@ -126,7 +126,7 @@ fedge_strategy_each_mean(const fedge_strategy_sum *sum, const fedge_strategy_sec
                          void *user, fedge_error *err);
 
 typedef struct fedge_strategy_ops {
-    fedge_strategy_reader reader; /* its name, and its arguments in a job */
+    fedge_strategy_reader reader; /* name of the strategy, and its arguments in a job */
 
     /* The weight of an update in the sums, 1 to the job's max-weight, or to 2^32 / facts->cohort
      * with by_cohort. NULL: its examples. */
@@ -151,7 +151,7 @@ typedef struct fedge_strategy_ops {
     size_t state_per_value;
     /* The number of vectors in the state when it depends on the arguments. NULL: one. */
     uint32_t (*num_vectors)(const void *settings);
-    unsigned num_moments; /* optimizer->num_moments of its calls of fedge_strategy_optimize */
+    unsigned num_moments; /* optimizer->num_moments in its calls of fedge_strategy_optimize */
     /* State that is sent with each model: (fedge_plan_num_broadcast, schema->num_elements). Lives
      * as long as the state; step and load change it. Set exactly when the client hooks have
      * [broadcasts]. */
@@ -235,9 +235,9 @@ void fedge_strategy_free_nothing(void *state);
 /* The state of strategies that store vectors of floats, such as momenta. */
 
 typedef struct fedge_strategy_vectors {
-    const char *name;     /* of the strategy */
-    const void *settings; /* of its struct */
-    size_t num_values;    /* of each vector */
+    const char *name;     /* name of the strategy */
+    const void *settings; /* struct of the strategy's settings */
+    size_t num_values;    /* values of each vector */
     uint32_t num_vectors;
     float values[]; /* one vector after another */
 } fedge_strategy_vectors;

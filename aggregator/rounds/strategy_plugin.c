@@ -10,7 +10,7 @@
 #include "aggregator/rounds/strategy_plugin_api.h"
 #include "edge/plan/plan_fields.h"
 
-#define MAX_STRATEGIES 63 /* including the plugin's */
+#define MAX_STRATEGIES 63 /* most strategies, the plugin's included */
 #define MESSAGE 256
 /* Sizes of the first release's tables, the minimum of any table. */
 #define END_OF(type, member) (offsetof(type, member) + sizeof(((type *)0)->member))
@@ -28,7 +28,7 @@ struct fedge_plugin {
     const fedge_metric_plugin *metrics; /* own_metrics; NULL: it has none */
     fedge_strategy_plugin
         own_table; /* copied from the library; fields that its table lacks are 0 */
-    fedge_metric_plugin own_metrics; /* likewise */
+    fedge_metric_plugin own_metrics; /* copied from the library */
     void *library;
     fedge_json_field fields[FEDGE_STRATEGY_PLUGIN_MAX_ARGUMENTS + 1];
     const fedge_strategy_reader *readers[MAX_STRATEGIES + 1];
@@ -222,7 +222,7 @@ static const void *call(void *library, const char *name)
 {
     const void *(*get)(void) = NULL;
     void *found = dlsym(library, name);
-    memcpy(&get, &found, sizeof(get)); /* which POSIX has dlsym return as an address of data */
+    memcpy(&get, &found, sizeof(get)); /* POSIX: dlsym returns functions as addresses of data */
     return get ? get() : NULL;
 }
 

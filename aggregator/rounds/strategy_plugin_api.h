@@ -38,21 +38,21 @@ typedef struct fedge_plugin_argument {
 /* Metadata of an update. */
 typedef struct fedge_plugin_update {
     size_t struct_size;
-    uint32_t round;        /* from 1 */
-    uint32_t client;       /* index */
+    uint32_t round;        /* number of the round, from 1 */
+    uint32_t client;       /* index of the client */
     uint64_t num_examples; /* ≥ 1 */
-    uint32_t max_weight;   /* the job's */
+    uint32_t max_weight;   /* the job's limit */
 } fedge_plugin_update;
 
 /* A round that closes. */
 typedef struct fedge_plugin_round {
     size_t struct_size;
-    uint32_t round;              /* from 1 */
+    uint32_t round;              /* number of the round, from 1 */
     uint32_t num_updates;        /* ≥ 1 */
     uint64_t total_weight;       /* Σ w_i ≥ 1 */
     double server_learning_rate; /* η_s of this round */
-    const double *arguments;     /* in the table's order */
-    size_t num_values;           /* of the model's trained parameters, tensor after tensor */
+    const double *arguments;     /* values in the order of the table's arguments */
+    size_t num_values;           /* trained parameters of the model, tensor after tensor */
     const double *mean;          /* (num_values): Σ w_i Δ_i / Σ w_i */
     float *vectors;              /* (num_vectors, num_values): saved in checkpoints; 0 at first */
     float *model;                /* (num_values): x; the step changes it */
@@ -62,7 +62,7 @@ typedef struct fedge_strategy_plugin {
     size_t struct_size; /* sizeof(fedge_strategy_plugin) */
     uint32_t version;   /* FEDGE_STRATEGY_PLUGIN_VERSION */
     uint32_t num_arguments;
-    const char *name; /* as in a job: at most 31 bytes, unlike any strategy that fedge has */
+    const char *name; /* name in a job: at most 31 bytes, unlike any strategy that fedge has */
     const fedge_plugin_argument *arguments; /* (num_arguments); NULL when there are none */
     uint32_t num_vectors;                   /* vectors of state, each of the model's size */
     /* w_i, clamped to 1 … update->max_weight. NULL: the number of examples. */

@@ -182,7 +182,7 @@ typedef struct pass {
     fedge_tiles *tiles;
     fedge_tile_fn visit;
     void *user;
-    atomic_size_t next; /* tile */
+    atomic_size_t next; /* index of the next tile */
     atomic_bool failed;
     struct ending *endings; /* (num_threads) */
 } pass;

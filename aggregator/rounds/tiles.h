@@ -17,10 +17,10 @@
 #include "aggregator/rounds/strategy.h"
 
 typedef struct fedge_tile {
-    uint32_t tensor; /* of the delta */
-    size_t first;    /* its first coordinate, counted from the start of the delta */
+    uint32_t tensor; /* index in the delta */
+    size_t first;    /* index of its first coordinate in the delta */
     size_t count;    /* ≤ tiles->size */
-    uint32_t num;    /* rows */
+    uint32_t num;    /* number of rows */
     int32_t **rows;  /* (num) pointers to (count) values; the visit may change them */
     uint32_t thread; /* < tiles->num_threads */
 } fedge_tile;
@@ -28,15 +28,15 @@ typedef struct fedge_tile {
 /* Plain data that owns everything but sum and order. */
 typedef struct fedge_tiles {
     const fedge_strategy_sum *sum;
-    uint32_t num;          /* updates */
+    uint32_t num;          /* number of updates */
     const uint32_t *order; /* (num_read): the updates that rows are read from; NULL: all */
     uint32_t num_read;
     uint32_t num_threads;
     size_t size;                       /* coordinates of a tile */
-    size_t num_tiles;                  /* of all tensors */
+    size_t num_tiles;                  /* tiles of all tensors */
     const fedge_tile_ops *ops;         /* backend that reduces tiles */
-    void *state;                       /* the backend's */
-    uint32_t *far;                     /* the argument of ops->mix */
+    void *state;                       /* state of the backend */
+    uint32_t *far;                     /* (num_mixed, num_far): rows farthest from each row */
     struct fedge_worker_pool *helpers; /* all threads but the caller's */
     bool mixed;
 } fedge_tiles;

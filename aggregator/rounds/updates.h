@@ -19,7 +19,7 @@
 #define FEDGE_UPDATES_CHUNK (16 * FEDGE_CODEC_BLOCK)
 
 typedef struct fedge_updates {
-    uint32_t num; /* in the order of the cohort's slots */
+    uint32_t num; /* number of updates, in the order of the cohort's slots */
     /* Reads v (count): the decoded values [at, at + count) of a tensor of the delta in update
      * [index], in units of 2^−F. at is a multiple of FEDGE_CODEC_BLOCK, count at most
      * FEDGE_UPDATES_CHUNK. Safe for any number of threads. */
@@ -33,8 +33,8 @@ typedef struct fedge_updates {
 /* A chunk of a stored sequence, and the part of it that a reader wants. A store with one checksum
  * per chunk reads whole chunks, checks them, and copies the part. */
 typedef struct fedge_chunk {
-    size_t number;       /* of the chunk in its store */
-    size_t first, count; /* its items, in a sequence that may be one of several */
+    size_t number;       /* index of the chunk in its store */
+    size_t first, count; /* range of the chunk, in items of a sequence that may be one of several */
     size_t skip, taken;  /* the wanted part: items [first + skip, first + skip + taken) */
 } fedge_chunk;
 
@@ -56,7 +56,7 @@ static inline fedge_chunk fedge_chunk_at(size_t total, size_t size, size_t at, s
 typedef struct fedge_update_chunks {
     const fedge_schema *schema;
     size_t *first; /* (num_tensors): the number of each tensor's first chunk */
-    size_t num;    /* of an update */
+    size_t num;    /* chunks of an update */
 } fedge_update_chunks;
 
 /* [schema] must outlive it. FEDGE_NO_MEMORY. _fini is to be called also after a failure. */
@@ -76,13 +76,13 @@ fedge_chunk fedge_update_chunks_at(const fedge_update_chunks *chunks, uint32_t t
  *
  * Plain data that owns all but the schema; all 0 is empty. */
 typedef struct fedge_stored_updates {
-    const fedge_schema *schema; /* of the delta */
-    uint64_t limit;             /* bytes in memory */
-    uint32_t num, capacity;     /* updates reserved now, and the most so far */
-    int32_t **values;           /* (capacity) of schema->num_elements; NULL: in the file */
-    uint32_t **sums;            /* (capacity) the CRC-32 of each chunk; NULL: in memory */
-    fedge_os_file file;         /* the updates that are not in memory */
-    fedge_update_chunks chunks; /* set with the file */
+    const fedge_schema *schema; /* layout of a delta */
+    uint64_t limit;             /* most bytes of updates in memory */
+    uint32_t num, capacity;     /* updates reserved now, and capacity of the arrays */
+    int32_t **values;   /* (capacity): schema->num_elements values each; NULL: it is in the file */
+    uint32_t **sums;    /* (capacity): the CRC-32 of each chunk; NULL: it is in memory */
+    fedge_os_file file; /* the updates that are not in memory */
+    fedge_update_chunks chunks; /* all 0 until the file exists */
     bool has_file;
     uint32_t *order; /* the argument of the last _list */
 } fedge_stored_updates;

@@ -28,17 +28,17 @@
 
 /* state.json. Plain data. */
 typedef struct fedge_checkpoint {
-    uint32_t round; /* closed rounds */
+    uint32_t round; /* number of closed rounds */
     char run_id[FEDGE_RUN_ID_TEXT];
     uint32_t incarnation;
     char model[FEDGE_HASH_TEXT];            /* SHA-256 of model.safetensors; set by save */
-    char strategy[FEDGE_MAX_STRATEGY_NAME]; /* "FedAvg" */
+    char strategy[FEDGE_MAX_STRATEGY_NAME]; /* name as in "FedAvg" */
     char strategy_state[FEDGE_HASH_TEXT]; /* SHA-256 of strategy.bin; set by save, "" without one */
-    char last_accepted[FEDGE_HASH_TEXT];  /* the same of last-accepted.bin */
+    char last_accepted[FEDGE_HASH_TEXT];  /* SHA-256 of last-accepted.bin; "" without one */
     uint64_t next_task_id;
-    double loss, accuracy;         /* on the server's test set; NaN: unknown */
-    uint64_t bytes_up, bytes_down; /* of the run's phases so far */
-    uint64_t elapsed_ms;           /* of the run so far, without the pauses between starts */
+    double loss, accuracy;         /* results on the server's test set; NaN: unknown */
+    uint64_t bytes_up, bytes_down; /* bytes of the run's phases so far */
+    uint64_t elapsed_ms;           /* time of the run so far, without the pauses between starts */
     fedge_selection_state selection;
 } fedge_checkpoint;
 

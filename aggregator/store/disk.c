@@ -8,7 +8,7 @@
 #include "aggregator/store/journal.h"
 #include "edge/core/os.h"
 
-#define TEXT 32 /* size limit of the file */
+#define TEXT 32 /* most bytes of the file */
 
 static fedge_status make_number(const char *path, uint64_t *disk, fedge_error *err)
 {

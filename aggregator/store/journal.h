@@ -40,7 +40,7 @@
 #include "edge/wire/protocol.h"
 
 #define FEDGE_JOURNAL_MAX_SLOTS 65536u
-#define FEDGE_JOURNAL_MAX_METADATA FEDGE_MESSAGE_MAX_META /* of one update, bytes */
+#define FEDGE_JOURNAL_MAX_METADATA FEDGE_MESSAGE_MAX_META /* bytes of one update's metadata */
 #define FEDGE_JOURNAL_DEVICE_ID 37                        /* UUID text and NUL */
 #define FEDGE_JOURNAL_ASSIGNS_PER_SLOT 4 /* ASSIGN records reserved per slot, on average */
 
@@ -57,17 +57,17 @@ typedef struct fedge_journal_task {
 typedef struct fedge_journal_phase {
     char run_id[FEDGE_RUN_ID_TEXT];
     uint32_t incarnation;
-    uint32_t round;              /* from 1 */
-    uint32_t attempt;            /* from 0 */
+    uint32_t round;              /* number of the round, from 1 */
+    uint32_t attempt;            /* attempt at the round, from 0 */
     uint32_t wanted;             /* reports that close the phase (fedge_rounds_wanted) */
     char model[FEDGE_HASH_TEXT]; /* SHA-256 of the base model's file */
     uint64_t slot_size;          /* upper limit of an upload in bytes (fedge_update_max_size) */
-    uint32_t num_tasks;          /* slots */
+    uint32_t num_tasks;          /* number of slots */
     bool buffered;               /* asynchronous strategy: each task has its own base, and at most
                                     [wanted] updates are accepted */
     bool by_cohort;              /* weights follow from num_tasks; false in journals of older
                                     releases and with strategies whose weights never do */
-    fedge_draw draw;             /* of the cohort; all 0: uniform */
+    fedge_draw draw;             /* draw of the cohort; all 0: uniform */
     uint32_t num_bounds;         /* 0, or one per tensor */
     int8_t bounds_log2[FEDGE_MAX_TENSORS];
 } fedge_journal_phase;
@@ -93,7 +93,7 @@ typedef struct fedge_journal_slot {
     uint32_t crc32;         /* if accepted: checksum of those bytes */
     uint32_t metadata_size; /* if accepted: bytes of the UPLOAD's JSON */
     uint64_t written;       /* if not accepted: bytes received without a gap, in this process */
-    bool elsewhere;         /* if accepted: the bytes are at [location], not in this file */
+    bool elsewhere; /* if accepted: true when the bytes are at [location], not in this file */
     fedge_journal_location location;
 } fedge_journal_slot;
 

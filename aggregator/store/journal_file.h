@@ -21,19 +21,19 @@
 #define JOURNAL_HEADER_FIELDS 52      /* bytes of the header in use, CRC included */
 
 #define JOURNAL_RECORD_HEADER 24
-#define JOURNAL_OPEN_FIXED 128                /* OPEN without bounds and tasks */
-#define JOURNAL_OPEN_TASK 48                  /* task_id, client_index, device_id without NUL */
-#define JOURNAL_OPEN_DRAW 32                  /* after the tasks, unless the draw was uniform */
-#define JOURNAL_OPEN_BASE 4                   /* after the tasks, if buffered: one base per task */
+#define JOURNAL_OPEN_FIXED 128 /* bytes of OPEN without bounds and tasks */
+#define JOURNAL_OPEN_TASK 48   /* bytes of a task: task_id, client_index, device_id without NUL */
+#define JOURNAL_OPEN_DRAW 32   /* bytes of the draw; follows the tasks unless uniform */
+#define JOURNAL_OPEN_BASE 4    /* bytes of a task's base; follow the tasks if buffered */
 #define JOURNAL_BUFFERED ((uint32_t)1 << 31)  /* flag in OPEN's number of bounds */
 #define JOURNAL_BY_COHORT ((uint32_t)1 << 30) /* flag in OPEN's number of bounds */
 #define JOURNAL_ASSIGN_BODY 52
-#define JOURNAL_ACCEPT_FIXED 24 /* ACCEPT without the metadata */
+#define JOURNAL_ACCEPT_FIXED 24 /* bytes of ACCEPT without the metadata */
 #define JOURNAL_END_BODY 4
 /* ELSEWHERE without the metadata: slot, crc32, the task as in OPEN, size, disk, rank, 0. It exceeds
  * an ACCEPT by less than the size of one ASSIGN. */
 #define JOURNAL_ELSEWHERE_FIXED 80
-#define JOURNAL_LOSE_BODY 12 /* slot, task_id */
+#define JOURNAL_LOSE_BODY 12 /* bytes of slot and task_id */
 #define JOURNAL_MAX_BODY                                                                           \
     (JOURNAL_OPEN_FIXED + (size_t)FEDGE_MAX_TENSORS +                                              \
      (size_t)(JOURNAL_OPEN_TASK + JOURNAL_OPEN_BASE) * FEDGE_JOURNAL_MAX_SLOTS +                   \
@@ -51,14 +51,14 @@ enum journal_record_type {
 };
 
 typedef struct journal_layout {
-    uint64_t slots_offset; /* the log region ends here */
+    uint64_t slots_offset; /* end of the log region */
     uint64_t slot_stride;
     uint64_t file_size;
 } journal_layout;
 
 typedef struct journal_slot {
     fedge_journal_slot facts;
-    uint64_t metadata_offset; /* in the file, if accepted */
+    uint64_t metadata_offset; /* offset in the file, if accepted */
 } journal_slot;
 
 struct fedge_journal {
@@ -71,15 +71,15 @@ struct fedge_journal {
 
     pthread_mutex_t lock; /* guards all fields below */
     pthread_cond_t synced_more;
-    journal_slot *slots; /* phase.num_tasks */
+    journal_slot *slots; /* (phase.num_tasks) */
     uint8_t *record;     /* scratch for one record after OPEN */
     uint64_t next_task_id;
     uint64_t log_end;    /* offset of the next record */
     uint64_t num_writes; /* finished writes of slots and records */
     uint64_t synced;     /* number of those that are on the disk */
-    uint64_t durable;    /* the log is on the disk up to this offset */
+    uint64_t durable;    /* offset up to which the log is on the disk */
     uint64_t num_syncs;
-    uint32_t next_number; /* of the next record */
+    uint32_t next_number; /* number of the next record */
     uint32_t num_accepted;
     uint32_t *replaced; /* (num_replaced): clients whose tasks were reassigned */
     uint32_t num_replaced, replaced_capacity;
@@ -95,7 +95,7 @@ typedef struct journal_record {
     uint32_t number, type;
     uint64_t durable;
     uint32_t body_size;
-    uint64_t total; /* bytes in the file, header and padding included */
+    uint64_t total; /* size in the file, header and padding included */
 } journal_record;
 
 /* Bytes of a record in the file. */

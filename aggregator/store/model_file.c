@@ -17,7 +17,7 @@
 
 #define METADATA "__metadata__"
 #define PREFIX_SIZE 8 /* the header's size as u64, little-endian */
-#define ALIGNMENT 8   /* of the data within the file */
+#define ALIGNMENT 8   /* alignment of the data within the file */
 
 static uint64_t header_size(const uint8_t *file)
 {
@@ -193,7 +193,7 @@ static fedge_status read_file(uint8_t *file, size_t size, fedge_model_report *re
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %d tensors", FEDGE_MAX_TENSORS);
     fedge_schema_init(&schema, tensors, FEDGE_MAX_TENSORS);
     fedge_status status = fedge_safetensors_read_schema(file, size, &schema, &data, err);
-    if (status == FEDGE_OK) { /* then the header is valid JSON */
+    if (status == FEDGE_OK) { /* the file's header is valid JSON */
         cJSON *json = cJSON_ParseWithLength((const char *)file + PREFIX_SIZE,
                                             (size_t)(data - file) - PREFIX_SIZE);
         report->metadata = cJSON_DetachItemFromObjectCaseSensitive(json, METADATA);

@@ -26,9 +26,9 @@ static fedge_status remove_leftover(void *user, const char *name, fedge_error *e
 
 typedef struct journal_visit {
     const char *dir;
-    uint32_t round; /* the one looked for */
+    uint32_t round; /* round to look for */
     bool exists;
-    uint32_t attempt; /* the highest of that round */
+    uint32_t attempt; /* highest attempt at that round */
     bool any;         /* a journal of any round exists */
     bool later;       /* a journal of a later round exists */
     uint32_t before;  /* journals of earlier rounds are removed */
@@ -315,7 +315,7 @@ fedge_status fedge_retention_apply(const fedge_run *run, uint32_t keep, uint32_t
     for (uint32_t num = 1; num < keep && status == FEDGE_OK && oldest > 0; num++)
         status = fedge_checkpoint_find(checkpoints, oldest - 1, &oldest, err);
     if (status == FEDGE_NOT_FOUND)
-        return FEDGE_OK; /* fewer than [keep] */
+        return FEDGE_OK; /* fewer than [keep] exist */
     FEDGE_TRY(status);
     for (uint32_t round = oldest; round > 0;) {
         status = fedge_checkpoint_find(checkpoints, round - 1, &round, err);

@@ -35,13 +35,13 @@
 
 typedef struct fedge_recovery {
     bool has_checkpoint;
-    fedge_checkpoint_data checkpoint; /* when has_checkpoint */
+    fedge_checkpoint_data checkpoint; /* valid if has_checkpoint */
     uint32_t last_closed;             /* round of the checkpoint */
-    uint32_t attempt;                 /* at round last_closed + 1: the open one, or the next */
-    uint64_t next_task_id;            /* from 1; a resumed run skips FEDGE_RECOVERY_TASK_ID_GAP */
-    fedge_journal *journal;           /* of round last_closed + 1, open or closed; NULL: none */
-    bool reclose;                     /* the journal is closed: see above */
-    uint32_t wanted;                  /* of the journal's phase */
+    uint32_t attempt;         /* attempt at round last_closed + 1: the open one, or the next */
+    uint64_t next_task_id;    /* from 1; a resumed run skips FEDGE_RECOVERY_TASK_ID_GAP */
+    fedge_journal *journal;   /* journal of round last_closed + 1, open or closed; NULL: none */
+    bool reclose;             /* true: the journal is closed, but not its round */
+    uint32_t wanted;          /* reports that close the journal's phase */
     fedge_rounds_task *tasks; /* one per slot: OPEN, REPORTED, or LOST when its client has a newer
                                  task; NULL without a journal */
     uint32_t num_tasks;

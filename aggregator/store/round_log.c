@@ -50,7 +50,7 @@ static fedge_status scan(fedge_round_log *log, const char *path, const char *tex
         uint32_t round;
         fedge_task_kind kind;
         if (!end)
-            return FEDGE_OK; /* torn */
+            return FEDGE_OK; /* the last line is torn */
         size_t length = (size_t)(end - (text + at));
         if (fedge_seal_check(text + at, length, path, NULL) != FEDGE_OK ||
             !parse_line(text + at, length, &round, &kind)) {

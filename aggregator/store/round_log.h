@@ -23,8 +23,8 @@
 typedef struct fedge_round_log {
     fedge_os_file file;
     uint64_t size;             /* bytes of whole lines */
-    uint32_t last_round;       /* of the last line; 0 when there is none */
-    fedge_task_kind last_kind; /* of the last line */
+    uint32_t last_round;       /* round of the last line; 0 when there is none */
+    fedge_task_kind last_kind; /* kind of the last line */
     bool lazy; /* appending does not sync; the caller syncs [file] when it needs to */
 } fedge_round_log;
 

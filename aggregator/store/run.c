@@ -12,7 +12,7 @@
 #include "edge/core/os.h"
 #include "secure/crypto/sha256.h"
 
-#define NEW_RUN_PREFIX "new-" /* of an incomplete run's directory */
+#define NEW_RUN_PREFIX "new-" /* prefix of an incomplete run's directory */
 
 /* --- paths ------------------------------------------------------------------------------------ */
 
@@ -201,14 +201,14 @@ fedge_status fedge_run_raise_incarnation(fedge_run *run, fedge_error *err)
 typedef struct run_search {
     const char *runs_dir;
     const fedge_run_request *request;
-    char job_sha256[FEDGE_HASH_TEXT]; /* of the requested job */
+    char job_sha256[FEDGE_HASH_TEXT]; /* SHA-256 of the requested job */
     uint32_t num_runs;
     uint64_t last_number;
     /* Number 0: there is no such run. */
-    fedge_run named;    /* the one that the request names, if it is of this job */
-    fedge_run match;    /* the newest unfinished one of this job */
-    fedge_run finished; /* the newest finished one of this job */
-    fedge_run other;    /* the newest unfinished one of another job */
+    fedge_run named;    /* the run that the request names, if its job is this one */
+    fedge_run match;    /* newest unfinished run of this job */
+    fedge_run finished; /* newest finished run of this job */
+    fedge_run other;    /* newest unfinished run of another job */
 } run_search;
 
 static bool is_run_id(const char *name)
@@ -280,8 +280,8 @@ static fedge_status visit_run(void *user, const char *name, fedge_error *err)
 
 typedef enum results_state {
     RESULTS_PRESENT,
-    RESULTS_MISSING, /* and a checkpoint can restore them */
-    RESULTS_LOST,    /* missing without such a checkpoint */
+    RESULTS_MISSING, /* a checkpoint can restore them */
+    RESULTS_LOST,    /* no checkpoint can restore them */
 } results_state;
 
 static fedge_status has_file(const fedge_run *run, const char *name, bool *has, fedge_error *err)
@@ -305,7 +305,7 @@ static fedge_status check_best(const fedge_run *run, const char *checkpoints, ui
         return FEDGE_OK;
     fedge_status status = fedge_checkpoint_read_state(checkpoints, newest, &last, err);
     if (fedge_checkpoint_is_damaged(status))
-        return FEDGE_OK; /* whether it has one is unknown */
+        return FEDGE_OK; /* a damaged checkpoint does not say whether there is a best model */
     FEDGE_TRY(status);
     if (last.selection.best.round == 0)
         return FEDGE_OK;

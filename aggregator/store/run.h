@@ -30,8 +30,8 @@
 /* A run's results, written before it is marked finished. */
 #define FEDGE_RUN_MODEL "model.safetensors"
 #define FEDGE_RUN_PICTURE "rounds.svg"
-#define FEDGE_RUN_BEST_MODEL "model-best.safetensors"                   /* with keep-best */
-#define FEDGE_RUN_CLUSTER_MODEL "model-cluster-%" PRIu32 ".safetensors" /* from 1 */
+#define FEDGE_RUN_BEST_MODEL "model-best.safetensors"                   /* written with keep-best */
+#define FEDGE_RUN_CLUSTER_MODEL "model-cluster-%" PRIu32 ".safetensors" /* N from 1 */
 #define FEDGE_RUN_RESULT_NAME 48 /* bytes; enough for each of these names */
 
 /* An open (locked) state directory. Plain data. */
@@ -51,21 +51,21 @@ void fedge_state_close(fedge_state *state); /* may be called again */
 
 /* One execution of a job. Plain data; the files are the truth. */
 typedef struct fedge_run {
-    char dir[FEDGE_MAX_PATH];       /* STATE/runs/RUN_ID */
+    char dir[FEDGE_MAX_PATH];       /* path STATE/runs/RUN_ID */
     char run_id[FEDGE_RUN_ID_TEXT]; /* random, 128 bits */
-    uint64_t number;       /* from 1 within the state directory: the newest run is the highest */
+    uint64_t number; /* number within the state directory, from 1: the newest run has the highest */
     uint32_t incarnation;  /* from 1; raised when a backup is restored */
     uint64_t next_task_id; /* first one of the last start; 0: none yet, or an older release's run */
-    char job_sha256[FEDGE_HASH_TEXT]; /* of job.json; "": an older release's run */
-    bool finished; /* after fedge_run_open: the request named it, or its results are missing */
-    bool resumed;  /* existed before fedge_run_open */
-    char lost[FEDGE_RUN_ID_TEXT]; /* for a new run: the finished one whose results are missing and
+    char job_sha256[FEDGE_HASH_TEXT]; /* SHA-256 of job.json; "": an older release's run */
+    bool finished; /* set by fedge_run_open when the request names it or its results are missing */
+    bool resumed;  /* the run existed before fedge_run_open */
+    char lost[FEDGE_RUN_ID_TEXT]; /* new run: ID of the finished one whose results are missing and
                                      cannot be rewritten; "": none */
 } fedge_run;
 
 /* The run that a start requests. */
 typedef struct fedge_run_request {
-    const char *job; /* job[0, job_size): its bytes */
+    const char *job; /* (job_size): the job's bytes */
     size_t job_size;
     const char *result;          /* a result outside the run's directory; NULL: none */
     const char *run_id;          /* the run to open, finished or not; NULL or "": any */

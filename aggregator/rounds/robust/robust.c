@@ -15,7 +15,7 @@
 #include "aggregator/rounds/sampler.h"
 #include "edge/core/fixed.h"
 
-#define WEIGHT_BITS 32 /* of all weights together, as in the sums (edge/core/fixed.h) */
+#define WEIGHT_BITS 32 /* bits of all weights together, as in the sums (edge/core/fixed.h) */
 #define GRAM_BITS 24   /* bits of |u|, the most that fedge_tile_ops.dots accepts */
 
 /* ---- before any round ------------------------------------------------------------------------ */

@@ -31,9 +31,9 @@
 
 typedef struct fedge_gram {
     uint32_t num;
-    double unit;     /* a length of 1 in the matrix's units: 2^(b − 24) */
-    double *dots;    /* (num, num); NULL with FEDGE_GRAM_SQUARES */
-    double *squares; /* (num, num); NULL with the others */
+    double unit;     /* length 1 in the matrix's units: 2^(b − 24) */
+    double *dots;    /* (num, num); NULL for the extent SQUARES */
+    double *squares; /* (num, num); NULL for any other extent */
 } fedge_gram;
 
 /* The part of the matrix that a rule reads. */
@@ -48,7 +48,7 @@ typedef enum fedge_gram_extent {
 /* Computes the matrix in one pass over the tiles; none for NOTHING. Dots beyond [extent] are 0. */
 FEDGE_MUST_USE fedge_status fedge_gram_init(fedge_gram *gram, fedge_tiles *tiles,
                                             fedge_gram_extent extent, fedge_error *err);
-void fedge_gram_fini(fedge_gram *gram); /* all 0 is fine */
+void fedge_gram_fini(fedge_gram *gram); /* a gram of all 0 is fine */
 
 /* The settings of all rules; each reads those of its arguments. */
 typedef struct fedge_robust_settings {
@@ -75,23 +75,23 @@ typedef struct fedge_robust_settings {
 
 /* A rule's selection of one round's updates. */
 typedef struct fedge_robust_choice {
-    uint32_t num;      /* updates */
+    uint32_t num;      /* number of updates */
     uint32_t *weights; /* (num): a_i; 0: left out; all 1 at first */
-    double divisor;    /* of MEAN; 0: Σ a_i */
-    uint32_t cut;      /* of a trimmed mean: values left out at each end */
+    double divisor;    /* MEAN: the divisor; 0: Σ a_i */
+    uint32_t cut;      /* trimmed mean: values left out at each end */
 } fedge_robust_choice;
 
 typedef struct fedge_robust_rule {
     const char *name;
-    fedge_row_reduction reduction; /* of a coordinate's values: MEAN divides Σ a_i v_i by the
+    fedge_row_reduction reduction; /* reduces a coordinate's values: MEAN divides Σ a_i v_i by the
                                       divisor, the others by the number of values summed */
     /* The minimum number of updates. */
     uint32_t (*min_updates)(const fedge_robust_settings *settings);
     /* Sets the fields of [choice] that the rule needs. FEDGE_NO_MEMORY. NULL: all updates count. */
     fedge_status (*select)(const fedge_robust_settings *settings, const fedge_gram *gram,
                            fedge_robust_choice *choice, fedge_error *err);
-    fedge_gram_extent extent; /* of the matrix that select reads */
-    uint32_t num_root;        /* updates of the server at the end, which are not mixed */
+    fedge_gram_extent extent; /* part of the matrix that select reads */
+    uint32_t num_root;        /* trailing updates made by the server, which are not mixed */
 } fedge_robust_rule;
 
 /* The fewest updates that a round of the job may close with. */

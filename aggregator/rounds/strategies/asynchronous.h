@@ -28,17 +28,17 @@ typedef enum fedge_staleness_weight {
     FEDGE_STALENESS_COUNT
 } fedge_staleness_weight;
 
-const char *fedge_staleness_weight_name(unsigned weight); /* NULL for others */
+const char *fedge_staleness_weight_name(unsigned weight); /* NULL: no such weight */
 
 /* The first fields of each strategy's settings; those that it does not have are 0. */
 typedef struct fedge_asynchronous {
     fedge_strategy_common common;
     fedge_staleness_weight weight;
-    double exponent, slope; /* a, of polynomial and of hinge */
-    uint32_t delay;         /* b */
+    double exponent, slope; /* a of polynomial, a of hinge */
+    uint32_t delay;         /* b of hinge */
     uint32_t max_staleness;
     uint32_t buffer_size; /* K: updates per round */
-    double alpha;         /* FedAsync */
+    double alpha;         /* α of FedAsync */
 } fedge_asynchronous;
 
 #define FEDGE_ASYNCHRONOUS_FIELDS                                                                  \

@@ -14,7 +14,7 @@
 /* N, for strategies that relate a round's clients to the whole federation. */
 typedef struct fedge_num_clients {
     uint32_t count; /* N; 0 until it is derived */
-    bool given;     /* by the job */
+    bool given;     /* the job sets it */
 } fedge_num_clients;
 
 /* A field of the struct [type], whose member [member] is a fedge_num_clients. */
@@ -44,7 +44,7 @@ double fedge_num_clients_fraction(const fedge_num_clients *clients, uint32_t num
  *
  * m starts at 0 and v at τ². As in the paper there is no bias correction, so m and v are small in
  * the first steps. Steps smaller than τ are not scaled up; the default is 1e-3. */
-#define FEDGE_ADAPTIVE_RATE 0.01 /* η_s by default */
+#define FEDGE_ADAPTIVE_RATE 0.01 /* default of η_s */
 
 typedef struct fedge_adaptive_settings {
     fedge_strategy_common common;

@@ -75,5 +75,5 @@ const fedge_strategy_ops fedge_strategy_feddyn = {
     .free = free,
     .state_per_value = sizeof(float),
     .num_moments = 1,
-    .forget = fedge_strategy_vectors_forget, /* clients' gradients are 0 then, and h is their sum */
+    .forget = fedge_strategy_vectors_forget, /* forgotten gradients are 0, and h is their sum */
 };

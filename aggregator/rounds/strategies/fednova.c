@@ -26,8 +26,8 @@
 #include "edge/json/json.h"
 
 #define MOST 1024        /* clamp of n_i / a_i when it has no bound */
-#define HEADROOM 16      /* over the n_i / a_i of one batch */
-#define WIDEST INT32_MAX /* weight that every summation supports (aggregator/reduce/sum.h) */
+#define HEADROOM 16      /* multiple of one batch's n_i / a_i */
+#define WIDEST INT32_MAX /* largest weight of every summation (aggregator/reduce/sum.h) */
 
 /* The linear map of a step on (v, u, 1), by rows. */
 typedef struct matrix {
@@ -61,7 +61,7 @@ static double path_length(const fedge_optimizer *optimizer, double learning_rate
             all = product(&all, &step);
         step = product(&step, &step);
     }
-    return fmax(all.at[1][2], 1.0); /* from v = u = 0 */
+    return fmax(all.at[1][2], 1.0); /* u after the steps, when v = u = 0 at first */
 }
 
 static double client_path_length(const fedge_job *job, const fedge_update_facts *facts)

@@ -39,7 +39,7 @@ static const fedge_json_field ARGUMENTS[] = {
 };
 
 typedef struct trust {
-    settings *with; /* the job's */
+    settings *with; /* settings of the job */
     fedge_root_trainer *trainer;
 } trust;
 

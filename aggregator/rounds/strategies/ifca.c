@@ -20,7 +20,7 @@
 #include "edge/plan/client_hooks.h"
 #include "edge/train/model.h"
 
-#define SEED_BITS 53 /* of a job's */
+#define SEED_BITS 53 /* bits of a job's seed */
 
 typedef struct settings {
     fedge_strategy_common common;
@@ -70,7 +70,7 @@ static fedge_status init(const fedge_strategy_config *config, void **state, fedg
 typedef struct pass {
     const fedge_strategy_sum *sum;
     uint32_t num_clusters;
-    const double *totals; /* of each cluster */
+    const double *totals; /* (num_clusters): total weight of each cluster */
     double rate;
     float *model;
     fedge_strategy_vectors *others;

@@ -15,7 +15,7 @@
 #include "aggregator/rounds/strategies/common.h"
 #include "edge/json/json.h"
 
-#define MOST 64 /* of F^q */
+#define MOST 64 /* F^q up to this is not clamped, if max_weight is as large */
 #define LEAST_LOSS 1e-10
 
 typedef struct settings {
