@@ -339,8 +339,8 @@ typedef struct fedge_model_options {
     uint32_t max_batch; /* largest batch of one step or evaluation, ≥ 1 */
     /* > 0 and < max_batch: a batch passes through the layers in parts of this many examples, in the
      * memory of one part. All gradients are stored and summed before the one step. Differs from a
-     * whole batch by rounding; BatchNorm measures and Dropout draws part by part. Runs layer by
-     * layer. See fedge_model_micro_batch. */
+     * whole batch by rounding; BatchNorm measures and Dropout draws part by part. The model
+     * runs layer by layer. See fedge_model_micro_batch. */
     uint32_t micro_batch;
     bool training;                  /* false: forward only, in far fewer bytes */
     float momentum;                 /* ≠ 0 reserves a velocity per parameter */
@@ -354,16 +354,17 @@ typedef struct fedge_model_options {
     bool unshared; /* run layer by layer without sharing memory between arrays: the same bits in
                       more bytes, with activations in fp32. For tests of the plan */
     /* BF16: Linear, Conv1d, Conv2d (not depthwise) and the projections of attention round weights,
-     * activations and gradients to bf16 before they multiply; runs layer by layer. Equal results on
-     * every CPU up to numbers below 2^-126; faster than FP32 only if the CPU has AVX512_BF16. INT8:
-     * only without training; weights take a quarter of the bytes. */
+     * activations and gradients to bf16 before they multiply; the model runs layer by layer. Equal
+     * results on every CPU up to numbers below 2^-126; faster than FP32 only if the CPU has
+     * AVX512_BF16. INT8: only without training; weights take a quarter of the bytes. */
     fedge_precision precision;
     /* Format of the parameters; optimizers' states stay fp32. A layer's parameters are converted to
      * fp32 for its passes and rounded after each step, which loses changes of less than half a unit
-     * in the last place. 16 bits run layer by layer. */
+     * in the last place. With 16 bits the model runs layer by layer. */
     fedge_storage weights;
     /* Format of layers' outputs between their last use forward and their first use backward. What
-     * a layer saves for itself and the model's input stay fp32. 16 bits run layer by layer. */
+     * a layer saves for itself and the model's input stay fp32. With 16 bits the model runs layer
+     * by layer. */
     fedge_storage activations;
     unsigned disabled_cpu_features; /* FEDGE_CPU_ bits (edge/core/os.h); 0: use the fastest kernels,
                                        ~0u: the scalar reference */

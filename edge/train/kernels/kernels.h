@@ -152,7 +152,7 @@ typedef struct fedge_normal {
     float center, scale, shift, ceiling;
 } fedge_normal;
 
-/* dx[i] = dz[i] · dz + (x[i] − center) · x + one. */
+/* Coefficients of dx[i] = dz[i] · dz + (x[i] − center) · x + one. */
 typedef struct fedge_norm_gradient {
     float dz, x, one;
 } fedge_norm_gradient;

@@ -260,13 +260,10 @@ typedef struct fedge_layer_sizes {
 /* Backward reads x, or y. */
 #define FEDGE_USES_X 0x1u
 #define FEDGE_USES_Y 0x2u
-#define FEDGE_Y_ON_X 0x4u   /* y may be x[0], of the same size */
-#define FEDGE_DX_ON_DY 0x8u /* dx[0] may be dy, of the same size */
-#define FEDGE_EXACT_X                                                                              \
-    0x10u /* x has whole numbers: no array before it may be rounded to 16 bits                     \
-           */
-#define FEDGE_X_IS_STEPS                                                                           \
-    0x20u /* x of two dimensions is (steps, features), not (channels, length) */
+#define FEDGE_Y_ON_X 0x4u      /* y may be x[0], of the same size */
+#define FEDGE_DX_ON_DY 0x8u    /* dx[0] may be dy, of the same size */
+#define FEDGE_EXACT_X 0x10u    /* x has whole numbers: 16 bits would be too few before it */
+#define FEDGE_X_IS_STEPS 0x20u /* an x of rank 2 is (steps, features), not (channels, length) */
 #define FEDGE_BATCH_NORM 0x40u /* normalises by the batch: FedBN does not share it */
 
 typedef struct fedge_layer_ops {
