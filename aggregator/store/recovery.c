@@ -322,8 +322,11 @@ fedge_status fedge_retention_apply(const fedge_run *run, uint32_t keep, uint32_t
         if (status == FEDGE_NOT_FOUND)
             break;
         FEDGE_TRY(status);
-        if (best == 0 || round != best)
-            FEDGE_TRY(fedge_checkpoint_remove(checkpoints, round, err));
+        status =
+            best > 0 && round == best ? FEDGE_OK : fedge_checkpoint_remove(checkpoints, round, err);
+        /* Another process may have removed it. */
+        if (status != FEDGE_NOT_FOUND)
+            FEDGE_TRY(status);
     }
     journal_visit visit = {.dir = journals, .before = oldest};
     return fedge_os_list_dir(journals, visit_journal, &visit, err);

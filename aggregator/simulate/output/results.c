@@ -29,12 +29,21 @@ static fedge_status write_file(const fedge_results *results, const char *name, c
     return fedge_os_write_file(path, data, size, 0644, err);
 }
 
-/* It may be missing. */
+/* Removes a file or folder that may be missing. */
 static fedge_status remove_from(const char *dir, const char *name, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
     FEDGE_TRY(fedge_path_join(dir, name, path, err));
     return fedge_os_remove_tree(path, err);
+}
+
+/* Removes a file that may be missing. A folder of that name is the user's, and an error. */
+static fedge_status remove_file(const char *dir, const char *name, fedge_error *err)
+{
+    char path[FEDGE_MAX_PATH];
+    FEDGE_TRY(fedge_path_join(dir, name, path, err));
+    const fedge_status status = fedge_os_remove(path, err);
+    return status == FEDGE_NOT_FOUND ? FEDGE_OK : status;
 }
 
 /* ---- the folder ------------------------------------------------------------------------------ */
@@ -111,7 +120,7 @@ static fedge_status remove_leftover(void *user, const char *name, fedge_error *e
     bool leftover = is_leftover_of(name, "simulation.json");
     for (size_t i = 0; i < NUM_NAMES && !leftover; i++)
         leftover = is_leftover_of(name, NAMES[i]);
-    return leftover ? remove_from(results->dir, name, err) : FEDGE_OK;
+    return leftover ? remove_file(results->dir, name, err) : FEDGE_OK;
 }
 
 /* Removes a half-built checkpoint. The old one that was moved aside for it comes back unless the
@@ -523,7 +532,7 @@ static fedge_status remove_summary(fedge_results *results, fedge_error *err)
 {
     static const char *const names[] = {"summary.json", "rounds.svg"};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        FEDGE_TRY(remove_from(results->dir, names[i], err));
+        FEDGE_TRY(remove_file(results->dir, names[i], err));
     results->has_continued = true;
     return FEDGE_OK;
 }

@@ -232,9 +232,11 @@ static fedge_status repeat_rounds(federation *self, fedge_error *err)
     fedge_simulation *of = self->of;
     const uint64_t saved_us = of->virtual_clock.now_us, next_task_id = of->next_task_id;
     of->virtual_clock.now_us = 0;
-    for (uint32_t round = 1; round <= of->rounds_closed; round++)
-        FEDGE_TRY(gather(self, round, err));
+    fedge_status status = FEDGE_OK;
+    for (uint32_t round = 1; round <= of->rounds_closed && status == FEDGE_OK; round++)
+        status = gather(self, round, err);
     of->next_task_id = next_task_id;
+    FEDGE_TRY(status);
     if (of->rounds_closed > 0 && of->config.profiles && of->virtual_clock.now_us != saved_us) {
         return fedge_fail(err, FEDGE_MISMATCH,
                           "the run ended at %.6f virtual seconds, but with these profiles it "
