@@ -83,21 +83,17 @@ static fedge_status take_validation(void *settings, const char *option, const ch
     return parse_fraction(option, value, &out->validation_split, err);
 }
 
-static fedge_status add_axis(const char *value, fedge_simulate_options *out, fedge_error *err)
+static fedge_status take_axis(void *settings, const char *option, const char *value,
+                              fedge_error *err)
 {
+    (void)option;
+    fedge_simulate_options *out = settings;
     if (out->num_axes == FEDGE_SIMULATE_MAX_AXES) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--sweep: more than %d settings",
                           FEDGE_SIMULATE_MAX_AXES);
     }
     out->axes[out->num_axes++] = value;
     return FEDGE_OK;
-}
-
-static fedge_status take_axis(void *settings, const char *option, const char *value,
-                              fedge_error *err)
-{
-    (void)option;
-    return add_axis(value, settings, err);
 }
 
 static fedge_status take_backend(void *settings, const char *option, const char *value,
@@ -358,7 +354,7 @@ fedge_status fedge_simulate_options_parse(int argc, char **argv, fedge_simulate_
     }
     /* Further words are settings of --sweep. */
     for (uint32_t i = 0; i < words.num && options->num_axes > 0; i++)
-        FEDGE_TRY(add_axis(words.at[i], options, err));
+        FEDGE_TRY(take_axis(options, NULL, words.at[i], err));
     if (words.num > 0 && options->num_axes == 0) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "'%s' is not an option (see --help)",
                           words.at[0]);

@@ -82,22 +82,15 @@ static fedge_status take_lock(fedge_results *results, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* Is [name] in the folder, with other contents than [same] (NULL: with any)? */
-static fedge_status find_foreign(const fedge_results *results, const char *name, const void *same,
-                                 size_t size, bool *exists, fedge_error *err)
+static bool has_contents(const char *path, const void *contents, size_t size)
 {
-    char path[FEDGE_MAX_PATH];
     uint8_t *text = NULL;
     size_t text_size = 0;
-    FEDGE_TRY(fedge_path_join(results->dir, name, path, err));
-    *exists = fedge_os_exists(path);
-    if (*exists && same) { /* an unreadable file counts as another */
-        *exists =
-            fedge_os_read_file(path, FEDGE_JOB_MAX_SIZE, &text, &text_size, err) != FEDGE_OK ||
-            text_size != size || memcmp(text, same, size) != 0;
-        free(text);
-    }
-    return FEDGE_OK;
+    const bool same =
+        fedge_os_read_file(path, FEDGE_JOB_MAX_SIZE, &text, &text_size, NULL) == FEDGE_OK &&
+        text_size == size && memcmp(text, contents, size) == 0;
+    free(text);
+    return same;
 }
 
 static const char *const NAMES[] = {"job.json",          "rounds.jsonl",       "rounds.svg",
@@ -158,10 +151,10 @@ static fedge_status check_free(const fedge_results *results, const fedge_results
                                fedge_error *err)
 {
     for (size_t i = 0; i < NUM_NAMES; i++) {
-        bool exists = false;
-        FEDGE_TRY(find_foreign(results, NAMES[i], i == 0 ? config->job_text : NULL,
-                               config->job_size, &exists, err));
-        if (exists) {
+        char path[FEDGE_MAX_PATH];
+        FEDGE_TRY(fedge_path_join(results->dir, NAMES[i], path, err));
+        if (fedge_os_exists(path) &&
+            !(i == 0 && has_contents(path, config->job_text, config->job_size))) {
             return fedge_fail(
                 err, FEDGE_EXISTS,
                 "%s/%s exists and does not belong to a simulation: choose another --out",

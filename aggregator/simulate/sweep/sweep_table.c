@@ -51,21 +51,16 @@ static const sweep_outcome *outcome_of(const fedge_sweep *sweep, uint32_t combin
     return &sweep->outcomes[(size_t)combination * sweep->num_seeds + seed];
 }
 
-/* The measure [what] of one seed; NaN: it does not count. */
-static double value_at(const fedge_sweep *sweep, uint32_t combination, uint32_t seed, uint32_t what)
-{
-    const sweep_outcome *of = outcome_of(sweep, combination, seed);
-    const double value = of->done && !of->failed ? value_of(&of->run_summary, what) : NAN;
-    return isfinite(value) ? value : NAN;
-}
-
-/* The spread over a combination's seeds; values that are not finite do not count. */
+/* The spread of the measure [what] over a combination's seeds that did not fail. */
 static fedge_spread spread_of(const fedge_sweep *sweep, uint32_t combination, uint32_t what)
 {
-    fedge_spread of = {0};
-    for (uint32_t i = 0; i < sweep->num_seeds; i++)
-        fedge_spread_add(&of, value_at(sweep, combination, i, what));
-    return of;
+    fedge_spread spread = {0};
+    for (uint32_t i = 0; i < sweep->num_seeds; i++) {
+        const sweep_outcome *of = outcome_of(sweep, combination, i);
+        if (of->done && !of->failed)
+            fedge_spread_add(&spread, value_of(&of->run_summary, what));
+    }
+    return spread;
 }
 
 static double mean_of(const fedge_sweep *sweep, uint32_t combination, uint32_t what)
@@ -151,31 +146,22 @@ static columns choose_columns(const fedge_sweep *sweep)
     return of;
 }
 
-static uint32_t count_failed(const fedge_sweep *sweep, uint32_t combination)
-{
-    uint32_t failed = 0;
-    for (uint32_t i = 0; i < sweep->num_seeds; i++)
-        failed += outcome_of(sweep, combination, i)->failed;
-    return failed;
-}
+/* The runs of a combination over all seeds. */
+typedef struct tally {
+    uint32_t done, failed; /* done counts those that failed too */
+    uint64_t clamped;      /* values of updates that were clamped to their bounds */
+} tally;
 
-static uint32_t count_done(const fedge_sweep *sweep, uint32_t combination)
+static tally tally_of(const fedge_sweep *sweep, uint32_t combination)
 {
-    uint32_t done = 0;
-    for (uint32_t i = 0; i < sweep->num_seeds; i++)
-        done += outcome_of(sweep, combination, i)->done;
-    return done;
-}
-
-/* Values of updates that were clamped to their bounds, over all seeds. */
-static uint64_t count_clamped(const fedge_sweep *sweep, uint32_t combination)
-{
-    uint64_t clamped = 0;
+    tally sum = {0};
     for (uint32_t i = 0; i < sweep->num_seeds; i++) {
         const sweep_outcome *of = outcome_of(sweep, combination, i);
-        clamped += of->done ? of->run_summary.clamped : 0;
+        sum.done += of->done;
+        sum.failed += of->failed;
+        sum.clamped += of->done ? of->run_summary.clamped : 0;
     }
-    return clamped;
+    return sum;
 }
 
 /* ---- for people ------------------------------------------------------------------------------ */
@@ -229,22 +215,22 @@ static void print_row(const fedge_sweep *sweep, uint32_t combination, const colu
         }
     }
     print_bytes(out, spread_of(sweep, combination, BYTES_UP));
-    const uint32_t failed = count_failed(sweep, combination), done = count_done(sweep, combination);
+    const tally runs = tally_of(sweep, combination);
     for (uint32_t t = 0; t < sweep->options->num_targets; t++) {
         const fedge_spread rounds = spread_of(sweep, combination, ROUNDS_TO + t);
         print_spread(out, rounds, 1.0, 1);
-        fprintf(out, " %2" PRIu32 "/%-2" PRIu32, rounds.count, done);
+        fprintf(out, " %2" PRIu32 "/%-2" PRIu32, rounds.count, runs.done);
     }
     print_spread(out, spread_of(sweep, combination, SECONDS), 1.0, 1);
-    if (done < sweep->num_seeds)
-        fprintf(out, "  %" PRIu32 " of %" PRIu32 " seeds", done, sweep->num_seeds);
-    if (failed > 0)
-        fprintf(out, "  %" PRIu32 " failed", failed);
-    if (count_clamped(sweep, combination) > 0)
-        fprintf(out, "  %" PRIu64 " values cut", count_clamped(sweep, combination));
+    if (runs.done < sweep->num_seeds)
+        fprintf(out, "  %" PRIu32 " of %" PRIu32 " seeds", runs.done, sweep->num_seeds);
+    if (runs.failed > 0)
+        fprintf(out, "  %" PRIu32 " failed", runs.failed);
+    if (runs.clamped > 0)
+        fprintf(out, "  %" PRIu64 " values cut", runs.clamped);
     if (combination == of->chosen) {
         fprintf(out, "  * chosen by validation%s",
-                failed > 0 ? ", of the seeds that did not fail" : "");
+                runs.failed > 0 ? ", of the seeds that did not fail" : "");
     }
     fputc('\n', out);
 }
@@ -278,17 +264,17 @@ static void print_failures(const fedge_sweep *sweep, uint32_t combination, FILE 
 
 /* ---- for machines ---------------------------------------------------------------------------- */
 
-static void add_number(cJSON *json, const char *key, const char *suffix, double value)
+static void add_number(cJSON *json, const char *key, double value)
 {
-    char text[64];
-    (void)snprintf(text, sizeof(text), "%s%s", key, suffix);
-    (void)cJSON_AddNumberToObject(json, text, value);
+    (void)cJSON_AddNumberToObject(json, key, value);
 }
 
 static void add_spread(cJSON *json, const char *key, const fedge_spread *of)
 {
-    add_number(json, key, "", fedge_spread_mean(of));
-    add_number(json, key, "_deviation", fedge_spread_deviation(of));
+    char deviation[64];
+    (void)snprintf(deviation, sizeof(deviation), "%s_deviation", key);
+    add_number(json, key, fedge_spread_mean(of));
+    add_number(json, deviation, fedge_spread_deviation(of));
 }
 
 static void add_failures(cJSON *json, const fedge_sweep *sweep, uint32_t combination)
@@ -297,7 +283,7 @@ static void add_failures(cJSON *json, const fedge_sweep *sweep, uint32_t combina
     for (uint32_t i = 0; i < sweep->num_seeds; i++) {
         if (outcome_of(sweep, combination, i)->failed) {
             cJSON *one = cJSON_CreateObject();
-            add_number(one, "seed", "", i + 1);
+            add_number(one, "seed", i + 1);
             (void)fedge_json_add_text(one, "why", outcome_of(sweep, combination, i)->why);
             (void)cJSON_AddItemToArray(list, one);
         }
@@ -308,15 +294,16 @@ static void print_json_row(const fedge_sweep *sweep, uint32_t combination, const
                            FILE *out)
 {
     cJSON *json = cJSON_CreateObject();
+    const tally runs = tally_of(sweep, combination);
     for (uint32_t i = 0; i < sweep->num_axes; i++) {
         (void)fedge_json_add_text(json, sweep->axes[i].key,
                                   fedge_sweep_value_of(sweep, combination, i));
     }
-    add_number(json, "seeds", "", sweep->num_seeds);
-    add_number(json, "done", "", count_done(sweep, combination));
-    add_number(json, "failed", "", count_failed(sweep, combination));
+    add_number(json, "seeds", sweep->num_seeds);
+    add_number(json, "done", runs.done);
+    add_number(json, "failed", runs.failed);
     add_failures(json, sweep, combination);
-    add_number(json, "clamped", "", (double)count_clamped(sweep, combination));
+    add_number(json, "clamped", (double)runs.clamped);
     for (size_t m = 0; m < NUM_MEASURES; m++) {
         if (of->shows[m] || MEASURES[m].in_json) {
             const fedge_spread values = spread_of(sweep, combination, MEASURES[m].what);
@@ -325,15 +312,15 @@ static void print_json_row(const fedge_sweep *sweep, uint32_t combination, const
     }
     if (of->chosen != NONE)
         (void)cJSON_AddBoolToObject(json, "chosen", combination == of->chosen);
-    add_number(json, "bytes_up", "", mean_of(sweep, combination, BYTES_UP));
-    add_number(json, "seconds", "", mean_of(sweep, combination, SECONDS));
+    add_number(json, "bytes_up", mean_of(sweep, combination, BYTES_UP));
+    add_number(json, "seconds", mean_of(sweep, combination, SECONDS));
     cJSON *targets = cJSON_AddArrayToObject(json, "targets");
     for (uint32_t t = 0; t < sweep->options->num_targets; t++) {
         const fedge_spread rounds = spread_of(sweep, combination, ROUNDS_TO + t);
         cJSON *target = cJSON_CreateObject();
-        add_number(target, "accuracy", "", sweep->options->targets[t]);
+        add_number(target, "accuracy", sweep->options->targets[t]);
         add_spread(target, "rounds", &rounds);
-        add_number(target, "reached", "", rounds.count);
+        add_number(target, "reached", rounds.count);
         (void)cJSON_AddItemToArray(targets, target);
     }
     char *text = cJSON_PrintUnformatted(json);
@@ -342,28 +329,21 @@ static void print_json_row(const fedge_sweep *sweep, uint32_t combination, const
     cJSON_Delete(json);
 }
 
-/* Counts the runs that did not fail. */
-static uint32_t count_good(const fedge_sweep *sweep)
-{
-    uint32_t good = 0;
-    for (uint32_t c = 0; c < sweep->num_combinations; c++)
-        good += count_done(sweep, c) - count_failed(sweep, c);
-    return good;
-}
-
 static void print_table(const fedge_sweep *sweep, const columns *of, FILE *out)
 {
-    uint32_t not_run = 0;
+    uint32_t not_run = 0, succeeded = 0;
     print_head(sweep, of, out);
     for (uint32_t c = 0; c < sweep->num_combinations; c++) {
-        if (count_done(sweep, c) > 0)
+        const tally runs = tally_of(sweep, c);
+        succeeded += runs.done - runs.failed;
+        if (runs.done > 0)
             print_row(sweep, c, of, out);
         else
             not_run++;
     }
     for (uint32_t c = 0; c < sweep->num_combinations; c++)
         print_failures(sweep, c, out);
-    if (!of->measured && count_good(sweep) > 0)
+    if (!of->measured && succeeded > 0)
         fprintf(out, "nothing was evaluated: " FEDGE_SWEEP_MEASURE "\n");
     if (not_run > 0) {
         fprintf(out, "not yet run: %" PRIu32 " of %" PRIu32 " combinations\n", not_run,
@@ -415,13 +395,14 @@ static void add_row(const fedge_sweep *sweep, uint32_t combination, const column
                     fedge_table_csv *table)
 {
     char name[FEDGE_SWEEP_MAX_FOLDER];
+    const tally runs = tally_of(sweep, combination);
     fedge_table_csv_text(table, fedge_sweep_group_name(sweep, combination, name));
     for (uint32_t i = 0; i < sweep->num_axes; i++)
         fedge_table_csv_text(table, fedge_sweep_value_of(sweep, combination, i));
     fedge_table_csv_number(table, sweep->num_seeds);
-    fedge_table_csv_number(table, count_done(sweep, combination));
-    fedge_table_csv_number(table, count_failed(sweep, combination));
-    fedge_table_csv_number(table, (double)count_clamped(sweep, combination));
+    fedge_table_csv_number(table, runs.done);
+    fedge_table_csv_number(table, runs.failed);
+    fedge_table_csv_number(table, (double)runs.clamped);
     for (size_t m = 0; m < NUM_MEASURES; m++) {
         if (any(sweep, MEASURES[m].what)) {
             const fedge_spread values = spread_of(sweep, combination, MEASURES[m].what);
