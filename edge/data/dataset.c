@@ -11,8 +11,9 @@
 #include "edge/core/rng.h"
 #include "edge/data/dataset_load.h"
 
-#define MOST_FETCHED ((size_t)64 << 10) /* bytes of examples that are fetched ahead */
-#define MOST_TABLES 16 /* levels of a channel take over 1 KB: of more, values are computed */
+#define MOST_FETCHED ((size_t)64 << 10) /* bytes of examples to prefetch */
+#define MOST_TABLES                                                                                \
+    16 /* a channel's levels take over 1 KB: with more channels, values are computed */
 
 /* --- loading ---------------------------------------------------------------------------------- */
 
@@ -71,14 +72,14 @@ static fedge_status make_levels(fedge_dataset *dataset, fedge_error *err)
     const fedge_data_spec *spec = &dataset->spec;
     const uint32_t rows = spec->num_channels > 1 ? spec->num_channels : 1;
     dataset->finite = true;
-    for (uint32_t c = 0; c < rows; c++) { /* the levels between lie between */
+    for (uint32_t c = 0; c < rows; c++) { /* the other levels are between these two */
         dataset->finite = dataset->finite && isfinite(fedge_data_normalise(spec, c, 0.0f)) &&
                           isfinite(fedge_data_normalise(spec, c, FEDGE_LEVELS - 1));
     }
     if (rows > MOST_TABLES)
         return FEDGE_OK;
-    /* A byte has 256 values: looking a normalised one up gives the bits of computing it, without a
-     * division for each pixel. */
+    /* A byte has 256 values: a table gives the bits of the computation without a division per
+     * pixel. */
     dataset->levels = malloc(rows * sizeof(*dataset->levels));
     if (!dataset->levels) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "data '%s': no memory for its normalisation",
@@ -92,20 +93,21 @@ static fedge_status make_levels(fedge_dataset *dataset, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* Which part owns which examples, and which parts are loaded. */
+/* The division of a data set, and which parts are loaded. */
 typedef struct parts {
-    const fedge_partition_spec *partition; /* NULL: all is kept */
+    const fedge_partition_spec *partition; /* NULL: all examples are loaded */
     uint32_t num_parts;
-    uint32_t part; /* kept; all: every part's */
+    uint32_t part; /* loaded part, unless [all] are */
     bool all;
-    double validation; /* the fraction that is set apart first, by [assign_with_validation] */
+    double validation; /* fraction of validation examples, for [assign_with_validation] */
     fedge_status (*assign_with_validation)(const fedge_partition_spec *,
                                            const fedge_partition_data *, double, uint32_t,
-                                           uint32_t *, fedge_error *); /* NULL: a device's part */
-    uint32_t *owner; /* malloc'ed, (examples in the file), or NULL without a partition */
+                                           uint32_t *,
+                                           fedge_error *); /* NULL when loading a device's part */
+    uint32_t *owner; /* malloc'ed, (examples in the files), or NULL without a partition */
 } parts;
 
-/* The csv column that is not read as a value; NULL: none. */
+/* The csv column that is not read as a value, or NULL. */
 static const char *aside_of(const fedge_data_spec *spec, const parts *d)
 {
     const bool natural = d->partition && d->partition->scheme == FEDGE_PARTITION_NATURAL;
@@ -135,7 +137,7 @@ static fedge_status divide(parts *d, const fedge_data_spec *spec, const char *va
                : fedge_partition_assign(d->partition, &data, d->num_parts, d->owner, err);
 }
 
-/* Lists the files; of per-file's, for one part, its own alone. */
+/* Lists the files; with per-file, only those of the part. */
 static fedge_status list_files(const fedge_data_spec *spec, const char *values_path,
                                const char *labels_path, parts *d, fedge_dataset_files *files,
                                fedge_error *err)
@@ -160,7 +162,7 @@ static fedge_status list_files(const fedge_data_spec *spec, const char *values_p
                           "; parts are counted from 0 to their number − 1",
                           spec->name, d->part, d->num_parts);
     }
-    /* Others' files need not even exist on this device. */
+    /* Other parts' files need not exist on this device. */
     if (d->partition->scheme != FEDGE_PARTITION_PER_FILE)
         return FEDGE_OK;
     FEDGE_TRY(fedge_partition_check_files(count, d->num_parts, err));
@@ -171,7 +173,7 @@ static fedge_status list_files(const fedge_data_spec *spec, const char *values_p
     return FEDGE_OK;
 }
 
-/* Keeps the labels of the own part, in place; returns how many. */
+/* Compacts the labels of one part in place; returns their number. */
 static uint32_t keep_labels(int32_t *labels, uint32_t count, const uint32_t *owner, uint32_t part)
 {
     uint32_t num_kept = 0;
@@ -192,15 +194,15 @@ static fedge_status fill(fedge_dataset *dataset, const char *values_path, const 
     FEDGE_TRY(fedge_labels_load(spec, dataset->example_values, files, aside, &dataset->labels,
                                 &count, err));
     FEDGE_TRY(divide(d, spec, values_path, files, dataset->labels, count, err));
-    /* Labels are read before values, since a division may need all labels while a device has memory
-     * only for the values of its own part. */
+    /* Labels are read first: a division may need all labels, while a device has memory only for its
+     * part's values. */
     const uint32_t *owner = d->all ? NULL : d->owner;
     dataset->count = keep_labels(dataset->labels, count, owner, d->part);
     FEDGE_TRY(fedge_values_load(dataset, files, aside, owner, d->part, err));
     return make_levels(dataset, err);
 }
 
-/* Without examples. */
+/* A data set without examples. */
 static fedge_status make(const fedge_data_spec *spec, fedge_dataset **out, fedge_error *err)
 {
     size_t example_values = 0;
@@ -215,7 +217,7 @@ static fedge_status make(const fedge_data_spec *spec, fedge_dataset **out, fedge
     return FEDGE_OK;
 }
 
-/* On failure d->owner may be there all the same. */
+/* On failure d->owner may be allocated. */
 static fedge_status load(const fedge_data_spec *spec, const char *values_path,
                          const char *labels_path, parts *d, fedge_dataset **out, fedge_error *err)
 {
@@ -263,7 +265,7 @@ fedge_status fedge_dataset_load_divided(const fedge_data_spec *spec, const char 
 {
     *dataset = NULL;
     *owner = NULL;
-    /* By a pointer, so that what only simulations do is no part of a client. */
+    /* A function pointer, so that clients do not link what only simulations use. */
     parts d = {.partition = division->partition,
                .num_parts = division->num_parts,
                .all = true,
@@ -311,7 +313,7 @@ uint32_t fedge_dataset_crc32(const fedge_dataset *dataset)
 
 /* --- reading ---------------------------------------------------------------------------------- */
 
-/* [next]: the example that will be read after it. */
+/* [next]: the example to be read after it. */
 static void read_u8(const fedge_dataset *dataset, uint32_t example, uint32_t next, float *x)
 {
     const uint8_t *values = dataset->values;
@@ -341,7 +343,7 @@ static uint32_t example_of(const fedge_view *view, uint32_t index)
     return view->indices ? view->indices[index] : index;
 }
 
-/* Brings examples near, but no more than stay there while others are trained with. */
+/* Prefetches examples, but no more than stay in the cache during training. */
 static void fetch(const fedge_view *view, const uint32_t *indices, uint32_t n)
 {
     const fedge_dataset *dataset = view->dataset;
@@ -364,7 +366,7 @@ static fedge_status read_view(void *user, const uint32_t *indices, uint32_t n, u
                               dataset->spec.name, indices[i], view->count);
         }
     }
-    for (uint32_t i = 0; i < n; i++) { /* by themselves: memory is waited for once */
+    for (uint32_t i = 0; i < n; i++) { /* fetched in one block: memory latency is paid once */
         labels[i] = dataset->labels[example_of(view, indices[i])];
     }
     for (uint32_t i = 0; i < n; i++) {
@@ -381,7 +383,7 @@ static fedge_status read_view(void *user, const uint32_t *indices, uint32_t n, u
 
 fedge_examples fedge_view_examples(const fedge_view *view)
 {
-    /* The user of examples is not const, for the sake of other sources; this one only reads. */
+    /* fedge_examples has no const user, for other sources; this one only reads. */
     void *user;
     memcpy(&user, &view, sizeof(user));
     return (fedge_examples){.user = user,
@@ -422,7 +424,7 @@ fedge_status fedge_view_split(fedge_view *view, double fraction, uint64_t seed,
     }
     for (uint32_t i = 0; i < view->count; i++)
         order[i] = i;
-    /* Rounds count from 1, so round 0's stream of this purpose is free. */
+    /* Rounds start at 1, so round 0's stream of this purpose is unused. */
     fedge_rng rng = fedge_rng_stream(seed, FEDGE_PURPOSE_SHUFFLE, 0, client_index, 0);
     fedge_rng_shuffle(&rng, order, view->count);
     for (uint32_t i = 0; i < num_held; i++)
@@ -445,7 +447,7 @@ fedge_status fedge_view_split(fedge_view *view, double fraction, uint64_t seed,
 
 /* ---- levels ---------------------------------------------------------------------------------- */
 
-#define LINE 64u /* bytes that are fetched at a time */
+#define LINE 64u /* bytes prefetched at a time */
 
 static void read_table(const fedge_levels *levels, const uint8_t *v, size_t n, float *x)
 {
@@ -536,7 +538,7 @@ static fedge_reciprocal reciprocal(float of)
     return (fedge_reciprocal){high, (float)(exact - (double)high)};
 }
 
-/* Does [read] give the bits of the table? */
+/* Whether [read] gives the bits of the table. */
 static bool is_exact(const fedge_levels *levels)
 {
     uint8_t v[FEDGE_LEVELS];
@@ -574,8 +576,8 @@ void fedge_levels_read(const fedge_levels *levels, const uint8_t *v, size_t n, c
 
 /* ---- editing --------------------------------------------------------------------------------- */
 
-/* Data sets that a simulation changes: spoilt by attacks, or with examples of other ranks. No part
- * of a client. */
+/* Changes of a data set by simulations: attacks, or examples from other ranks. Not linked into
+ * clients. */
 
 void fedge_dataset_set_label(fedge_dataset *dataset, uint32_t example, int32_t label)
 {

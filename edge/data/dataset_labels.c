@@ -8,14 +8,14 @@
 #include "edge/data/formats/data_file.h"
 #include "edge/data/formats/leaf.h"
 
-/* The labels of the files so far. */
+/* Labels read so far. */
 typedef struct label_list {
     int32_t *of; /* malloc'ed, (capacity) */
     uint32_t count, capacity;
-    uint64_t max_bytes; /* of the data set; 0: no limit */
+    uint64_t max_bytes; /* limit of the data set; 0: none */
 } label_list;
 
-/* [line]: where it stands, or 0 in a file without lines. */
+/* [line]: for messages; 0 in a file without lines. */
 static fedge_status check_label(const fedge_data_spec *spec, const char *path, uint64_t line,
                                 uint64_t index, int64_t label, fedge_error *err)
 {
@@ -29,7 +29,7 @@ static fedge_status check_label(const fedge_data_spec *spec, const char *path, u
                     : fedge_error_prefix(err, status, "%s", path);
 }
 
-/* May [more] labels follow? */
+/* Checks the limits for [more] labels. */
 static fedge_status check_count(const label_list *list, const char *path, uint64_t more,
                                 fedge_error *err)
 {
@@ -47,7 +47,7 @@ static fedge_status check_count(const label_list *list, const char *path, uint64
     return FEDGE_OK;
 }
 
-/* Makes room for [more] labels. */
+/* Reserves capacity for [more] labels. */
 static fedge_status reserve(label_list *list, const char *path, uint64_t more, fedge_error *err)
 {
     FEDGE_TRY(check_count(list, path, more, err));
@@ -120,7 +120,7 @@ done:
     return status;
 }
 
-/* A LEAF file whose labels are read. */
+/* Reading labels of a LEAF file. */
 typedef struct leaf_labels {
     const fedge_data_spec *spec;
     const char *path;
@@ -196,8 +196,7 @@ fedge_status fedge_labels_load(const fedge_data_spec *spec, size_t example_value
 
 /* ---- guessing -------------------------------------------------------------------------------- */
 
-/* Values of an example in the csv file at [path]: the fields of its first row, but for the label.
- */
+/* Counts the values of a csv row: its fields, without the label. */
 static fedge_status count_fields(const char *path, const char *aside, bool label, uint64_t *count,
                                  fedge_error *err)
 {
@@ -210,7 +209,7 @@ static fedge_status count_fields(const char *path, const char *aside, bool label
     return status;
 }
 
-/* Examples as the first of the files has them. */
+/* Guesses the shape and dtype of examples from the first file. */
 static fedge_status guess_values(const fedge_dataset_files *files, const char *aside,
                                  fedge_data_spec *spec, fedge_error *err)
 {
@@ -235,7 +234,8 @@ static fedge_status guess_values(const fedge_dataset_files *files, const char *a
                     : UINT32_MAX;
     }
     fedge_data_file_close(&file);
-    spec->shape[0] = count < UINT32_MAX ? (uint32_t)count : UINT32_MAX; /* loading says why not */
+    spec->shape[0] =
+        count < UINT32_MAX ? (uint32_t)count : UINT32_MAX; /* loading reports the problem */
     return status;
 }
 

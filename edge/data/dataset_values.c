@@ -12,7 +12,7 @@
 
 /* --- what the header must say ----------------------------------------------------------------- */
 
-/* Copies the dimensions that are not 1; returns how many. */
+/* Copies the dimensions other than 1; returns their number. */
 static uint32_t squeeze(uint32_t rank, const uint64_t *dims, uint64_t *out)
 {
     uint32_t n = 0;
@@ -23,7 +23,7 @@ static uint32_t squeeze(uint32_t rank, const uint64_t *dims, uint64_t *out)
     return n;
 }
 
-/* Is the file's example, dims[1…], laid out as the job's? */
+/* Whether the file's example, dims[1…], has the job's layout. */
 static bool same_shape(const fedge_data_spec *spec, size_t example_values,
                        const fedge_array_info *info)
 {
@@ -106,18 +106,18 @@ static fedge_status allocate_values(fedge_dataset *dataset, fedge_error *err)
                           "data '%s': no memory for %" PRIu64 " bytes of examples",
                           dataset->spec.name, bytes);
     }
-    fedge_os_large_pages(dataset->values, (size_t)bytes); /* examples are read in any order */
+    fedge_os_large_pages(dataset->values, (size_t)bytes); /* examples are accessed randomly */
     return FEDGE_OK;
 }
 
-/* Where the values of the example at [slot] lie. */
+/* The values of the example at [slot]. */
 static uint8_t *slot_values(const fedge_dataset *dataset, uint32_t slot)
 {
     return (uint8_t *)dataset->values +
            (size_t)slot * dataset->example_values * fedge_dtype_size(dataset->spec.dtype);
 }
 
-/* Turns the elements of one example, as the file has them, into floats. */
+/* Converts an example's elements to floats. */
 static fedge_status convert_floats(const fedge_array_info *info, const char *path, uint32_t example,
                                    const uint8_t *raw, size_t n, float *out, fedge_error *err)
 {
@@ -134,18 +134,18 @@ static fedge_status convert_floats(const fedge_array_info *info, const char *pat
     return FEDGE_OK;
 }
 
-/* Which of a file's examples are wanted. */
+/* The examples of a file to load. */
 typedef struct selection {
     uint32_t num_examples; /* in the file */
-    const uint32_t *owner; /* (num_examples); NULL: all are wanted */
-    uint32_t part;         /* those i with owner[i] == part */
+    const uint32_t *owner; /* (num_examples); NULL: load all */
+    uint32_t part;         /* load those with owner[i] == part */
 } selection;
 
-/* How far the files of a data set have been read. */
+/* Progress over the files of a data set. */
 typedef struct progress {
-    uint32_t slot;        /* of the next example that is kept */
-    uint32_t names;       /* of the first header (fedge_csv); 0: there was none */
-    const char *named_by; /* its file */
+    uint32_t slot;        /* of the next loaded example */
+    uint32_t names;       /* of the first header (fedge_csv); 0: none */
+    const char *named_by; /* file with that header */
 } progress;
 
 static bool is_wanted(const selection *wanted, uint32_t example)
@@ -153,8 +153,8 @@ static bool is_wanted(const selection *wanted, uint32_t example)
     return !wanted->owner || wanted->owner[example] == wanted->part;
 }
 
-/* The elements of one example, to [out]. [raw]: room for them as the file has them, or NULL when
- * they are kept so. */
+/* Reads one example to [out]. [raw]: buffer for conversion, or NULL if the file has the stored
+ * type. */
 static fedge_status read_example(const fedge_dataset *dataset, fedge_data_file *file,
                                  uint32_t example, uint8_t *raw, uint8_t *out, fedge_error *err)
 {
@@ -197,7 +197,7 @@ static fedge_status read_array(fedge_dataset *dataset, fedge_data_file *file,
     return status || info->open_end ? status : fedge_reader_end(&file->reader, err);
 }
 
-/* Headers of one data set name the same columns in the same order. */
+/* All headers of a data set must name the same columns in the same order. */
 static fedge_status check_names(const fedge_csv *csv, const char *path, progress *at,
                                 fedge_error *err)
 {
@@ -252,7 +252,7 @@ done:
     return status;
 }
 
-/* A LEAF file whose values are read. */
+/* Reading values of a LEAF file. */
 typedef struct leaf_values {
     const fedge_dataset *dataset;
     const selection *wanted;
@@ -287,8 +287,7 @@ static fedge_status read_leaf(const fedge_dataset *dataset, const char *path,
     return FEDGE_OK;
 }
 
-/* Checks a file's header, or, when there is memory, reads its values into slots from at->slot on.
- */
+/* Checks a file's header; if memory is allocated, reads its values into slots from at->slot on. */
 static fedge_status load_file(fedge_dataset *dataset, const char *path, bool inline_labels,
                               const char *aside, const selection *wanted, progress *at,
                               fedge_error *err)

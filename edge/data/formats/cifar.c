@@ -5,7 +5,7 @@
 
 #define COARSE_LABELS 20 /* of CIFAR-100 */
 #define FINE_LABELS 100
-#define FIRST_TEXT 32 /* the least byte but for white space that a text begins with */
+#define FIRST_TEXT 32 /* the smallest byte, besides white space, that begins a text */
 #define IDX_HEAD 4    /* bytes before the dimensions */
 
 static uint64_t be32(const uint8_t *in)
@@ -13,7 +13,7 @@ static uint64_t be32(const uint8_t *in)
     return (uint64_t)in[0] << 24 | (uint64_t)in[1] << 16 | (uint64_t)in[2] << 8 | in[3];
 }
 
-/* Does an idx header begin here? *whole: and it explains the size. */
+/* Whether this is an idx header; *whole: its size matches the file's. */
 static bool is_idx(const uint8_t *head, size_t head_size, uint64_t size, bool *whole)
 {
     *whole = false;
@@ -32,7 +32,7 @@ static bool is_idx(const uint8_t *head, size_t head_size, uint64_t size, bool *w
     return true;
 }
 
-/* Bytes of a record's labels. */
+/* Label bytes of a record. */
 static uint32_t label_bytes(const fedge_data_spec *spec, uint64_t size)
 {
     const bool may_be_100 = spec->num_labels == COARSE_LABELS || spec->num_labels == FINE_LABELS;
@@ -55,7 +55,7 @@ fedge_status fedge_cifar_matches(const fedge_data_spec *spec, fedge_reader *read
 {
     bool whole_idx = false;
     const bool space = head[0] == '\t' || head[0] == '\n' || head[0] == '\r';
-    const bool other = space || is_idx(head, head_size, 0, &whole_idx); /* may be something else */
+    const bool other = space || is_idx(head, head_size, 0, &whole_idx); /* may be another format */
     const bool fits = has_pixels(spec);
     *size = 0;
     if (head[0] >= FIRST_TEXT || (other && !fits))

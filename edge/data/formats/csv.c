@@ -10,8 +10,7 @@
 #include "edge/json/json.h"
 
 #define COMMAS "; commas separate fields, not "
-#define INNER_COMMA                                                                                \
-    '\n' /* stands in a line for a comma that was in quotes; no line has one itself */
+#define INNER_COMMA '\n' /* replaces a comma that was in quotes; no line contains it otherwise */
 
 fedge_status fedge_csv_open(fedge_csv *csv, const char *path, uint64_t columns, fedge_error *err)
 {
@@ -48,7 +47,8 @@ static const char *skip_spaces(const char *at)
     return at;
 }
 
-/* Does a number begin the line? Else it is a header. "nan" and "inf" are numbers: bad ones. */
+/* Whether the line begins with a number; otherwise it is a header. "nan" and "inf" are numbers, but
+ * invalid ones. */
 static bool begins_with_number(const char *line)
 {
     char *stop;
@@ -66,8 +66,8 @@ static uint64_t count_fields(const char *line)
     return fields;
 }
 
-/* Takes the quotes off the line's fields, as RFC 4180 has them: within, two stand for one, and a
- * comma separates nothing. */
+/* Removes quotes from the line's fields as in RFC 4180: in quotes, two quotes mean one, and commas
+ * do not separate. */
 static fedge_status unquote(fedge_csv *csv, fedge_error *err)
 {
     char *to = csv->line;
@@ -100,7 +100,7 @@ static fedge_status unquote(fedge_csv *csv, fedge_error *err)
     }
 }
 
-/* Goes to the next line that is not empty. */
+/* Reads the next line that is not empty. */
 static fedge_status next_line(fedge_csv *csv, bool *end, fedge_error *err)
 {
     for (;;) {
@@ -112,7 +112,7 @@ static fedge_status next_line(fedge_csv *csv, bool *end, fedge_error *err)
         if (*end)
             return FEDGE_OK;
         csv->number++;
-        /* A byte order mark must not make a header of the first row. */
+        /* A byte order mark must not make the first row a header. */
         if (csv->number == 1 && strncmp(csv->line, "\xEF\xBB\xBF", 3) == 0)
             memmove(csv->line, csv->line + 3, length - 2);
         if (length > 0)
@@ -120,7 +120,7 @@ static fedge_status next_line(fedge_csv *csv, bool *end, fedge_error *err)
     }
 }
 
-/* Adds a header's text to csv->names, as if it had no quotes and spaces. */
+/* Adds a header's name to csv->names, without quotes and spaces. */
 static void add_names(fedge_csv *csv, const char *text)
 {
     for (; *text; text++) {
@@ -149,14 +149,14 @@ static void plain_commas(char *text)
         *text = ',';
 }
 
-/* Moves to the field behind this one. */
+/* Moves to the next field. */
 static char *next_field(char *at)
 {
     char *comma = strchr(at, ',');
     return comma ? comma + 1 : at + strlen(at);
 }
 
-/* Cuts spaces off the end, returns where they end at the beginning. */
+/* Trims spaces at both ends; returns the new start. */
 static char *trim(char *text)
 {
     char *begin = text;
@@ -167,7 +167,7 @@ static char *trim(char *text)
     return begin;
 }
 
-/* The header's names, which end at [end], have been cut from each other. */
+/* The header's names up to [end], each NUL-terminated. */
 static fedge_status fail_unnamed(fedge_csv *csv, const char *name, const char *nearest,
                                  const char *end, fedge_error *err)
 {
@@ -225,7 +225,7 @@ fedge_status fedge_csv_open_aside(fedge_csv *csv, const char *path, uint64_t col
     return status;
 }
 
-/* Takes the column that is set aside out of the row. */
+/* Removes the column that is set aside from the row. */
 static fedge_status cut_aside(fedge_csv *csv, fedge_error *err)
 {
     char *field = csv->line;
@@ -242,7 +242,7 @@ static fedge_status cut_aside(fedge_csv *csv, fedge_error *err)
     plain_commas(csv->text);
     const char *begin = trim(csv->text);
     memmove(csv->text, begin, strlen(begin) + 1);
-    if (csv->aside <= csv->columns) { /* the comma behind goes with it */
+    if (csv->aside <= csv->columns) { /* and the comma after it */
         memmove(field, field + length + 1, strlen(field + length + 1) + 1);
     } else {
         field -= field > csv->line;
@@ -251,8 +251,8 @@ static fedge_status cut_aside(fedge_csv *csv, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* What seems to separate fields in the place of commas, within at[0, length): a hint for people, ""
- * when nothing does. */
+/* Guesses a separator other than a comma in at[0, length), as a hint for the message; "" if there
+ * is none. */
 static const char *hint_of_separator(const char *at, size_t length)
 {
     const char *const end = at + length;
@@ -291,7 +291,7 @@ static fedge_status fail_count(const fedge_csv *csv, uint64_t fields, uint64_t w
 fedge_status fedge_csv_next(fedge_csv *csv, bool *end, fedge_error *err)
 {
     fedge_status status = next_line(csv, end, err);
-    /* After a header that was read, no row is one. */
+    /* After fedge_csv_set_aside has read the header, every line is a row. */
     if (!status && !*end && csv->number == 1 && !begins_with_number(csv->line)) {
         add_names(csv, csv->line);
         status = next_line(csv, end, err);
@@ -314,13 +314,13 @@ static fedge_status bad_field(const fedge_csv *csv, uint64_t column, fedge_statu
     const size_t length = strcspn(at, ",");
     (void)snprintf(field, sizeof(field), "%.*s", length < 40 ? (int)length : 40, at);
     plain_commas(field);
-    column += csv->aside && column >= csv->aside ? 1 : 0; /* as the file counts */
+    column += csv->aside && column >= csv->aside ? 1 : 0; /* column number in the file */
     return fedge_fail(err, status, "%s:%" PRIu64 ": column %" PRIu64 ": \"%s\" is not %s%s",
                       csv->reader.path, csv->number, column, field, wanted,
                       hint_of_separator(at, length));
 }
 
-/* Parses a decimal integer that fills the field; NULL when it does not. Saturates. */
+/* Parses a decimal integer that fills the field, saturating; NULL if it is none. */
 static const char *scan_integer(const char *at, int64_t *value)
 {
     at = skip_spaces(at);

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* Are values and labels in one file? */
+/* Whether values and labels are in one file. */
 static bool has_both(fedge_data_role role)
 {
     return role == FEDGE_DATA_VALUES_WITH_LABELS || role == FEDGE_DATA_INLINE_LABELS;

@@ -15,7 +15,7 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* The value of digits, without zeros before it: more digits are more. */
+/* Skips leading zeros, so that more digits mean a larger value. */
 static int compare_numbers(const char **a, const char **b)
 {
     *a += strspn(*a, "0");
@@ -55,7 +55,7 @@ static int compare_paths(const void *left, const void *right)
 
 /* --- the list --------------------------------------------------------------------------------- */
 
-/* folder + "/" + name; "" for the folder stands for none. */
+/* folder + "/" + name; folder "" means none. */
 static fedge_status add(fedge_file_list *list, const char *folder, size_t folder_length,
                         const char *name, fedge_error *err)
 {
@@ -83,10 +83,10 @@ static fedge_status add(fedge_file_list *list, const char *folder, size_t folder
     return FEDGE_OK;
 }
 
-/* A folder that is being listed. */
+/* A folder being listed. */
 typedef struct listing {
     fedge_file_list *list;
-    const char *folder; /* with its slash */
+    const char *folder; /* with a slash */
     const char *pattern;
 } listing;
 
@@ -102,7 +102,7 @@ static fedge_status visit(void *user, const char *name, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* [path]: to be cut behind its last slash. */
+/* [path] is cut after its last slash. */
 static fedge_status add_matching(fedge_file_list *list, char *path, const char *pattern,
                                  fedge_error *err)
 {

@@ -11,22 +11,22 @@
 
 #define BUFFER_SIZE ((size_t)1 << 14)
 #define MAX_LABEL 9007199254740991.0
-#define NO_LETTER (-1) /* in place of an index: the text ends */
+#define NO_LETTER (-1) /* end of the text, in place of an index */
 
 static_assert(sizeof(FEDGE_LEAF_LETTERS) - 1 == FEDGE_LEAF_NUM_LETTERS, "LEAF's table");
 
 typedef struct scanner {
     const fedge_leaf_visitor *visitor;
     fedge_reader reader;
-    fedge_json_lexer lexer;           /* of what the reader gives */
-    uint8_t *buffer;                  /* (BUFFER_SIZE): the lexer's chunk */
-    fedge_status read_status;         /* of a chunk that could not be read; its message is in err */
-    fedge_error *err;                 /* of fedge_leaf_read */
-    uint64_t num_users, listed_users; /* in user_data; in "users" */
-    uint64_t num_samples, declared_samples; /* of all users; the sum of "num_samples" */
+    fedge_json_lexer lexer;                 /* of the reader's data */
+    uint8_t *buffer;                        /* (BUFFER_SIZE): the lexer's chunk */
+    fedge_status read_status;               /* failure to read a chunk; its message is in err */
+    fedge_error *err;                       /* of fedge_leaf_read */
+    uint64_t num_users, listed_users;       /* in user_data; in "users" */
+    uint64_t num_samples, declared_samples; /* of all users; sum of "num_samples" */
     bool has_users, has_samples, has_data;
-    char name[FEDGE_LEAF_MAX_NAME]; /* of the present user; "" for none */
-    uint64_t num_x, num_y;          /* of that user, so far */
+    char name[FEDGE_LEAF_MAX_NAME]; /* name of the present user, or "" */
+    uint64_t num_x, num_y;          /* examples of that user so far */
 } scanner;
 
 bool fedge_leaf_matches(const uint8_t *head, size_t size)
@@ -65,7 +65,7 @@ static fedge_status corrupt(scanner *s, const char *what, fedge_error *err)
     return fail(s, s->lexer.size == 0 ? FEDGE_TRUNCATED : FEDGE_CORRUPT, what, err);
 }
 
-/* Python writes NaN and Infinity, which JSON does not have. The chunk may end within the word. */
+/* Python writes NaN and Infinity, which JSON lacks. The chunk may end within the word. */
 static bool is_not_finite(const fedge_json_lexer *lexer)
 {
     static const char *const WORDS[] = {"NaN", "Infinity"};
@@ -78,7 +78,7 @@ static bool is_not_finite(const fedge_json_lexer *lexer)
     return is;
 }
 
-/* The status of what the lexer found. */
+/* The status for the lexer's problem. */
 static fedge_status lexed(scanner *s, bool good, fedge_error *err)
 {
     if (good)
@@ -95,7 +95,8 @@ static fedge_status expect(scanner *s, char token, const char *what, fedge_error
     return lexed(s, fedge_json_lex_expect(&s->lexer, token, what), err);
 }
 
-/* After '[' or '{' and after each element. *more: another one follows; else the end is passed. */
+/* After '[' or '{' and after each element. *more: another one follows; otherwise the closing
+ * bracket has been read. */
 static fedge_status next_element(scanner *s, char close, bool first, bool *more, fedge_error *err)
 {
     *more = fedge_json_lex_token(&s->lexer) != close;
@@ -139,7 +140,7 @@ static fedge_status scan_key(scanner *s, char key[FEDGE_LEAF_MAX_NAME], fedge_er
     return expect(s, ':', "a key without a colon behind it", err);
 }
 
-/* The index of the next character of a text, NO_LETTER behind the last. */
+/* The index of a text's next character, or NO_LETTER at its end. */
 static fedge_status next_letter(scanner *s, int *index, fedge_error *err)
 {
     const int32_t c = fedge_json_lex_character(&s->lexer);
@@ -176,7 +177,7 @@ static fedge_status skip_value(scanner *s, fedge_error *err)
 
 /* --- a user's examples ------------------------------------------------------------------------ */
 
-/* Where the values of an x go. */
+/* Destination of an x's values. */
 typedef struct target {
     void *out;
     size_t count;
@@ -218,7 +219,7 @@ static fedge_status read_letters(scanner *s, target *to, fedge_error *err)
     }
 }
 
-/* Lists in lists are one. */
+/* Nested lists are flattened. */
 static fedge_status read_numbers(scanner *s, target *to, fedge_error *err)
 {
     bool first[FEDGE_LEAF_MAX_DEPTH];
@@ -287,7 +288,7 @@ static fedge_status read_y(scanner *s, fedge_error *err)
     return v->label(v->context, (int64_t)label, err);
 }
 
-/* A list of examples' halves. */
+/* Reads the x or y of a list of examples. */
 static fedge_status read_list(scanner *s, fedge_status (*read)(scanner *, fedge_error *),
                               uint64_t *count, const char *key, fedge_error *err)
 {
@@ -364,7 +365,7 @@ static fedge_status read_num_samples(scanner *s, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* The elements of a list or, [open] '{', the members of an object. */
+/* Reads the elements of a list or, with [open] '{', the members of an object. */
 static fedge_status read_elements(scanner *s, char open, bool *seen,
                                   fedge_status (*read)(scanner *, fedge_error *), fedge_error *err)
 {

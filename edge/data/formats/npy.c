@@ -4,7 +4,7 @@
 #include "edge/data/formats/data_file.h"
 
 #define PREFIX_SIZE 8 /* magic, major and minor version */
-#define MAX_WORD 32   /* a key or a type, with its NUL */
+#define MAX_WORD 32   /* a key or a type, with NUL */
 
 static const uint8_t MAGIC[FEDGE_ARRAY_MAGIC_SIZE] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
 
@@ -13,7 +13,7 @@ bool fedge_npy_matches(const uint8_t *magic, size_t size)
     return size >= sizeof(MAGIC) && memcmp(magic, MAGIC, sizeof(MAGIC)) == 0;
 }
 
-/* The header is a Python dictionary; this is a position in its text, which is NUL-terminated. */
+/* The header is a Python dictionary; this is a position in its NUL-terminated text. */
 typedef struct scanner {
     const char *at;
     const char *path;
@@ -32,7 +32,7 @@ static void skip_spaces(scanner *s)
         s->at++;
 }
 
-/* Takes [c] when it is next. */
+/* Skips [c] if it is next. */
 static bool take(scanner *s, char c)
 {
     skip_spaces(s);
@@ -58,8 +58,8 @@ static fedge_status scan_string(scanner *s, char word[MAX_WORD])
     return FEDGE_OK;
 }
 
-/* Types of one byte have no byte order, but some programs write "<u1". Big-endian ones are refused
- * rather than read as other numbers. */
+/* One-byte types have no byte order, but some programs write "<u1". Big-endian types are refused.
+ */
 static fedge_status scan_descr(scanner *s, fedge_array_info *info)
 {
     static const struct {

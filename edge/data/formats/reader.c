@@ -8,20 +8,20 @@
 
 #include "edge/core/os.h"
 
-#define BUFFER_SIZE (32u * 1024u) /* zlib takes three times this per open file */
-#define CHUNK_SIZE 4096           /* passed over at a time */
+#define BUFFER_SIZE (32u * 1024u) /* zlib allocates three times this per open file */
+#define CHUNK_SIZE 4096           /* skipped at a time */
 
 fedge_status fedge_reader_open(fedge_reader *reader, const char *path, fedge_error *err)
 {
     *reader = (fedge_reader){.file = NULL, .path = path, .size = 0};
-    /* zlib cannot tell the size on the disk, and its messages do not name the file. */
+    /* zlib does not report the size on disk, and its messages lack the file's name. */
     fedge_os_file file;
     FEDGE_TRY(fedge_os_open(&file, path, FEDGE_OS_READ, err));
     fedge_status status = fedge_os_file_size(&file, &reader->size, err);
     fedge_os_close(&file);
     if (status)
         return status;
-    errno = ENOMEM; /* what it means when zlib fails without touching errno */
+    errno = ENOMEM; /* the cause if zlib fails without setting errno */
     gzFile gz = gzopen(path, "rb");
     if (!gz)
         return fedge_fail_errno(err, errno, "%s: cannot be opened", path);
@@ -37,7 +37,7 @@ fedge_status fedge_reader_open(fedge_reader *reader, const char *path, fedge_err
 void fedge_reader_close(fedge_reader *reader)
 {
     if (reader->file)
-        (void)gzclose_r(reader->file); /* what went wrong in reading has been reported */
+        (void)gzclose_r(reader->file); /* a read error was reported before */
     reader->file = NULL;
 }
 
@@ -47,7 +47,7 @@ static uint64_t position(const fedge_reader *reader)
     return at < 0 ? 0 : (uint64_t)at;
 }
 
-/* The error that zlib holds, if any: asked after each read that gave less than it should. */
+/* zlib's pending error, checked after each short read. */
 static fedge_status pending_error(fedge_reader *reader, int errnum, fedge_error *err)
 {
     int code = Z_OK;
@@ -170,7 +170,7 @@ fedge_status fedge_reader_line(fedge_reader *reader, char *out, size_t capacity,
     } else if (n == capacity - 1) {
         return fedge_fail(err, FEDGE_TOO_BIG, "%s: a line is longer than the limit of %zu bytes",
                           reader->path, capacity - 2);
-    } else { /* the last line, or what a broken stream has left of one */
+    } else { /* the last line, or the remainder of a broken stream */
         FEDGE_TRY(pending_error(reader, errnum, err));
     }
     if (n > 0 && out[n - 1] == '\r')

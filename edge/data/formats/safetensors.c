@@ -10,14 +10,14 @@
 #include "edge/json/json.h"
 #include "edge/train/kernels/half.h"
 
-#define PREFIX_SIZE 8 /* the header's size as u64 */
-#define ALIGNMENT 8   /* of the data within the file */
+#define PREFIX_SIZE 8 /* header size as u64 */
+#define ALIGNMENT 8   /* of the data in the file */
 #define METADATA "__metadata__"
 #define HEADER_DEPTH 3 /* { tensor { shape [ ] } } */
 
 /* --- writing ---------------------------------------------------------------------------------- */
 
-/* The header as it grows: counted always, stored as far as there is room. */
+/* The growing header: always counted, stored up to the capacity. */
 typedef struct sink {
     char *out;
     size_t capacity;
@@ -74,8 +74,8 @@ static void put_header(sink *s, const fedge_schema *schema)
         put(s, "]}");
     }
     put(s, "}");
-    /* So the data can be mapped and read as floats in place. The header is written in one way only,
-     * as the file's hash is the model's name. */
+    /* Aligned, so that mapped data can be read as floats in place. The header has one form only,
+     * since the file's hash identifies the model. */
     while (s->used % ALIGNMENT)
         put(s, " ");
 }
@@ -89,7 +89,7 @@ static fedge_status header_size(const fedge_schema *schema, size_t *size, fedge_
                               schema->tensors[i].name, fedge_dtype_name(schema->tensors[i].dtype));
         }
     }
-    /* Counted by the function that writes it, so that size and header cannot differ. */
+    /* The writing function counts, so that size and header always agree. */
     sink s = {NULL, 0, 0};
     put_header(&s, schema);
     if (s.used > FEDGE_SAFETENSORS_MAX_HEADER) {
@@ -126,8 +126,7 @@ fedge_status fedge_safetensors_write_header(const fedge_schema *schema, uint8_t 
     return FEDGE_OK;
 }
 
-/* Byte by byte, so that the file is the same from a big-endian machine; compilers make one store of
- * it elsewhere. */
+/* Byte by byte, for big-endian machines; compilers make one store of it on others. */
 static void put_values(const float *values, size_t count, uint8_t *data)
 {
     for (size_t i = 0; i < count; i++) {
@@ -177,7 +176,7 @@ done:
 
 /* --- reading the header ----------------------------------------------------------------------- */
 
-/* One tensor as the JSON has it. */
+/* A tensor of the JSON header. */
 typedef struct entry {
     const char *name; /* in the JSON tree */
     char dtype_name[8];
@@ -209,9 +208,9 @@ static const fedge_json_field ENTRY_FIELDS[] = {
 
 typedef struct header {
     fedge_json json;
-    entry *entries; /* malloc'ed, in order of their data */
+    entry *entries; /* malloc'ed, in the order of their data */
     uint32_t count;
-    uint64_t data_at, data_size; /* within the file */
+    uint64_t data_at, data_size; /* in the file */
 } header;
 
 static void header_close(header *h)
@@ -220,7 +219,7 @@ static void header_close(header *h)
     free(h->entries);
 }
 
-/* Finds JSON and data in the file, of which [in] are the first bytes. */
+/* Finds JSON and data in a file whose first bytes are [in]. */
 static fedge_status locate(const uint8_t *in, uint64_t in_size, header *h, size_t *json_size,
                            fedge_error *err)
 {
@@ -272,7 +271,7 @@ static fedge_status parse_dtype(entry *e, fedge_error *err)
                       e->dtype_name);
 }
 
-/* Do the offsets fit shape and dtype, and lie in the data? */
+/* Checks that the offsets match shape and dtype and are in the data. */
 static fedge_status check_extent(const header *h, const entry *e, fedge_error *err)
 {
     uint64_t count = 1;
@@ -331,8 +330,8 @@ static int by_offset(const void *a, const void *b)
     return (x->offsets[0] > y->offsets[0]) - (x->offsets[0] < y->offsets[0]);
 }
 
-/* Every byte of the data belongs to exactly one tensor. Otherwise two files with other bytes could
- * have the same values, and a model's name, its SHA-256, would not be one. */
+/* Every byte of the data must belong to exactly one tensor; otherwise different files could have
+ * the same values, and the SHA-256 would not identify a model. */
 static fedge_status check_cover(const header *h, fedge_error *err)
 {
     uint64_t at = 0;
@@ -355,8 +354,7 @@ static fedge_status check_cover(const header *h, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* Of a file of [in_size] bytes, of which [in] has the header. On failure there is nothing to close.
- */
+/* Opens a file of [in_size] bytes whose header is in [in]. On failure there is nothing to close. */
 static fedge_status header_open(header *h, const uint8_t *in, uint64_t in_size, fedge_error *err)
 {
     memset(h, 0, sizeof(*h));
@@ -432,7 +430,7 @@ static float load_value(const uint8_t *in, fedge_dtype dtype)
     }
 }
 
-/* A file as it is read. */
+/* A file being read. */
 typedef struct file {
     header header;
     fedge_get_fn get;
@@ -485,7 +483,7 @@ static const entry *find_entry(const header *h, const char *name)
     return NULL;
 }
 
-/* PyTorch's BatchNorm counts its batches in a tensor that has no meaning here. */
+/* PyTorch's BatchNorm counts batches in a tensor that fedge does not use. */
 static bool is_counter(const entry *e)
 {
     static const char END[] = ".num_batches_tracked";
@@ -522,7 +520,7 @@ fedge_status fedge_safetensors_get(fedge_get_fn get, void *user, uint64_t size,
                                    const fedge_schema *schema, bool subtract, float *values,
                                    fedge_error *err)
 {
-    /* Its size, then the header, and later the parts of tensors are in the same block. */
+    /* One block for the file's size, then the header, then parts of tensors. */
     uint8_t prefix[PREFIX_SIZE] = {0};
     file f = {.get = get, .user = user, .subtract = subtract};
     size_t json_size = 0;
@@ -544,7 +542,7 @@ done:
     return status;
 }
 
-/* The file lies in memory, from [user] on. */
+/* [user] is the file in memory. */
 static fedge_status get_memory(void *user, uint64_t offset, uint8_t *out, size_t size,
                                fedge_error *err)
 {

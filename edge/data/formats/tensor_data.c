@@ -7,7 +7,7 @@
 #include "edge/core/bytes.h"
 #include "edge/data/formats/safetensors.h"
 
-#define PREFIX_SIZE 8 /* the header's size as u64 */
+#define PREFIX_SIZE 8 /* header size as u64 */
 
 bool fedge_tensor_data_matches(const uint8_t *head, size_t size)
 {
@@ -20,7 +20,7 @@ static bool may_be_labels(const fedge_tensor_spec *t)
     return t->rank == 1 && (t->dtype == FEDGE_U8 || t->dtype == FEDGE_I32 || t->dtype == FEDGE_I64);
 }
 
-/* The tensor that is meant, or NULL. */
+/* The tensor to read, or NULL. */
 static const fedge_tensor_spec *choose(const fedge_schema *schema, bool labels, bool both)
 {
     const fedge_tensor_spec *named = fedge_schema_find(schema, labels ? "labels" : "values");
@@ -51,13 +51,13 @@ static fedge_status describe(const fedge_reader *reader, const fedge_schema *sch
     *info = (fedge_array_info){.dtype = tensor->dtype, .rank = tensor->rank, .open_end = true};
     for (uint32_t d = 0; d < tensor->rank; d++)
         info->dims[d] = tensor->shape[d];
-    *offset = 0; /* they lie one behind the other */
+    *offset = 0; /* they are contiguous */
     for (const fedge_tensor_spec *t = schema->tensors; t != tensor; t++)
         *offset += (uint64_t)t->count * fedge_dtype_size(t->dtype);
     return FEDGE_OK;
 }
 
-/* [header]: prefix and JSON, which is all that is read of a file. */
+/* [header]: prefix and JSON; nothing else of the file is read. */
 static fedge_status parse(const fedge_reader *reader, const uint8_t *header, uint64_t total,
                           bool labels, bool both, fedge_array_info *info, uint64_t *offset,
                           fedge_error *err)

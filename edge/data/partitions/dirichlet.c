@@ -7,9 +7,9 @@ typedef struct dirichlet {
     const fedge_partition_spec *spec;
     uint32_t num_examples, num_labels, num_parts;
     fedge_classes classes;
-    double *weights; /* (num_parts): of the label at hand */
-    uint32_t *sizes; /* (num_parts): examples that a part has so far */
-    uint32_t *cuts;  /* (num_labels, num_parts): where in its label a part's run ends */
+    double *weights; /* (num_parts): of the present label */
+    uint32_t *sizes; /* (num_parts): examples of a part so far */
+    uint32_t *cuts;  /* (num_labels, num_parts): end of each part's range in its label */
 } dirichlet;
 
 static void dirichlet_fini(dirichlet *d)
@@ -33,8 +33,8 @@ static fedge_status dirichlet_init(dirichlet *d, const fedge_partition_data *dat
     return FEDGE_OK;
 }
 
-/* weights ~ Dir(alpha) times their sum, which is returned; a part that has its n / N examples
- * already is left out. 0 when nothing is left (every open part's gamma was 0). */
+/* weights ~ Dir(alpha) times their sum, which is returned; 0 for parts with n / N examples. Returns
+ * 0 if all open parts' gammas are 0. */
 static double draw_weights(dirichlet *d, uint32_t label, uint32_t attempt)
 {
     const double fair = (double)d->num_examples / d->num_parts;
@@ -49,8 +49,8 @@ static double draw_weights(dirichlet *d, uint32_t label, uint32_t attempt)
     return sum;
 }
 
-/* Draws all cuts; *smallest gets the size of the smallest part. The order of a class does not
- * matter for the sizes, so it is drawn once, for the attempt that is kept. */
+/* Draws all cuts; *smallest is the smallest part's size. The order in a class does not affect
+ * sizes, so it is drawn once, for the final attempt. */
 static bool draw_cuts(dirichlet *d, uint32_t attempt, uint32_t *smallest)
 {
     memset(d->sizes, 0, d->num_parts * sizeof(*d->sizes));

@@ -5,8 +5,8 @@
 typedef struct mixture {
     uint32_t num_labels, num_parts;
     fedge_classes classes;
-    uint32_t *left;     /* (num_labels): how many of a label's members, its first, nobody has */
-    double *cumulative; /* (num_parts, num_labels): sums of a part's weights of labels */
+    uint32_t *left;     /* (num_labels): unassigned members of a label, its first ones */
+    double *cumulative; /* (num_parts, num_labels): cumulative label weights of each part */
 } mixture;
 
 static void mixture_fini(mixture *m)
@@ -16,7 +16,7 @@ static void mixture_fini(mixture *m)
     free(m->cumulative);
 }
 
-/* Draws what every part wants. Nobody has anything. */
+/* Draws the weights of all parts. No example is assigned yet. */
 static fedge_status mixture_init(mixture *m, const fedge_partition_spec *spec,
                                  const fedge_partition_data *data, fedge_error *err)
 {
@@ -43,7 +43,7 @@ static fedge_status mixture_init(mixture *m, const fedge_partition_spec *spec,
     return FEDGE_OK;
 }
 
-/* The first label whose cumulative weight is above u; the last one when none is. */
+/* The first label whose cumulative weight exceeds u; else the last one. */
 static uint32_t label_at(const double *cumulative, uint32_t num_labels, double u)
 {
     uint32_t low = 0, high = num_labels - 1;
@@ -57,8 +57,8 @@ static uint32_t label_at(const double *cumulative, uint32_t num_labels, double u
     return low;
 }
 
-/* A label of which some are left, by the part's weights; by what is left when it wants none of it
- * (its gammas may be 0). */
+/* Draws a label with unassigned members by the part's weights, or by their counts if the part's
+ * weights are 0 (gammas may be). */
 static uint32_t label_among_left(const mixture *m, const double *cumulative, double uniform)
 {
     double wanted = 0, present = 0;
@@ -71,7 +71,7 @@ static uint32_t label_among_left(const mixture *m, const double *cumulative, dou
     for (uint32_t k = 0; k < m->num_labels; k++) {
         if (m->left[k] == 0)
             continue;
-        chosen = k; /* the last of them when u was rounded up to the sum */
+        chosen = k; /* the last of them if u was rounded up to the sum */
         u -= wanted > 0 ? cumulative[k] - (k > 0 ? cumulative[k - 1] : 0) : m->left[k];
         if (u < 0)
             break;

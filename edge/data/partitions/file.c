@@ -8,10 +8,10 @@
 #include "edge/data/partitions/scheme.h"
 
 #define HEADER "example,client"
-#define TEMPORARY ".part" /* behind the path while it is written */
+#define TEMPORARY ".part" /* suffix of the path while it is written */
 #define CHUNK ((size_t)1 << 16)
 #define MAX_ROW 32      /* bytes of two numbers */
-#define VALIDATION (-1) /* a client that is none */
+#define VALIDATION (-1) /* an invalid client */
 
 static int64_t client_of(uint32_t owner)
 {
@@ -33,7 +33,7 @@ static fedge_status open_file(fedge_csv *csv, const char *path, fedge_error *err
     return status;
 }
 
-/* Goes to the next row. */
+/* Reads the next row. */
 static fedge_status next_row(fedge_csv *csv, bool *end, int64_t *example, int64_t *client,
                              fedge_error *err)
 {
@@ -79,7 +79,7 @@ static fedge_status assign(const fedge_partition_spec *spec, const fedge_partiti
     fedge_csv csv;
     FEDGE_TRY(open_file(&csv, spec->source, err));
     fedge_status status;
-    memset(owner, 0xFF, data->num_examples * sizeof(*owner)); /* FEDGE_PARTITION_UNUSED */
+    memset(owner, 0xFF, data->num_examples * sizeof(*owner)); /* to FEDGE_PARTITION_UNUSED */
     for (;;) {
         bool end = false;
         int64_t example, client;
@@ -188,7 +188,7 @@ fedge_status fedge_partition_write_csv(const char *path, const uint32_t *owner,
     FEDGE_TRY_OR(status, failed);
     FEDGE_TRY_OR(fedge_os_publish(temporary, path, err), failed);
     return FEDGE_OK;
-failed: /* what failed first is what matters */
+failed: /* the first failure counts */
     (void)!fedge_os_remove(temporary, NULL);
     return status;
 }

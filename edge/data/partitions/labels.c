@@ -3,13 +3,13 @@
 
 #include "edge/data/partitions/scheme.h"
 
-/* Which part has which label. A label is an index in [present], so those without examples do not
- * count. */
+/* The labels of each part. A label is an index in [present], which omits labels without examples.
+ */
 typedef struct allotment {
     uint32_t num_present;
     uint32_t *present; /* (num_present) */
-    uint32_t *chosen;  /* (num_parts · K): the labels of a part */
-    uint32_t *start;   /* (num_present + 1): where a label begins in [takers] */
+    uint32_t *chosen;  /* (num_parts · K): labels of each part */
+    uint32_t *start;   /* (num_present + 1): start of each label in [takers] */
     uint32_t *takers;  /* (num_parts · K): indices in [chosen], by label */
 } allotment;
 
@@ -40,7 +40,7 @@ static fedge_status allotment_init(allotment *a, const fedge_classes *classes,
     return FEDGE_OK;
 }
 
-/* Brings the label that stands at [from] to [to]. [position] says where each label stands. */
+/* Moves the label at [from] to [to]. [position] has the index of each label in [pool]. */
 static void swap(uint32_t *pool, uint32_t *position, uint32_t from, uint32_t to)
 {
     const uint32_t moved = pool[from];
@@ -50,8 +50,8 @@ static void swap(uint32_t *pool, uint32_t *position, uint32_t from, uint32_t to)
     position[pool[to]] = to;
 }
 
-/* Each part gets one label by its turn and others by a partial Fisher–Yates shuffle: the pool stays
- * a permutation, whatever its order, so nothing is set back between parts. */
+/* Each part gets one label in rotation and the others by a partial Fisher–Yates shuffle. The pool
+ * stays a permutation in any order, so it needs no reset between parts. */
 static fedge_status choose(allotment *a, uint64_t seed, uint32_t num_parts, uint32_t per_part,
                            fedge_error *err)
 {
@@ -80,7 +80,7 @@ static fedge_status choose(allotment *a, uint64_t seed, uint32_t num_parts, uint
     return FEDGE_OK;
 }
 
-/* Divides the examples of the label at [index] equally among the parts that have it. */
+/* Divides the examples of label [index] equally among its parts. */
 static fedge_status divide(const allotment *a, const fedge_partition_spec *spec,
                            fedge_classes *classes, uint32_t index, uint32_t num_parts,
                            uint32_t *owner, fedge_error *err)

@@ -9,15 +9,15 @@
 #include "edge/data/formats/leaf.h"
 #include "edge/data/partitions/scheme.h"
 
-#define FIRST_SLOTS ((uint32_t)1 << 10) /* of the table; doubled when half of it is full */
+#define FIRST_SLOTS ((uint32_t)1 << 10) /* initial slots; the table doubles when half full */
 #define HASH_BASIS 14695981039346656037u
 #define HASH_PRIME 1099511628211u
 
-/* Names in the order of their first appearance, found by an open table of FNV-1a hashes. */
+/* Names in the order of their first appearance, in an open-addressing table of FNV-1a hashes. */
 typedef struct roster {
-    fedge_buffer names; /* one behind the other, each with its NUL */
-    size_t *at;         /* (capacity): where the name of an owner begins */
-    uint32_t *slots;    /* (num_slots): owner + 1, 0 for none; a power of two */
+    fedge_buffer names; /* concatenated, each with NUL */
+    size_t *at;         /* (capacity): start of each owner's name */
+    uint32_t *slots;    /* (num_slots): owner + 1, or 0; a power of two */
     uint32_t count, num_slots;
 } roster;
 
@@ -28,7 +28,7 @@ static void roster_fini(roster *r)
     free(r->slots);
 }
 
-/* The slot that has the name, or an empty one that may take it. */
+/* The slot of the name, or an empty one for it. */
 static uint32_t find_slot(const roster *r, const char *name)
 {
     uint64_t hash = HASH_BASIS;
@@ -41,7 +41,7 @@ static uint32_t find_slot(const roster *r, const char *name)
     return slot;
 }
 
-/* Room for one more name. */
+/* Reserves space for one more name. */
 static fedge_status grow(roster *r, fedge_error *err)
 {
     if (r->count < r->num_slots / 2)
@@ -80,7 +80,7 @@ static fedge_status owner_of(roster *r, const char *name, uint32_t *owner, fedge
     return FEDGE_OK;
 }
 
-/* Only a csv file has columns with names, and a LEAF file has users. */
+/* Only csv files have named columns, and LEAF files have users. */
 static fedge_status check_format(const char *path, const char *column, bool *leaf, fedge_error *err)
 {
     fedge_reader reader;
@@ -93,7 +93,7 @@ static fedge_status check_format(const char *path, const char *column, bool *lea
         return status;
     *leaf = FEDGE_WITH_MORE_DATA && fedge_leaf_matches(head, got);
     const bool tensors = FEDGE_WITH_MORE_DATA && fedge_tensor_data_matches(head, got);
-    /* No text begins so: CIFAR's, whose format has no mark, or what is no data at all. */
+    /* No text begins like this: CIFAR, which has no magic number, or no data at all. */
     const bool binary = got > 0 && head[0] < ' ' && head[0] != '\n' && head[0] != '\r';
     if (fedge_npy_matches(head, got) || fedge_idx_matches(head, got) || tensors || binary) {
         return fedge_fail(
@@ -112,8 +112,8 @@ static fedge_status check_format(const char *path, const char *column, bool *lea
     return FEDGE_OK;
 }
 
-/* Reads the owners of all rows; *row counts on, and more rows than [num_examples] are refused.
- * owner NULL: they are only counted, whatever their number. */
+/* Reads the owners of all rows and advances *row; more rows than [num_examples] are refused. owner
+ * NULL: only counts, without a limit. */
 static fedge_status read_owners(fedge_csv *csv, roster *r, uint32_t num_examples, uint32_t *owner,
                                 uint32_t *row, fedge_error *err)
 {
@@ -140,7 +140,7 @@ static fedge_status read_owners(fedge_csv *csv, roster *r, uint32_t num_examples
     }
 }
 
-/* A LEAF file whose users are read. */
+/* Reading users of a LEAF file. */
 typedef struct leaf_owners {
     roster *r;
     const char *path;
@@ -191,7 +191,7 @@ static fedge_status read_file(const char *path, const char *column, roster *r,
     return status ? fedge_error_prefix(err, status, "partition natural:%.64s", column) : FEDGE_OK;
 }
 
-/* An owner named in several files is one owner. */
+/* An owner in several files is one owner. */
 static fedge_status read_files(const char *paths, const char *column, uint32_t num_examples,
                                uint32_t *owner, uint32_t *num_owners, fedge_error *err)
 {

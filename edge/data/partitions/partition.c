@@ -8,7 +8,7 @@
 #include "edge/data/partitions/scheme.h"
 #include "edge/json/json.h"
 
-#define MAX_NAME 32 /* bytes of a scheme's name, with its NUL */
+#define MAX_NAME 32 /* bytes of a scheme's name, with NUL */
 #define MAX_LIST 256
 
 static const fedge_partition_ops *const SCHEMES[FEDGE_PARTITION_COUNT] = {
@@ -42,7 +42,7 @@ static fedge_status unknown_scheme(const char *text, const char *name, fedge_err
                       nearest ? "\"? Use" : "; use", list);
 }
 
-/* FEDGE_OUT_OF_RANGE; also for a spec that was not parsed. */
+/* FEDGE_OUT_OF_RANGE, also for a spec that was not parsed. */
 static fedge_status check_argument(const fedge_partition_ops *ops, const fedge_partition_spec *spec,
                                    fedge_error *err)
 {
@@ -66,7 +66,7 @@ static fedge_status read_alpha(const char *text, const char *digits, double *alp
 {
     char *stop;
     *alpha = strtod(digits, &stop);
-    /* strtod would take white space, signs, "inf" and "nan" too. */
+    /* strtod would accept white space, signs, "inf" and "nan". */
     const bool starts_well = (*digits >= '0' && *digits <= '9') || *digits == '.';
     if (!starts_well || stop == digits || *stop) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
@@ -75,7 +75,7 @@ static fedge_status read_alpha(const char *text, const char *digits, double *alp
     return FEDGE_OK;
 }
 
-/* Too large a number becomes UINT32_MAX. */
+/* Saturates at UINT32_MAX. */
 static fedge_status read_count(const char *text, const char *digits, uint32_t *count,
                                fedge_error *err)
 {
@@ -144,7 +144,7 @@ void fedge_partition_text(const fedge_partition_spec *spec, char text[FEDGE_PART
     char *after = text + length;
     const size_t capacity = size - (size_t)length;
     if (ops->argument == FEDGE_PARTITION_ALPHA) {
-        /* As short as reads back to the same number: the text is in logs, and is parsed again. */
+        /* The shortest text that reads back as the same number, since logs show it. */
         (void)snprintf(after, capacity, ":%g", spec->alpha);
         if (strtod(after + 1, NULL) != spec->alpha)
             (void)snprintf(after, capacity, ":%.17g", spec->alpha);
@@ -160,7 +160,7 @@ void fedge_partition_text(const fedge_partition_spec *spec, char text[FEDGE_PART
 void fedge_partition_group(const uint32_t *owner, uint32_t num_examples, uint32_t num_parts,
                            uint32_t *start, uint32_t *examples)
 {
-    /* A counting sort: sizes, then where each part starts, then the examples in their order. */
+    /* Counting sort: sizes, then each part's start, then the examples in order. */
     memset(start, 0, ((size_t)num_parts + 1) * sizeof(*start));
     for (uint32_t i = 0; i < num_examples; i++) {
         if (owner[i] < num_parts)
@@ -172,7 +172,7 @@ void fedge_partition_group(const uint32_t *owner, uint32_t num_examples, uint32_
         if (owner[i] < num_parts)
             examples[start[owner[i]]++] = i;
     }
-    /* Each start has run on to the next one's place. */
+    /* Each start has advanced to the next part's. */
     for (uint32_t j = num_parts; j > 0; j--)
         start[j] = start[j - 1];
     start[0] = 0;
@@ -219,7 +219,7 @@ fedge_status fedge_partition_find_empty(uint32_t num_examples, uint32_t num_part
     return FEDGE_OK;
 }
 
-/* Every part has an example, or FEDGE_INVALID_ARGUMENT names the first that has none. */
+/* FEDGE_INVALID_ARGUMENT names the first part without examples. */
 static fedge_status check_parts(const fedge_partition_spec *spec, uint32_t num_examples,
                                 uint32_t num_parts, const uint32_t *owner, fedge_error *err)
 {
@@ -242,8 +242,7 @@ fedge_status fedge_partition_assign(const fedge_partition_spec *spec,
 {
     const fedge_partition_ops *ops = SCHEMES[spec->scheme];
     FEDGE_TRY(check_argument(ops, spec, err));
-    /* A scheme that takes a count, such as shards, gives each client at least that many examples.
-     */
+    /* A scheme with a count, such as shards, gives each client at least that many examples. */
     const bool counted = ops->argument == FEDGE_PARTITION_K;
     const uint32_t minimum = counted ? spec->count : ops->min_examples;
     if (num_parts == 0)
@@ -349,7 +348,7 @@ fedge_status fedge_classes_init(fedge_classes *classes, const fedge_partition_da
         fedge_classes_fini(classes);
         return fedge_partition_no_memory(data->num_examples, data->num_labels, err);
     }
-    /* Labels are not negative, so they are what groups by owner. */
+    /* Labels are not negative, so they can be grouped like owners. */
     fedge_partition_group((const uint32_t *)data->labels, data->num_examples, data->num_labels,
                           classes->start, classes->members);
     return FEDGE_OK;

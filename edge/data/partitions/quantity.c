@@ -2,7 +2,7 @@
 
 #include "edge/data/partitions/scheme.h"
 
-/* cuts[j] gets where the run of part j ends; returns the size of the smallest. */
+/* cuts[j] is the end of part j; returns the smallest size. */
 static uint32_t draw_cuts(const fedge_partition_spec *spec, uint32_t attempt, uint32_t num_examples,
                           uint32_t num_parts, double *weights, uint32_t *cuts)
 {

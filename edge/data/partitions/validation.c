@@ -3,7 +3,7 @@
 
 #include "edge/data/partitions/scheme.h"
 
-/* Marks [count] of the examples in [order]. */
+/* Marks [count] random examples of [order]. */
 static void set_apart(uint32_t *order, uint32_t num, uint32_t count, uint64_t seed, uint32_t *owner)
 {
     fedge_rng rng = fedge_rng_stream(seed, FEDGE_PURPOSE_PARTITION, 0, 0, FEDGE_DRAW_VALIDATION);
@@ -12,7 +12,7 @@ static void set_apart(uint32_t *order, uint32_t num, uint32_t count, uint64_t se
         owner[order[i]] = FEDGE_PARTITION_VALIDATION;
 }
 
-/* Each example has its part: those that are set apart leave theirs. */
+/* Examples have parts already; validation examples leave theirs. */
 static fedge_status assign_then_take(const fedge_partition_spec *spec,
                                      const fedge_partition_data *data, double fraction,
                                      uint32_t num_parts, uint32_t *owner, uint32_t *order,
@@ -44,14 +44,14 @@ static fedge_status assign_then_take(const fedge_partition_spec *spec,
     return FEDGE_OK;
 }
 
-/* Buffers, (num_examples) each. */
+/* Buffers of (num_examples) each. */
 typedef struct buffers {
-    uint32_t *order; /* the examples in the order of their division */
-    uint32_t *part;  /* of these, in the same order, as their labels */
+    uint32_t *order; /* the other examples, in the order of the division */
+    uint32_t *part;  /* parts and labels of these */
     int32_t *labels;
 } buffers;
 
-/* Sets [held] examples apart and divides the others. */
+/* Selects [held] validation examples and divides the others. */
 static fedge_status take_then_assign(const fedge_partition_spec *spec,
                                      const fedge_partition_data *data, uint32_t held,
                                      uint32_t num_parts, uint32_t *owner, const buffers *at,
