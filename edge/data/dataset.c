@@ -354,7 +354,7 @@ static void fetch(const fedge_view *view, const uint32_t *indices, uint32_t n)
     }
 }
 
-static fedge_status read_view(void *user, const uint32_t *indices, uint32_t n, uint32_t soon,
+static fedge_status read_view(void *user, const uint32_t *indices, uint32_t n, uint32_t num_next,
                               float *x, int32_t *labels, fedge_error *err)
 {
     const fedge_view *view = user;
@@ -377,7 +377,7 @@ static fedge_status read_view(void *user, const uint32_t *indices, uint32_t n, u
         else
             read_computed(dataset, example, out);
     }
-    fetch(view, indices + n, soon < n ? soon : n);
+    fetch(view, indices + n, num_next < n ? num_next : n);
     return FEDGE_OK;
 }
 

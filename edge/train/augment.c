@@ -74,13 +74,13 @@ static void augment(fedge_augmented *self, float *x)
         fedge_augment_flip(augmentation, x);
 }
 
-static fedge_status read_augmented(void *user, const uint32_t *indices, uint32_t n, uint32_t soon,
-                                   float *x, int32_t *labels, fedge_error *err)
+static fedge_status read_augmented(void *user, const uint32_t *indices, uint32_t n,
+                                   uint32_t num_next, float *x, int32_t *labels, fedge_error *err)
 {
     fedge_augmented *self = user;
     const fedge_augmentation *augmentation = &self->augmentation;
     const size_t size = (size_t)augmentation->channels * augmentation->height * augmentation->width;
-    FEDGE_TRY(self->source.read(self->source.user, indices, n, soon, x, labels, err));
+    FEDGE_TRY(self->source.read(self->source.user, indices, n, num_next, x, labels, err));
     for (uint32_t i = 0; i < n; i++, x += size) {
         if (self->position == 0) {
             self->rng = fedge_rng_stream(self->seed, FEDGE_PURPOSE_AUGMENT, self->round,

@@ -20,9 +20,9 @@ typedef struct fedge_examples {
     void *user;
     uint32_t num_examples;
     /* Copies the examples of indices (n), each < num_examples, to x (n, input…) and labels (n). The
-     * [soon] indices after these will be read next and may be prefetched. */
-    fedge_status (*read)(void *user, const uint32_t *indices, uint32_t n, uint32_t soon, float *x,
-                         int32_t *labels, fedge_error *err);
+     * [num_next] indices after these will be read next and may be prefetched. */
+    fedge_status (*read)(void *user, const uint32_t *indices, uint32_t n, uint32_t num_next,
+                         float *x, int32_t *labels, fedge_error *err);
     bool finite; /* values are never NaN or infinite, and need no check */
 } fedge_examples;
 

@@ -153,11 +153,11 @@ void drawn_model(uint64_t seed)
 
 bool drawn_are_floats;
 
-static fedge_status read_examples(void *user, const uint32_t *indices, uint32_t n, uint32_t soon,
-                                  float *x, int32_t *to, fedge_error *err)
+static fedge_status read_examples(void *user, const uint32_t *indices, uint32_t n,
+                                  uint32_t num_next, float *x, int32_t *to, fedge_error *err)
 {
     const uint32_t *mine = user;
-    (void)soon;
+    (void)num_next;
     (void)err;
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t example = mine[indices[i]];

@@ -118,11 +118,11 @@ void silo_draw(uint64_t seed)
 
 /* ---- the CPU --------------------------------------------------------------------------------- */
 
-static fedge_status read_examples(void *user, const uint32_t *indices, uint32_t n, uint32_t soon,
-                                  float *x, int32_t *to, fedge_error *err)
+static fedge_status read_examples(void *user, const uint32_t *indices, uint32_t n,
+                                  uint32_t num_next, float *x, int32_t *to, fedge_error *err)
 {
     (void)user;
-    (void)soon;
+    (void)num_next;
     (void)err;
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t example = silo_places[indices[i]];

@@ -108,11 +108,11 @@ static void make_cnn(fedge_model_spec *spec, uint32_t channels, uint32_t hidden)
 /* ---- the CPU ----------------------------------------------------------------------------------
  */
 
-static fedge_status read_images(void *user, const uint32_t *indices, uint32_t n, uint32_t soon,
+static fedge_status read_images(void *user, const uint32_t *indices, uint32_t n, uint32_t num_next,
                                 float *x, int32_t *to, fedge_error *err)
 {
     (void)user;
-    (void)soon;
+    (void)num_next;
     (void)err;
     for (uint32_t i = 0; i < n; i++) {
         to[i] = labels[indices[i]];

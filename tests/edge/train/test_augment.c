@@ -103,11 +103,11 @@ typedef struct source {
     uint32_t reads;
 } source;
 
-static fedge_status read_source(void *user, const uint32_t *indices, uint32_t n, uint32_t soon,
+static fedge_status read_source(void *user, const uint32_t *indices, uint32_t n, uint32_t num_next,
                                 float *x, int32_t *labels, fedge_error *err)
 {
     source *from = user;
-    (void)soon;
+    (void)num_next;
     const uint32_t size = from->how->channels * from->how->height * from->how->width;
     if (++from->reads == from->fail)
         return fedge_fail(err, FEDGE_IO, "the card is gone");

@@ -20,23 +20,23 @@ typedef struct data {
     int32_t labels[NUM_EXAMPLES];
     uint32_t order[4096], num_read;
     uint32_t sizes[1024], num_batches;
-    uint32_t fail_at;                      /* the batch that cannot be read, from 1; 0: none */
-    uint32_t soon[NUM_EXAMPLES], num_soon; /* announced and not yet read */
+    uint32_t fail_at; /* the batch that cannot be read, from 1; 0: none */
+    uint32_t announced[NUM_EXAMPLES], num_announced; /* not yet read */
 } data;
 
-static fedge_status read_examples(void *user, const uint32_t *indices, uint32_t n, uint32_t soon,
-                                  float *x, int32_t *labels, fedge_error *err)
+static fedge_status read_examples(void *user, const uint32_t *indices, uint32_t n,
+                                  uint32_t num_next, float *x, int32_t *labels, fedge_error *err)
 {
     data *from = user;
     from->sizes[from->num_batches++] = n;
     if (from->num_batches == from->fail_at)
         return fedge_fail(err, FEDGE_IO, "the card is gone");
-    if (n + soon < NUM_EXAMPLES) { /* within a pass */
-        assert_int_equal(from->num_soon, n + soon);
-        assert_memory_equal(from->soon, indices, (n + soon) * sizeof(*indices));
+    if (n + num_next < NUM_EXAMPLES) { /* within a pass */
+        assert_int_equal(from->num_announced, n + num_next);
+        assert_memory_equal(from->announced, indices, (n + num_next) * sizeof(*indices));
     }
-    from->num_soon = soon;
-    memcpy(from->soon, indices + n, soon * sizeof(*indices));
+    from->num_announced = num_next;
+    memcpy(from->announced, indices + n, num_next * sizeof(*indices));
     for (uint32_t i = 0; i < n; i++) {
         assert_true(indices[i] < NUM_EXAMPLES);
         from->order[from->num_read++] = indices[i];
