@@ -15,27 +15,28 @@ static fedge_status infer(const fedge_layer_spec *layer, const fedge_shape *in, 
                           fedge_shape *out, fedge_error *err)
 {
     (void)num_inputs;
-    const uint32_t wants = layer->u.linear.in_features, gives = layer->u.linear.out_features;
+    const uint32_t in_features = layer->u.linear.in_features,
+                   out_features = layer->u.linear.out_features;
     char text[FEDGE_SHAPE_TEXT_SIZE];
-    if (wants == 0 || gives == 0) {
+    if (in_features == 0 || out_features == 0) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "in_features %u and out_features %u must be at least 1", (unsigned)wants,
-                          (unsigned)gives);
+                          "in_features %u and out_features %u must be at least 1",
+                          (unsigned)in_features, (unsigned)out_features);
     }
     const uint32_t has = in->dims[in->rank - 1];
-    if (has != wants && in->rank > 1) {
+    if (has != in_features && in->rank > 1) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "the input is %s but its last dimension must be in_features, %u: put a "
                           "Flatten before it to join the dimensions",
-                          fedge_shape_text(in->rank, in->dims, text), (unsigned)wants);
+                          fedge_shape_text(in->rank, in->dims, text), (unsigned)in_features);
     }
-    if (has != wants) {
+    if (has != in_features) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "in_features is %u but the layer before gives %u", (unsigned)wants,
+                          "in_features is %u but the layer before gives %u", (unsigned)in_features,
                           (unsigned)has);
     }
     *out = *in;
-    out->dims[out->rank - 1] = gives;
+    out->dims[out->rank - 1] = out_features;
     return FEDGE_OK;
 }
 

@@ -69,11 +69,12 @@ fedge_status fedge_recurrent_infer(const fedge_layer_spec *layer, const fedge_sh
                                    uint32_t num_inputs, fedge_shape *out, fedge_error *err)
 {
     (void)num_inputs;
-    const uint32_t wants = layer->u.recurrent.input_size, hidden = layer->u.recurrent.hidden_size;
-    if (wants == 0 || hidden == 0 || hidden > FEDGE_ARGUMENT_MAX_COUNT) {
+    const uint32_t input_size = layer->u.recurrent.input_size,
+                   hidden = layer->u.recurrent.hidden_size;
+    if (input_size == 0 || hidden == 0 || hidden > FEDGE_ARGUMENT_MAX_COUNT) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "input_size %u must be at least 1 and hidden_size %u 1 to %d",
-                          (unsigned)wants, (unsigned)hidden, (int)FEDGE_ARGUMENT_MAX_COUNT);
+                          (unsigned)input_size, (unsigned)hidden, (int)FEDGE_ARGUMENT_MAX_COUNT);
     }
     if (layer->u.recurrent.num_layers == 0 ||
         layer->u.recurrent.num_layers > FEDGE_MAX_RECURRENT_LAYERS) {
@@ -95,10 +96,10 @@ fedge_status fedge_recurrent_infer(const fedge_layer_spec *layer, const fedge_sh
                           "them is (batch, steps, features)");
     }
     FEDGE_TRY(fedge_shape_need(in, 2, "[steps, features]", err));
-    if (in->dims[1] != wants) {
+    if (in->dims[1] != input_size) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "input_size is %u but the layer before gives steps of %u features",
-                          (unsigned)wants, (unsigned)in->dims[1]);
+                          (unsigned)input_size, (unsigned)in->dims[1]);
     }
     *out = (fedge_shape){2, {in->dims[0], hidden * directions_of(layer)}};
     return FEDGE_OK;
