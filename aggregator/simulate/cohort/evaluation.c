@@ -208,12 +208,12 @@ static bool add_matrix(cJSON *json, const fedge_classification *of)
 bool fedge_classification_add(cJSON *json, const fedge_classification *classification)
 {
     const bool known = classification->num_classes > 0;
-    return cJSON_AddNumberToObject(json, "macro_f1", known ? classification->macro_f1 : NAN) &&
-           cJSON_AddNumberToObject(json, "macro_precision",
-                                   known ? classification->macro_precision : NAN) &&
-           cJSON_AddNumberToObject(json, "macro_recall",
-                                   known ? classification->macro_recall : NAN) &&
-           add_classes(json, classification) && add_matrix(json, classification);
+    const fedge_json_number_field macros[] = {
+        {"macro_f1", known ? classification->macro_f1 : NAN},
+        {"macro_precision", known ? classification->macro_precision : NAN},
+        {"macro_recall", known ? classification->macro_recall : NAN}};
+    return fedge_json_add_numbers(json, macros, 3) && add_classes(json, classification) &&
+           add_matrix(json, classification);
 }
 
 /* ---- accuracy of each client ----------------------------------------------------------------- */

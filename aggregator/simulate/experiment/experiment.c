@@ -335,32 +335,6 @@ static fedge_status load_tests_and_count(fedge_experiment *self, fedge_error *er
     return count_clients(self, err);
 }
 
-/* A rank that fails says so to the others in the next exchange, which then fails on all. */
-static fedge_status load(fedge_experiment *self, fedge_error *err)
-{
-    FEDGE_TRY(find_files(self, load_job_and_site(self, err), err));
-    FEDGE_TRY(find_tests(self, load_tests_and_count(self, err), err));
-    FEDGE_TRY(load_client_data(self, err));
-    FEDGE_TRY(check_evaluated(self, err));
-    if (fedge_client_profiles_is_wanted(&self->config.options->profiles)) {
-        FEDGE_TRY(fedge_client_profiles_new(&self->config.options->profiles, self->job->plan.seed,
-                                            self->settings.num_clients, &self->profiles, err));
-    }
-    self->settings.profiles = self->config.options->profiles;
-    self->settings.seed = self->job->plan.seed;
-    self->settings.partition_seed = self->data.partition.seed;
-    self->settings.validation_fraction = self->data.validation_fraction;
-    self->settings.validation_split = self->config.options->validation_split;
-    self->settings.num_validation = self->client_data->num_validation;
-    self->settings.num_rounds = self->job->rounds.num_server_rounds;
-    self->settings.evaluate_every = self->config.options->evaluate_every;
-    self->settings.attack = self->config.options->attack_text;
-    self->settings.draws_ties = self->profiles || self->job->rounds.over_selection > 1.0;
-    fedge_partition_text(&self->data.partition, self->settings.partition);
-    sum_data(self);
-    return FEDGE_OK;
-}
-
 /* ---- progress ------------------------------------------------------------------------------- */
 
 static bool is_enough(const fedge_experiment *self)
@@ -554,9 +528,29 @@ fedge_status fedge_experiment_check(fedge_experiment *experiment,
     return FEDGE_OK;
 }
 
-static fedge_status load_and_make(fedge_experiment *self, fedge_error *err)
+/* A rank that fails says so to the others in the next exchange, which then fails on all. */
+static fedge_status set_up(fedge_experiment *self, fedge_error *err)
 {
-    FEDGE_TRY(load(self, err));
+    FEDGE_TRY(find_files(self, load_job_and_site(self, err), err));
+    FEDGE_TRY(find_tests(self, load_tests_and_count(self, err), err));
+    FEDGE_TRY(load_client_data(self, err));
+    FEDGE_TRY(check_evaluated(self, err));
+    if (fedge_client_profiles_is_wanted(&self->config.options->profiles)) {
+        FEDGE_TRY(fedge_client_profiles_new(&self->config.options->profiles, self->job->plan.seed,
+                                            self->settings.num_clients, &self->profiles, err));
+    }
+    self->settings.profiles = self->config.options->profiles;
+    self->settings.seed = self->job->plan.seed;
+    self->settings.partition_seed = self->data.partition.seed;
+    self->settings.validation_fraction = self->data.validation_fraction;
+    self->settings.validation_split = self->config.options->validation_split;
+    self->settings.num_validation = self->client_data->num_validation;
+    self->settings.num_rounds = self->job->rounds.num_server_rounds;
+    self->settings.evaluate_every = self->config.options->evaluate_every;
+    self->settings.attack = self->config.options->attack_text;
+    self->settings.draws_ties = self->profiles || self->job->rounds.over_selection > 1.0;
+    fedge_partition_text(&self->data.partition, self->settings.partition);
+    sum_data(self);
     return make_simulation(self, err);
 }
 
@@ -564,7 +558,7 @@ fedge_status fedge_experiment_init(fedge_experiment *experiment,
                                    const fedge_experiment_config *config, fedge_error *err)
 {
     *experiment = (fedge_experiment){.config = *config};
-    FEDGE_TRY(agree(experiment, load_and_make(experiment, err), err));
+    FEDGE_TRY(agree(experiment, set_up(experiment, err), err));
     if (leads(experiment))
         FEDGE_TRY(open_results(experiment, err));
     experiment->progress = (fedge_progress){

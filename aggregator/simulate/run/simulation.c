@@ -87,19 +87,9 @@ static fedge_status send_task(fedge_simulation *self, const fedge_rounds_action 
         if (self->sent[i].task_id == action->task_id)
             return fedge_simulation_begin_task(self, action, i, err);
     }
-    if (self->num_sent == self->capacity) { /* more than a cohort: replaced clients */
-        const uint32_t more = self->capacity * 2 + 64;
-        /* Each pointer is stored at once, since a later realloc may fail. */
-        sent_task *sent = realloc(self->sent, more * sizeof(*sent));
-        self->sent = sent ? sent : self->sent;
-        fedge_sim_backend_task *batch = realloc(self->batch, more * sizeof(*batch));
-        self->batch = batch ? batch : self->batch;
-        batch_task *order = realloc(self->order, more * sizeof(*order));
-        self->order = order ? order : self->order;
-        if (!sent || !batch || !order)
-            return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %" PRIu32 " tasks", more);
-        self->capacity = more;
-    }
+    /* Replaced clients make it more than a cohort. */
+    if (self->num_sent == self->capacity)
+        FEDGE_TRY(fedge_simulation_reserve(self, self->capacity * 2 + 64, err));
     self->sent[self->num_sent++] = (sent_task){
         .task_id = action->task_id,
         .slot = action->slot,

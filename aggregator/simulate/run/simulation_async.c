@@ -215,17 +215,6 @@ static fedge_status run_round(federation *self, uint32_t round, fedge_error *err
     return fedge_simulation_conclude(of, &closing, err);
 }
 
-static fedge_status reserve(fedge_simulation *of, uint32_t count, fedge_error *err)
-{
-    of->capacity = count;
-    of->sent = malloc(count * sizeof(*of->sent));
-    of->batch = malloc(count * sizeof(*of->batch));
-    of->order = malloc(count * sizeof(*of->order));
-    return of->sent && of->batch && of->order
-               ? FEDGE_OK
-               : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %" PRIu32 " tasks", count);
-}
-
 /* Passes time again as in the closed rounds, after which the same clients are busy. */
 static fedge_status repeat_rounds(federation *self, fedge_error *err)
 {
@@ -251,7 +240,8 @@ fedge_status fedge_simulation_run_async(fedge_simulation *of, fedge_error *err)
     federation self;
     fedge_status status;
     FEDGE_TRY_OR(init(&self, of, err), done);
-    FEDGE_TRY_OR(reserve(of, of->config.replay ? of->config.replay->max_updates : self.wanted, err),
+    FEDGE_TRY_OR(fedge_simulation_reserve(
+                     of, of->config.replay ? of->config.replay->max_updates : self.wanted, err),
                  done);
     FEDGE_TRY_OR(repeat_rounds(&self, err), done);
     while (of->rounds_closed < of->last_round)

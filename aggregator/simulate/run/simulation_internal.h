@@ -87,6 +87,10 @@ bool fedge_simulation_is_async(const fedge_simulation *self);
 /* The time of the round machine. */
 uint64_t fedge_simulation_now_ms(const fedge_simulation *self);
 
+/* Reserves memory for [capacity] tasks, more than before. */
+FEDGE_MUST_USE fedge_status fedge_simulation_reserve(fedge_simulation *self, uint32_t capacity,
+                                                     fedge_error *err);
+
 /* Makes sent[task] the task of order[at]. */
 void fedge_simulation_plan_work(fedge_simulation *self, uint32_t at, uint32_t task);
 

@@ -128,6 +128,21 @@ fedge_status fedge_simulation_report(fedge_simulation *self, sent_task *task, fe
     return fedge_rounds_lose(self->rounds, task->task_id, err);
 }
 
+fedge_status fedge_simulation_reserve(fedge_simulation *self, uint32_t capacity, fedge_error *err)
+{
+    /* Each pointer is stored at once, since a later realloc may fail. */
+    sent_task *sent = realloc(self->sent, capacity * sizeof(*sent));
+    self->sent = sent ? sent : self->sent;
+    fedge_sim_backend_task *batch = realloc(self->batch, capacity * sizeof(*batch));
+    self->batch = batch ? batch : self->batch;
+    batch_task *order = realloc(self->order, capacity * sizeof(*order));
+    self->order = order ? order : self->order;
+    if (!sent || !batch || !order)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %" PRIu32 " tasks", capacity);
+    self->capacity = capacity;
+    return FEDGE_OK;
+}
+
 void fedge_simulation_plan_work(fedge_simulation *self, uint32_t at, uint32_t task)
 {
     self->order[at] = (batch_task){self->sent[task].size, self->sent[task].slot, task};
