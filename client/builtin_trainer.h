@@ -19,8 +19,8 @@
 typedef struct fedge_builtin_config {
     const fedge_site *site;                 /* outlives the trainer */
     const fedge_training_backend *backend;  /* NULL: the CPU */
-    const fedge_backend_settings *settings; /* of it; outlive the trainer */
-    const fedge_log *log;                   /* of the backend; NULL: silence */
+    const fedge_backend_settings *settings; /* backend settings; outlive the trainer */
+    const fedge_log *log;                   /* backend's log; NULL: none */
     /* Called when a device of the backend is lost; only a new process can use the others. May be
      * NULL. On the trainer's thread, or on another while the trainer's waits for the device. */
     void (*lost)(const fedge_error *err);

@@ -22,17 +22,17 @@ struct fedge_client {
     fedge_session *session;
     fedge_store *store;
     fedge_worker *worker;
-    fedge_parts *parts; /* of a model on its way; NULL: none */
+    fedge_parts *parts; /* parts of a model that is being fetched; NULL: none */
     fedge_link *link;
     fedge_identity *identity;
     atomic_bool stop_asked;
     bool draining, stopped;
     bool seed_compared; /* --seed-blob has been compared with the run's first model */
     bool new_run;       /* the last WELCOME was the first of its run */
-    uint64_t look_at;   /* when the site's conditions are checked next, while there is a task */
+    uint64_t look_at;   /* next check of the site's conditions while there is a task */
     fedge_exit exit_code;
     char exit_text[FEDGE_MAX_TEXT];
-    char plan_hash[FEDGE_HASH_TEXT], initial_model[FEDGE_HASH_TEXT]; /* as the last WELCOME has */
+    char plan_hash[FEDGE_HASH_TEXT], initial_model[FEDGE_HASH_TEXT]; /* from the last WELCOME */
     uint32_t client_index;
     fedge_worker_result result; /* large, so not on the stack */
     uint8_t part[FEDGE_MESSAGE_MAX_PAYLOAD];

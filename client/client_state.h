@@ -26,7 +26,7 @@
 typedef struct fedge_client_state {
     fedge_store *store;
     const char *run_id;
-    const fedge_log *log; /* of warnings; NULL: none */
+    const fedge_log *log; /* gets warnings; NULL: none */
     bool lost;            /* the store lacks the state that the task names */
     unsigned next;        /* the next state goes to key 0 or 1 */
 } fedge_client_state;

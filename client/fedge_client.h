@@ -38,7 +38,7 @@
 #include "edge/core/tensor.h"
 #include "edge/core/version.h"
 
-#define FEDGE_CLIENT_MAX_METRICS 48 /* of a trainer; the library adds its own */
+#define FEDGE_CLIENT_MAX_METRICS 48 /* a trainer's metrics; the library adds others */
 #define FEDGE_CLIENT_MAX_METRIC_NAME 64
 
 typedef struct fedge_client fedge_client;
@@ -48,8 +48,8 @@ struct fedge_site; /* fedge_client_site_load */
 /* The job as a trainer sees it. Valid until the next call of the callback plan, or
  * fedge_client_free. */
 typedef struct fedge_client_plan {
-    const char *name;   /* of the job */
-    const char *run_id; /* of this execution of it: 32 hex digits */
+    const char *name;   /* job's name */
+    const char *run_id; /* id of this run of the job: 32 hex digits */
     bool external;      /* the model is the trainer's own; only its tensors are known */
     const fedge_schema *schema;
     uint64_t seed;
@@ -62,9 +62,9 @@ typedef struct fedge_client_plan {
 /* One training or evaluation. */
 typedef struct fedge_client_task {
     uint64_t task_id;
-    uint32_t round;        /* from 1 */
+    uint32_t round;        /* round number, from 1 */
     uint32_t client_index; /* this device's index in the server's registry */
-    double learning_rate;  /* of this round */
+    double learning_rate;  /* rate of this round */
     uint64_t deadline_ms;  /* counted from the task's arrival; a later result may not count */
     const fedge_client_plan *plan;
     const float *correction; /* added to each parameter's gradient, in schema order, such as
@@ -84,8 +84,8 @@ typedef struct fedge_client_report {
     uint64_t num_examples; /* ≥ 1: the weight in the average */
     uint32_t num_metrics;
     fedge_client_metric_value metrics[FEDGE_CLIENT_MAX_METRICS];
-    uint64_t num_steps; /* of the optimizer: needed with a correction */
-    uint32_t chosen;    /* with [others]: which model was trained; 0: that of the task */
+    uint64_t num_steps; /* optimizer steps: needed with a correction */
+    uint32_t chosen;    /* with [others]: index of the trained model; 0: the task's */
 } fedge_client_report;
 
 /* Adds a metric; "loss" and "accuracy" are means over the examples. FEDGE_NOT_FINITE;

@@ -11,10 +11,10 @@
 #define FEDGE_CLIENT_MAX_SERVERS 4096 /* bytes; of links fewer, and they say so */
 
 typedef struct fedge_client_options {
-    char servers[FEDGE_CLIENT_MAX_SERVERS]; /* of each --server, with commas between */
+    char servers[FEDGE_CLIENT_MAX_SERVERS]; /* values of all --server options, joined by commas */
     const char *server;                     /* the same; NULL when not given */
     const char *identity, *trust, *config, *state, *seed_blob,
-        *proxy;                            /* of argv; NULL when not given */
+        *proxy;                            /* string of argv; NULL when not given */
     uint32_t partition_id, num_partitions; /* 0, 0 when not given */
     bool has_partition_id;
     fedge_log_level log_level;
@@ -22,7 +22,7 @@ typedef struct fedge_client_options {
     const char *plan; /* a job file: print what it needs, nothing else; else NULL */
     bool json;
     const char *backend;             /* "cpu", or one of client/training_backend.h */
-    fedge_backend_settings settings; /* of it */
+    fedge_backend_settings settings; /* backend settings */
 } fedge_client_options;
 
 /* Reads argv. When the program is to end at once (--help, --version, an error, which has been

@@ -79,7 +79,7 @@ typedef struct fedge_session_action {
     const uint8_t *data;
     uint32_t data_size;
     const fedge_welcome *welcome; /* the session's; valid until the next event */
-    const fedge_task *task;       /* likewise */
+    const fedge_task *task;       /* the session's; valid until the next event */
     bool flag;
     fedge_reason reason;
     fedge_exit exit_code;

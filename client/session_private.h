@@ -17,7 +17,7 @@ typedef enum session_link {
 } session_link;
 
 typedef enum session_blob {
-    BLOB_UNKNOWN, /* to be looked up */
+    BLOB_UNKNOWN, /* not looked up yet */
     BLOB_LOOKUP,  /* asked the store */
     BLOB_FETCH,   /* arriving */
     BLOB_WHOLE
@@ -52,9 +52,9 @@ struct fedge_session {
     fedge_rng jitter;
 
     session_link link;
-    uint64_t now_ms;      /* of the last event */
-    uint64_t connect_at;  /* while offline */
-    uint64_t progress_at; /* when something last moved */
+    uint64_t now_ms;      /* time of the last event */
+    uint64_t connect_at;  /* time of the next attempt while offline */
+    uint64_t progress_at; /* last time that a transfer made progress */
     uint64_t online_since;
     unsigned attempt;  /* retries since the last progress */
     unsigned replaced; /* times another connection replaced this device's, since a link held */

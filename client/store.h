@@ -28,7 +28,7 @@
 #define FEDGE_STORE_FORMAT 1     /* a newer one is refused, older ones are read */
 #define FEDGE_STORE_MAX_ERRORS 4 /* kept for the next HELLO */
 #define FEDGE_STORE_MAX_KEY 64   /* letters, digits, "-", "_", "." (not first) */
-#define FEDGE_STORE_MAX_KEYS 64  /* of one run */
+#define FEDGE_STORE_MAX_KEYS 64  /* keys of one run */
 #define FEDGE_STORE_MAX_STATE ((size_t)16 * 1024)
 #define FEDGE_STORE_DEFAULT_MAX_BYTES ((uint64_t)8 << 30)
 

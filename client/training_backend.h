@@ -19,7 +19,7 @@ typedef struct fedge_backend_settings {
 
 /* One training or evaluation. */
 typedef struct fedge_backend_call {
-    const fedge_view *view;             /* of the data set given to open */
+    const fedge_view *view;             /* examples of the data set given to open */
     const fedge_trainer_config *config; /* NULL: an evaluation */
     const float *correction;            /* added to the gradients; NULL: none */
     fedge_cancel_fn cancel;

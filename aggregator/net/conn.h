@@ -23,7 +23,7 @@
 #include "secure/identity/registry.h"
 
 #define FEDGE_CONN_MAX_QUEUED 32          /* frames in the send queue, blobs excluded */
-#define FEDGE_CONN_HELLO_TIMEOUT_MS 10000 /* from the handshake to HELLO */
+#define FEDGE_CONN_HELLO_TIMEOUT_MS 10000 /* limit from the handshake to HELLO */
 /* From a frame's first byte to its last. After an outage of 20 s TCP may wait for 38 s. */
 #define FEDGE_CONN_FRAME_TIMEOUT_MS 45000
 #define FEDGE_CONN_CLOSE_TIMEOUT_MS 5000 /* time for a peer to read the refusal */
@@ -67,8 +67,9 @@ typedef enum fedge_conn_action_type {
 
 typedef struct fedge_conn_action {
     fedge_conn_action_type type;
-    fedge_request *request;      /* of REQUEST */
-    const fedge_conn_note *note; /* of NOTE; valid until the next call of fedge_conn_next_action */
+    fedge_request *request; /* set by REQUEST */
+    const fedge_conn_note
+        *note; /* set by NOTE; valid until the next call of fedge_conn_next_action */
 } fedge_conn_action;
 
 /* A range of a blob that the next frame carries. */
@@ -90,7 +91,7 @@ FEDGE_MUST_USE fedge_status fedge_conn_new(fedge_conn **conn, uint64_t id,
 void fedge_conn_set_redirect(fedge_conn *conn, const char *server);
 /* Call when the transport has closed. Leaves an action if the engine must be notified. */
 void fedge_conn_end(fedge_conn *conn);
-void fedge_conn_free(fedge_conn *conn); /* after fedge_conn_end; NULL is allowed */
+void fedge_conn_free(fedge_conn *conn); /* call fedge_conn_end first; NULL is fine */
 
 /* False if no action is left. */
 bool fedge_conn_next_action(fedge_conn *conn, fedge_conn_action *action);

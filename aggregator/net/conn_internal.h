@@ -6,7 +6,7 @@
 #include "aggregator/net/conn.h"
 
 typedef enum fedge_conn_state {
-    FEDGE_CONN_STATE_NEW,    /* before HELLO */
+    FEDGE_CONN_STATE_NEW,    /* waits for HELLO */
     FEDGE_CONN_STATE_READY,  /* joined, unless it declined the plan */
     FEDGE_CONN_STATE_CLOSING /* the last frame is queued */
 } fedge_conn_state;
@@ -17,7 +17,7 @@ struct fedge_conn {
     fedge_conn_budget *budget;
     fedge_registry_match match;
     fedge_conn_state state;
-    uint64_t deadline_ms;    /* of the state, for NEW and CLOSING */
+    uint64_t deadline_ms;    /* deadline of NEW and CLOSING */
     fedge_request *farewell; /* LEAVE, allocated with the connection so that sending it never fails;
                                 NULL once sent */
     bool joined;             /* the engine has its JOIN */

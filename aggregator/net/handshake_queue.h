@@ -52,7 +52,7 @@ bool fedge_handshake_failed(fedge_handshake_queue *queue);
 void fedge_handshake_second_over(fedge_handshake_queue *queue);
 
 #define FEDGE_STALLED_AFTER_MS 2000u /* silence during a handshake; it is checked once a second */
-#define FEDGE_SLOW_AFTER_MS 2000u    /* from accept to an accepted certificate */
+#define FEDGE_SLOW_AFTER_MS 2000u    /* limit from accept to an accepted certificate */
 #define FEDGE_MAX_EVICTION_SCORE 3u
 
 /* The state of an unauthenticated peer that decides its eviction score. */

@@ -18,7 +18,7 @@
 typedef struct fedge_http_facts {
     fedge_run_status run;
     uint32_t connections;     /* open sockets of clients, including handshakes */
-    uint32_t unauthenticated; /* of these, without a certificate */
+    uint32_t unauthenticated; /* connections without a certificate */
     uint32_t num_threads;     /* transport threads */
     uint32_t thread_connections[FEDGE_HTTP_MAX_THREADS]; /* (num_threads), including handshakes */
     uint32_t devices;                                    /* registered devices */

@@ -12,7 +12,7 @@
 #define FEDGE_LISTEN_BACKLOG 1024
 
 typedef struct fedge_address {
-    char host[FEDGE_ADDRESS_HOST]; /* without brackets */
+    char host[FEDGE_ADDRESS_HOST]; /* host without brackets */
     uint16_t port;                 /* 0: any free port */
 } fedge_address;
 

@@ -21,7 +21,7 @@
 #include "edge/core/message.h"
 #include "edge/core/status.h"
 
-#define FEDGE_HANDSHAKE_TIMEOUT_S 10   /* of TLS; then again of HTTP */
+#define FEDGE_HANDSHAKE_TIMEOUT_S 10   /* limit of a TLS handshake; the same again for HTTP */
 #define FEDGE_NEWCOMER_TIMEOUT_MS 5000 /* silence allowed until a certificate is shown */
 #define FEDGE_HANDSHAKE_INTERVAL_MS 20 /* a busy thread, too, begins one handshake in this time */
 #define FEDGE_RETURN_EVERY_MS 10       /* spacing of the return times of a thread's devices */
@@ -30,13 +30,13 @@
 #define FEDGE_DEFAULT_HEARTBEAT_S 20
 #define FEDGE_MAX_HEARTBEAT_S 3600
 #define FEDGE_SILENT_TIMEOUT_MS 60000  /* silence before a connection is dropped */
-#define FEDGE_HTTP_MAX_CONNECTIONS 64  /* of the HTTP port */
+#define FEDGE_HTTP_MAX_CONNECTIONS 64  /* connections of the HTTP port */
 #define FEDGE_OTHER_FILES 128          /* file descriptors besides those of clients' connections */
 #define FEDGE_REDIRECT_CONNECTIONS 16u /* over max_connections, while they are redirected */
 #define FEDGE_FILES_PER_NETWORK_THREAD 8 /* added to FEDGE_OTHER_FILES */
 #define FEDGE_MAX_CERTIFICATE_SIZE 8192u /* DER, of a peer */
 
-struct ev_loop; /* of ev.h */
+struct ev_loop; /* struct of libev */
 
 typedef struct fedge_transport fedge_transport;
 
@@ -47,7 +47,7 @@ typedef struct fedge_transport_config {
     fedge_address listen, http;
     bool http_on;
     const char *http_host;    /* allowed as Host besides addresses and localhost, or NULL */
-    const char *redirect;     /* where devices are sent when this server is full or ends, or NULL */
+    const char *redirect;     /* server for devices when this one is full or ends; may be NULL */
     uint32_t max_connections; /* authenticated connections */
     uint32_t max_unauthenticated, max_per_address; /* unauthenticated connections */
     uint64_t ping_after_ms, silent_timeout_ms, newcomer_timeout_ms; /* 0: the defaults above */

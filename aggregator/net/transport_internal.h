@@ -39,7 +39,7 @@ typedef struct fedge_unauthenticated {
     struct fedge_unauthenticated *previous, *next;
     fedge_peer_address address;
     uint64_t accepted_ms;
-    uint64_t heard_ms; /* when its thread last saw bytes of its handshake */
+    uint64_t heard_ms; /* last time that bytes of its handshake arrived */
     bool before_hello; /* it has sent less than a ClientHello's header and has no network thread */
     bool queued;       /* its network thread has not begun its handshake */
     bool evicted;      /* its thread must drop it */
@@ -64,18 +64,18 @@ typedef struct fedge_peer_list {
 
 /* A connection from its first bytes to its end; libwebsockets' opaque user data. */
 typedef struct fedge_peer {
-    fedge_mailbox_item item; /* in the mailbox of its thread */
+    fedge_mailbox_item item; /* link in its thread's mailbox */
     struct fedge_peer *previous, *next;
     fedge_peer_list *list; /* NULL while in the mailbox */
     struct fedge_peer *next_drop;
-    struct fedge_peer *next_waiting; /* of the queue for frame memory */
+    struct fedge_peer *next_waiting; /* link in the queue for frame memory */
     struct fedge_network *network;
     fedge_unauthenticated *unauthenticated; /* NULL once authenticated, and for HTTP */
     struct lws *wsi;                        /* NULL until libwebsockets returns it */
     fedge_conn *conn; /* NULL until the certificate is accepted; always NULL for HTTP */
     int socket;
     fedge_peer_address address;
-    uint64_t heard_ms; /* before authentication: when its handshake began */
+    uint64_t heard_ms; /* start of its handshake, before authentication */
     uint64_t pinged_ms;
     fedge_chain chain;          /* valid if chain_known */
     fedge_ticket_owner *ticket; /* its session ticket until admission, or NULL */
@@ -106,8 +106,8 @@ typedef struct fedge_network {
     ev_timer handshake_timer; /* one begins when the thread is idle, or on this timer */
 
     /* Written by any thread, which then wakes the loop. */
-    fedge_mailbox *arrivals;  /* of fedge_peer */
-    fedge_mailbox *replies;   /* of fedge_reply */
+    fedge_mailbox *arrivals;  /* items: fedge_peer */
+    fedge_mailbox *replies;   /* items: fedge_reply */
     atomic_bool must_evict;   /* one of its unauthenticated peers is evicted */
     atomic_bool must_recheck; /* registry or roots have changed */
     atomic_bool must_close;   /* the transport's farewell is written */
@@ -126,8 +126,7 @@ typedef struct fedge_network {
     bool nudge; /* libwebsockets must check its timers and buffers */
     bool ending;
     uint64_t rechecked_ms;
-    union lws_tls_cert_info_results
-        *certificate; /* with FEDGE_MAX_CERTIFICATE_SIZE bytes after it */
+    union lws_tls_cert_info_results *certificate; /* followed by FEDGE_MAX_CERTIFICATE_SIZE bytes */
     uint8_t out[LWS_PRE + FEDGE_MESSAGE_MAX_SIZE];
 } fedge_network;
 

@@ -44,9 +44,9 @@ typedef struct fedge_options {
     bool new_run, restored, drain, supervise, quiet, json, log_json;
     fedge_log_level log_level;
     const char *http_host, *redirect, *port_file, *result; /* NULL: none */
-    const char *hosts;           /* of ranks that the supervisor starts by mpirun; NULL: none */
+    const char *hosts; /* hosts of ranks that the supervisor starts by mpirun; NULL: none */
     const char *strategy_plugin; /* FILE; NULL: none */
-    const char *gpus_file;       /* of sums.gpus, which the caller reads; NULL: none */
+    const char *gpus_file;       /* file with sums.gpus, which the caller reads; NULL: none */
 } fedge_options;
 
 /* FEDGE_INVALID_ARGUMENT with a message for the user. --help and --version win over what is

@@ -9,14 +9,14 @@
 #include "edge/core/status.h"
 
 #define FEDGE_SERVICE_TICK_MS 100    /* the transport's is a second */
-#define FEDGE_SERVICE_STOP_MS 900    /* after a signal, for clients to be told */
+#define FEDGE_SERVICE_STOP_MS 900    /* time after a signal to notify clients */
 #define FEDGE_SERVICE_FINISH_MS 3000 /* the same after the last round */
-#define FEDGE_SERVICE_AWAY_MS 10000  /* when clients shall come back after a stop */
+#define FEDGE_SERVICE_AWAY_MS 10000  /* default of away_ms */
 
 typedef enum fedge_ending {
     FEDGE_ENDING_COMPLETE, /* all rounds are done */
     FEDGE_ENDING_DRAINED,
-    FEDGE_ENDING_STOPPED, /* by SIGTERM or SIGINT */
+    FEDGE_ENDING_STOPPED, /* SIGTERM or SIGINT */
     FEDGE_ENDING_FAILED
 } fedge_ending;
 
@@ -24,7 +24,7 @@ typedef struct fedge_service fedge_service;
 
 typedef struct fedge_service_config {
     const fedge_log *log; /* outlives the service */
-    uint64_t away_ms;     /* when clients shall come back after a stop; 0: FEDGE_SERVICE_AWAY_MS */
+    uint64_t away_ms;     /* delay until clients reconnect after a stop; 0: FEDGE_SERVICE_AWAY_MS */
     /* Every FEDGE_SERVICE_TICK_MS while it runs, and after each closed phase: for a progress bar.
      * Each may be NULL. */
     void (*on_tick)(void *user);
@@ -36,7 +36,7 @@ typedef struct fedge_service_config {
 /* Makes the loop. */
 FEDGE_MUST_USE fedge_status fedge_service_new(const fedge_service_config *config,
                                               fedge_service **service, fedge_error *err);
-void fedge_service_free(fedge_service *service); /* after transport and engine; NULL is fine */
+void fedge_service_free(fedge_service *service); /* free transport and engine first; NULL is fine */
 
 /* For fedge_transport_config. */
 struct ev_loop *fedge_service_loop(fedge_service *service);

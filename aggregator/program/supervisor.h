@@ -14,7 +14,7 @@
 #include "edge/wire/protocol.h"
 
 #define FEDGE_SUPERVISOR_QUICK_MS 10000     /* a child that lived less has failed at its start */
-#define FEDGE_SUPERVISOR_MAX_QUICK 5        /* of them in a row, then it is given up */
+#define FEDGE_SUPERVISOR_MAX_QUICK 5        /* consecutive quick ends before it gives up */
 #define FEDGE_SUPERVISOR_MAX_PAUSE_MS 30000 /* between starts: 1 s at first, doubled each time */
 
 #define FEDGE_SUPERVISOR_NUMBER_TEXT 17 /* 64 bits as text, NUL included */
@@ -31,16 +31,17 @@ int64_t fedge_supervisor_pause_ms(uint32_t num_quick);
 typedef struct fedge_supervised {
     uint32_t restarts;                         /* children before this one */
     bool draining;                             /* SIGUSR1 has come */
-    char number[FEDGE_SUPERVISOR_NUMBER_TEXT]; /* of the supervisor, random */
-    char run_id[FEDGE_RUN_ID_TEXT]; /* of the run that one of them has opened; "": none has */
-    char *opened_run_id;            /* the same, shared with the supervisor; NULL: not supervised */
-    fedge_lost_gpus *lost_gpus;     /* shared with it and with all that come after; likewise */
+    char number[FEDGE_SUPERVISOR_NUMBER_TEXT]; /* random number of the supervisor */
+    char run_id[FEDGE_RUN_ID_TEXT];            /* run opened by one of its processes; "": none */
+    char *opened_run_id;        /* the same, shared with the supervisor; NULL: not supervised */
+    fedge_lost_gpus *lost_gpus; /* shared with it and with all that come after; likewise */
 } fedge_supervised;
 
 /* A child that becomes a launcher of others (mpirun). Its code of a stop is a failure's, and here 0
  * then. HUP drains it, and another child follows with what has been changed for it meanwhile. */
 typedef struct fedge_launcher {
-    bool (*may_change)(void *user); /* at HUP: false: what has been changed is wrong; all stays */
+    bool (*may_change)(
+        void *user); /* called on HUP; false: the changes are invalid and nothing changes */
     void *user;
 } fedge_launcher;
 

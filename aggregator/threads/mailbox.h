@@ -48,7 +48,7 @@ typedef struct fedge_completion {
     uint64_t task_id; /* VALIDATED */
     uint32_t slot;    /* VALIDATED */
     fedge_status status;
-    char message[FEDGE_ERROR_MESSAGE_SIZE]; /* when status is not FEDGE_OK */
+    char message[FEDGE_ERROR_MESSAGE_SIZE]; /* set when status is not FEDGE_OK */
     void *result; /* OPENED, CLOSED: fedge_round_finalizer_result *, owned by the receiver */
 } fedge_completion;
 

@@ -19,7 +19,8 @@
 
 #define FEDGE_RANKS_WATCH_MAX 1024u   /* ranks with higher numbers are not watched */
 #define FEDGE_RANKS_SILENCE_MS 90000u /* over NCCL's limit, which says more */
-#define FEDGE_RANKS_SILENCE_VARIABLE "FEDGE_RANK_SILENCE_S" /* in its place, for all ranks */
+#define FEDGE_RANKS_SILENCE_VARIABLE                                                               \
+    "FEDGE_RANK_SILENCE_S" /* environment variable that overrides it on all ranks */
 /* A slow network may take longer for many bytes; slower than this it counts as none. */
 #define FEDGE_RANKS_LEAST_BYTES_PER_MS 10000u
 
@@ -30,11 +31,11 @@ typedef struct fedge_ranks_watch {
     void *user;
     uint64_t limit_ms;
     pthread_t thread;
-    pthread_mutex_t mutex; /* of: */
+    pthread_mutex_t mutex; /* protects the members below */
     pthread_cond_t changed;
     bool runs, ends;
-    const char *doing;                        /* in a call of all ranks; NULL: in none */
-    uint64_t since_ms;                        /* of the call */
+    const char *doing;                        /* the collective call in progress; NULL: none */
+    uint64_t since_ms;                        /* start of that call */
     uint64_t heard_ms[FEDGE_RANKS_WATCH_MAX]; /* 0: nothing is expected of the rank */
 } fedge_ranks_watch;
 

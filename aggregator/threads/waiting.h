@@ -27,7 +27,7 @@ void fedge_condition_wait_us(pthread_cond_t *condition, pthread_mutex_t *mutex, 
 
 typedef struct fedge_spin_backoff {
     uint64_t most_ns;    /* 0: never spins, as with more threads than CPUs */
-    uint64_t ns;         /* at present */
+    uint64_t ns;         /* present spin time */
     uint32_t num_failed; /* waits in a row */
 } fedge_spin_backoff;
 

@@ -33,7 +33,7 @@ typedef struct fedge_work {
 typedef struct fedge_worker_pool_config {
     const char *name;   /* worker's name in messages: "ingest worker" */
     const char *thread; /* thread's name in the system (fedge_os_name_thread) */
-    const char *advice; /* for a failed start: "use fewer --threads"; may be NULL */
+    const char *advice; /* advice for a failed start: "use fewer --threads"; may be NULL */
     uint32_t num_workers;
     bool allow_fewer;  /* accept fewer threads than num_workers */
     size_t stack_size; /* bytes; 0: the system's default */

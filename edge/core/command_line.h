@@ -20,8 +20,9 @@
 
 #include "edge/core/status.h"
 
-#define FEDGE_HELP_SIZE 8192 /* of a --help, with NUL */
-#define FEDGE_MAX_OPTIONS 64 /* of one command, --help, --help-all and --version counted */
+#define FEDGE_HELP_SIZE 8192 /* bytes of a --help text with NUL */
+#define FEDGE_MAX_OPTIONS                                                                          \
+    64 /* options of one command, including --help, --help-all and --version */
 
 /* What an option sets, at [field] of the settings. */
 typedef enum fedge_option_type {
@@ -35,17 +36,18 @@ typedef enum fedge_option_type {
 } fedge_option_type;
 
 typedef struct fedge_option {
-    const char *name;     /* without its hyphens */
-    const char *argument; /* as --help names it; NULL exactly for what takes no value */
-    const char *help;     /* NULL: the usage says enough, it is not listed */
-    const char *preset;   /* the value unless it is given, read as one and shown; NULL: none */
+    const char *name; /* name without hyphens */
+    const char
+        *argument;      /* name of the value in --help; NULL exactly for options without a value */
+    const char *help;   /* NULL: the usage says enough, it is not listed */
+    const char *preset; /* the value unless it is given, read as one and shown; NULL: none */
     /* The value of --[option], NULL without an argument; of OTHER only. */
     fedge_status (*take)(void *settings, const char *option, const char *value, fedge_error *err);
-    uint64_t max;          /* of numbers */
-    uint16_t min;          /* likewise */
+    uint64_t max;          /* maximum of numbers */
+    uint16_t min;          /* minimum of numbers */
     uint16_t field, given; /* offsets: [given] of a bool that is set when the option is; 0: none */
     uint8_t type;          /* fedge_option_type */
-    bool needed : 1;       /* for fedge_command_line_check: text and numbers that stay NULL or 0 */
+    bool needed : 1;       /* text and numbers that stay NULL or 0 fail fedge_command_line_check */
     bool advanced : 1;     /* listed by --help-all alone, so that --help fits a screen */
 } fedge_option;
 
@@ -55,7 +57,7 @@ typedef struct fedge_command_line {
     const char *notes; /* what follows them; "": nothing */
     const fedge_option *options;
     size_t num_options;
-    bool command;    /* of a program: without --version */
+    bool command;    /* it is a command of a program: no --version */
     bool help_all;   /* some options are advanced */
     bool arguments;  /* there may be words that are no options */
     bool short_help; /* -h means --help */

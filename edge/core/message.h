@@ -73,7 +73,7 @@ const char *fedge_message_type_name(unsigned type);
     X(BAD_DATA, "bad-data", "retry")               /* checksum of the whole upload is wrong */     \
     X(STALE_RUN, "stale-run", "retry")                                                             \
     X(STALE_INCARNATION, "stale-incarnation", "retry")                                             \
-    X(STALE_TASK, "stale-task", "retry") /* not yours, closed or cancelled */                      \
+    X(STALE_TASK, "stale-task", "retry") /* the task is not the client's, closed or cancelled */   \
     X(NO_SPACE, "no-space", "later")                                                               \
     X(BUSY, "busy", "later")                                                                       \
     X(TIMEOUT, "timeout", "retry") /* no progress within the limit */                              \

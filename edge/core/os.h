@@ -95,7 +95,7 @@ void fedge_os_unlock(int lock);
 /* A file opened for positioned reads and writes. */
 typedef struct fedge_os_file {
     int fd;                       /* −1 when closed */
-    char path[FEDGE_OS_MAX_PATH]; /* for messages */
+    char path[FEDGE_OS_MAX_PATH]; /* path for messages */
 } fedge_os_file;
 typedef enum fedge_os_mode { FEDGE_OS_READ, FEDGE_OS_READ_WRITE, FEDGE_OS_CREATE } fedge_os_mode;
 /* FEDGE_OS_CREATE: read and write, created empty when missing, an existing one is kept as it is. */
@@ -165,7 +165,7 @@ uint64_t fedge_os_ram_bytes(void); /* 0 when unknown */
 /* Of these what this process may take: fewer where its control groups, as a container's, limit it.
  * 0 when unknown. [proc]: where the system tells of the process; NULL but in tests. */
 uint64_t fedge_os_usable_bytes(const char *proc);
-uint64_t fedge_os_resident_bytes(void); /* of this process; 0 when unknown */
+uint64_t fedge_os_resident_bytes(void); /* resident memory of this process; 0 when unknown */
 /* Gives back what the process has freed and its allocator kept, where it can: before
  * fedge_os_resident_bytes is asked what is in use. */
 void fedge_os_return_freed(void);
@@ -174,13 +174,13 @@ void fedge_os_return_freed(void);
  * for the next. Before there are threads. */
 void fedge_os_return_large_blocks(void);
 double fedge_os_cpu_seconds(void); /* user + system time of this process */
-unsigned fedge_os_num_cpus(void);  /* that this process may run on, as taskset says; ≥ 1 */
+unsigned fedge_os_num_cpus(void);  /* CPUs that this process may run on, as in taskset; ≥ 1 */
 const char *fedge_os_arch(void);   /* "x86_64", "aarch64", "armv7l", … */
 
 /* Bits of what the CPU can do, read once. The environment variable FEDGE_CPU_LEVEL, "scalar",
  * "avx2" or "avx512" (without its extensions), makes it less: to repeat on one machine what another
  * computed, and to test. */
-#define FEDGE_CPU_AVX2 0x1u   /* with FMA and F16C */
+#define FEDGE_CPU_AVX2 0x1u   /* AVX2 with FMA and F16C */
 #define FEDGE_CPU_AVX512 0x2u /* F, BW, DQ, VL */
 #define FEDGE_CPU_NEON 0x4u
 #define FEDGE_CPU_AVX512BF16 0x8u  /* sums of products of two bf16 numbers */

@@ -21,13 +21,14 @@ typedef enum fedge_purpose {
     FEDGE_PURPOSE_TEST = 6,            /* tests and fault injection */
     FEDGE_PURPOSE_JITTER = 7,          /* reconnect times */
     FEDGE_PURPOSE_CLIENT_PROFILES = 8, /* a simulated device: a = client index, c = what of it */
-    FEDGE_PURPOSE_FAILURE = 9, /* of a simulated task: a = round, b = client index, c = attempt */
-    FEDGE_PURPOSE_ONLINE = 10, /* a simulated device: a = client index, b = segment of time */
+    FEDGE_PURPOSE_FAILURE =
+        9, /* failure of a simulated task: a = round, b = client index, c = attempt */
+    FEDGE_PURPOSE_ONLINE = 10,    /* a simulated device: a = client index, b = segment of time */
     FEDGE_PURPOSE_SYNTHETIC = 11, /* data made up: a = client index, b = example, c = what of it */
     FEDGE_PURPOSE_AUGMENT = 12,   /* a = round, b = client index, c = epoch */
     FEDGE_PURPOSE_TIE_BREAK = 13, /* order of simulated results at one time: as FAILURE */
-    FEDGE_PURPOSE_CHOICE = 14,    /* which values travel: a = round, b = tensor */
-    FEDGE_PURPOSE_ROUNDING = 15   /* of optimizers' states, as DROPOUT: word i is of value i */
+    FEDGE_PURPOSE_CHOICE = 14,    /* sparsifier's selection: a = round, b = tensor */
+    FEDGE_PURPOSE_ROUNDING = 15 /* rounding of optimizer state, as DROPOUT: word i is of value i */
 } fedge_purpose;
 
 /* One stream. Plain data, copied freely: a copy continues on its own. */

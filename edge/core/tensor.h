@@ -15,7 +15,7 @@
 
 #define FEDGE_MAX_RANK 8
 #define FEDGE_MAX_TENSOR_NAME 96 /* bytes with the terminating NUL */
-#define FEDGE_MAX_TENSORS 1024   /* in one schema */
+#define FEDGE_MAX_TENSORS 1024   /* tensors of one schema */
 /* In one schema: 8 GiB of float; so many that 8 bytes each still count in a size_t of 32 bits. */
 #define FEDGE_MAX_ELEMENTS ((size_t)1 << (sizeof(size_t) > 4 ? 31 : 28))
 
@@ -45,7 +45,7 @@ typedef struct fedge_tensor_spec {
     uint32_t rank;                    /* 0 (scalar) to FEDGE_MAX_RANK */
     uint32_t shape[FEDGE_MAX_RANK];   /* every dimension ≥ 1 */
     size_t count;                     /* product of the shape, in elements */
-    size_t offset;                    /* of the first element in the block, in elements */
+    size_t offset;                    /* offset of the first element in the block, in elements */
 } fedge_tensor_spec;
 
 /* An ordered list of tensors. The array belongs to whoever called fedge_schema_init. */

@@ -17,9 +17,9 @@
 #include "edge/plan/plan.h"
 #include "edge/train/trainer.h"
 
-#define FEDGE_DATASET_MAX_BYTES ((uint64_t)8 << 30)        /* of decoded values */
-#define FEDGE_DATASET_MAX_EXAMPLES ((uint32_t)1 << 28)     /* in all files */
-#define FEDGE_DATASET_MAX_EXAMPLE_VALUES ((size_t)1 << 26) /* of one example */
+#define FEDGE_DATASET_MAX_BYTES ((uint64_t)8 << 30)        /* bytes of decoded values */
+#define FEDGE_DATASET_MAX_EXAMPLES ((uint32_t)1 << 28)     /* examples of all files */
+#define FEDGE_DATASET_MAX_EXAMPLE_VALUES ((size_t)1 << 26) /* values of one example */
 
 /* Opaque: values as stored (u8 or f32), labels as int32. Any number of threads may read it. */
 typedef struct fedge_dataset fedge_dataset;

@@ -67,8 +67,8 @@ struct fedge_dataset {
 /* The files of a data set. */
 typedef struct fedge_dataset_files {
     fedge_file_list values;
-    fedge_file_list
-        labels; /* as many as values, in the same order; empty: the values' files have the labels */
+    fedge_file_list labels; /* one file for each file of values, in the same order; empty: the
+                               values' files have the labels */
     uint32_t *ends; /* (values.count), malloc'ed by fedge_labels_load: examples in the files up to
                        and including this one */
 } fedge_dataset_files;

@@ -22,17 +22,17 @@
 #include "edge/core/status.h"
 
 #define FEDGE_JSON_MAX_INTEGER (((uint64_t)1 << 53) - 1)
-#define FEDGE_JSON_MAX_DEPTH 32  /* of any text; fedge_json_options may say less */
-#define FEDGE_JSON_WIRE_DEPTH 8  /* of message metadata */
+#define FEDGE_JSON_MAX_DEPTH 32  /* limit of every text; fedge_json_options may lower it */
+#define FEDGE_JSON_WIRE_DEPTH 8  /* limit of message metadata */
 #define FEDGE_JSON_MAX_NUMBER 63 /* characters of a number: cJSON's buffer */
 #define FEDGE_JSON_MAX_PATH 192  /* bytes of a key path in a message */
 
 /* How a text is to be read. */
 typedef struct fedge_json_options {
-    const char *name;    /* of the file or message, for errors; outlives the fedge_json */
+    const char *name;    /* name of the file or message in errors; outlives the fedge_json */
     bool lines;          /* name is a file's: errors give the line */
     bool strict;         /* unknown keys are errors; else they are skipped */
-    fedge_status status; /* of errors in what the text says; broken text is FEDGE_CORRUPT */
+    fedge_status status; /* status of errors in the content; malformed text is FEDGE_CORRUPT */
     size_t max_size;     /* bytes */
     uint32_t max_depth;  /* ≤ FEDGE_JSON_MAX_DEPTH; the outermost object is depth 1 */
     uint32_t max_values; /* numbers, strings, arrays, … in all: bounds the memory of the tree */
@@ -98,13 +98,14 @@ struct fedge_json_field {
     fedge_json_kind kind;
     uint16_t flags;                /* FEDGE_JSON_REQUIRED, … */
     uint16_t num_names;            /* ENUM, ENUMS */
-    uint32_t offset;               /* of the value in the struct */
-    uint32_t size;                 /* of the value, or of one element of a list */
+    uint32_t offset;               /* offset of the value in the struct */
+    uint32_t size;                 /* bytes of the value, or of one element of a list */
     uint32_t extra;                /* PRESENCE: offset of a bool. LIST: of a uint32_t, the count */
     uint16_t min_count, max_count; /* LIST */
-    double min, max; /* of numbers, inclusive; both 0: all that the type holds. TEXT: least bytes */
-    double fallback; /* when absent; ENUM: the value; NAME: always the first choice */
-    union {          /* by kind */
+    double min,
+        max; /* inclusive range of numbers; both 0: every value of the type. TEXT: least bytes */
+    double fallback; /* value when absent; ENUM: its number; NAME: always the first choice */
+    union {          /* selected by kind */
         const char *(*name_of)(unsigned value); /* ENUM, ENUMS */
         const char *const *choices;             /* NAME: ends with NULL */
         fedge_json_read_fn read;                /* CUSTOM */

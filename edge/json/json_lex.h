@@ -24,7 +24,7 @@ typedef struct fedge_json_lexer {
     const unsigned char *text; /* (size): all of it, or the present piece */
     size_t size, at;
     uint64_t before; /* bytes of the pieces before this one */
-    uint32_t line;   /* from 1 */
+    uint32_t line;   /* line number, from 1 */
     bool comma;      /* the last token was one */
     const char *problem;
     bool limit;  /* the problem is a limit, not the grammar */

@@ -87,7 +87,7 @@ typedef struct fedge_hooks_state {
 } fedge_hooks_state;
 
 typedef struct fedge_client_hooks {
-    const char *name;     /* of the strategy, as in a job */
+    const char *name;     /* strategy's name in jobs */
     const char *plan_key; /* key, true in a plan, that selects these hooks; NULL: "strategy" does */
     const char *section;  /* name of its section, with one value for each of the delta; or NULL */
     const char *state_name; /* the client state in messages: "control variate"; NULL: none */
@@ -97,7 +97,7 @@ typedef struct fedge_client_hooks {
     bool corrects;    /* begin fills a correction */
     bool measures;    /* updates have FEDGE_START_LOSS and FEDGE_SQUARED_NORM */
     bool local_state; /* losing the client state does no harm: the server keeps no sum of it */
-    const struct fedge_json_field *arguments; /* of a fedge_hooks_arguments; NULL: none */
+    const struct fedge_json_field *arguments; /* fields of a fedge_hooks_arguments; NULL: none */
 
     /* True for layers whose values stay on the client (edge/plan/personal.h). NULL: all layers are
      * shared. */
@@ -130,8 +130,8 @@ const fedge_client_hooks *fedge_client_hooks_of_feature(const char *feature);
  * (fedge_plan_derive). */
 bool fedge_plan_has_client_state(const fedge_plan *plan);
 bool fedge_plan_makes_residual(const fedge_plan *plan); /* encoding leaves a residual */
-bool fedge_plan_retains_residual(
-    const fedge_plan *plan); /* and clients store it (error feedback) */
+/* Whether clients store the residual (error feedback). */
+bool fedge_plan_retains_residual(const fedge_plan *plan);
 /* Number of values of the client state. */
 size_t fedge_plan_num_client_state(const fedge_plan *plan);
 /* For messages: "control variate" or "residual", and its cause: "SCAFFOLD" or "error feedback". */
@@ -162,7 +162,7 @@ double fedge_squared_norm(const fedge_plan *plan, const float *sent);
 /* Allocates the buffers of a plan with hooks or residuals, all 0. Borrows the plan. */
 FEDGE_MUST_USE fedge_status fedge_hooks_state_init(fedge_hooks_state *state, const fedge_plan *plan,
                                                    fedge_error *err);
-void fedge_hooks_state_fini(fedge_hooks_state *state); /* for a struct that is all 0, too */
+void fedge_hooks_state_fini(fedge_hooks_state *state); /* a struct of zeros is fine */
 /* Bytes that init allocates; 0 for a plan without hooks and residuals. */
 uint64_t fedge_hooks_state_size(const fedge_plan *plan);
 

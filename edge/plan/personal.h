@@ -63,7 +63,7 @@ typedef struct fedge_local_training {
     const struct fedge_plan *plan;
     fedge_model *model; /* made with fedge_plan_model_options */
     const fedge_examples *examples;
-    const fedge_trainer_config *config; /* of fedge_plan_trainer_config */
+    const fedge_trainer_config *config; /* the result of fedge_plan_trainer_config */
     const fedge_trainer_workspace *workspace;
 } fedge_local_training;
 

@@ -38,14 +38,14 @@
  * enters the model as (v / divide_by − mean[c]) / std[c]. */
 typedef struct fedge_data_spec {
     char name[FEDGE_MAX_DATA_NAME];
-    uint32_t rank;     /* of one example: 1 to 3 */
+    uint32_t rank;     /* dimensions of one example: 1 to 3 */
     uint32_t shape[3]; /* [channels, height, width], [channels, length] or [features] */
-    fedge_dtype dtype; /* of the stored values: FEDGE_U8 or FEDGE_F32 */
+    fedge_dtype dtype; /* type of the stored values: FEDGE_U8 or FEDGE_F32 */
     uint32_t num_labels;
     float divide_by;       /* 1 by default */
-    uint32_t num_channels; /* of mean and std: 0 (none), 1 (for all channels) or shape[0] */
+    uint32_t num_channels; /* length of mean and std: 0 (none), 1 (for all channels) or shape[0] */
     float *mean, *std; /* (num_channels), owned by the plan; copies of this struct borrow them */
-    bool has_augmentation; /* of training examples (edge/train/augment.h): */
+    bool has_augmentation; /* augmentation of training examples (edge/train/augment.h) */
     float horizontal_flip; /* probability */
     bool has_crop;         /* random crop */
     uint32_t crop_padding; /* padding with stored zeros, which are normalised like other values */
@@ -57,8 +57,8 @@ typedef struct fedge_data_spec {
 
 /* How clients evaluate. */
 typedef enum fedge_evaluation {
-    FEDGE_EVALUATION_AS_TRAINED, /* with the trained model */
-    FEDGE_EVALUATION_INT8,       /* with an int8 copy of it */
+    FEDGE_EVALUATION_AS_TRAINED, /* clients evaluate the trained model */
+    FEDGE_EVALUATION_INT8,       /* clients evaluate an int8 copy of it */
     FEDGE_EVALUATION_COUNT
 } fedge_evaluation;
 
@@ -68,10 +68,10 @@ typedef struct fedge_training_spec {
     uint32_t batch_size;
     uint32_t micro_batch_size; /* examples per pass through the layers; 0: chosen by
                                   fedge_model_micro_batch */
-    float learning_rate;       /* of the first round; each task carries that of its round */
+    float learning_rate;       /* rate of the first round; each task has its round's rate */
     fedge_optimizer optimizer; /* except the learning rate */
-    fedge_schedule schedule;   /* of the learning rate over the rounds */
-    fedge_precision precision; /* of matrix products */
+    fedge_schedule schedule;   /* learning rate over the rounds */
+    fedge_precision precision; /* precision of matrix products */
     fedge_evaluation evaluation;
     fedge_storage activations; /* storage type for the backward pass */
     fedge_storage weights;     /* storage type between steps */
@@ -79,7 +79,7 @@ typedef struct fedge_training_spec {
 
 /* Whether clients store the values they did not send as a residual for the next round. */
 typedef enum fedge_error_feedback {
-    FEDGE_ERROR_FEEDBACK_AUTO, /* on if the codec sparsifies */
+    FEDGE_ERROR_FEEDBACK_AUTO, /* on with a sparsifier */
     FEDGE_ERROR_FEEDBACK_ON,
     FEDGE_ERROR_FEEDBACK_OFF,
     FEDGE_ERROR_FEEDBACK_COUNT
@@ -93,16 +93,16 @@ typedef struct fedge_layer_codec {
     char tensors[FEDGE_MAX_TENSOR_NAME]; /* names of the tensors, with '*' for any characters, or
                                             FEDGE_CODEC_OF_VECTORS */
     fedge_codec codec;
-    fedge_codec down; /* for changes of the model; values NULL: as fedge_update_spec.down */
+    fedge_codec down; /* codec of model changes; values NULL: as fedge_update_spec.down */
 } fedge_layer_codec;
 
 typedef struct fedge_update_spec {
-    fedge_codec codec; /* of trained values; default fedge_codec_default */
+    fedge_codec codec; /* codec of trained values; default fedge_codec_default */
     uint32_t num_layers;
     fedge_layer_codec layers[FEDGE_MAX_LAYER_CODECS]; /* the first match applies */
     bool deflate;
     fedge_error_feedback error_feedback;
-    fedge_codec down; /* of models sent to clients as deltas; values NULL: models are sent whole */
+    fedge_codec down; /* codec of model deltas to clients; values NULL: models are sent whole */
     bool down_deflate;
     uint32_t residual_half_life; /* rounds after which half of a residual remains; 0: it does not
                                     decay */
@@ -110,8 +110,8 @@ typedef struct fedge_update_spec {
     int buffer_bound_log2;       /* minimum b of statistics */
     int control_bound_log2;      /* b of the strategy's section */
     fedge_codec
-        control; /* of the strategy's section; values NULL: [codec] without its sparsifier */
-    fedge_codec buffers; /* of statistics; values NULL: as floats */
+        control; /* codec of the strategy's section; values NULL: [codec] without its sparsifier */
+    fedge_codec buffers; /* codec of statistics; values NULL: as floats */
 } fedge_update_spec;
 
 #define FEDGE_MAX_CLUSTERS 16
@@ -132,14 +132,14 @@ typedef struct fedge_plan {
     const struct fedge_client_hooks *hooks; /* client side of the strategy, or NULL */
     fedge_hooks_arguments hooks_arguments;
     bool external;          /* the client's trainer has the model; only the schema is known */
-    fedge_model_spec model; /* if not external */
+    fedge_model_spec model; /* unused when external */
     uint32_t train_last;    /* "train-last" of a job's model, used only while the job is read */
     fedge_tensor_spec tensors[FEDGE_MAX_TENSORS];
-    fedge_schema schema;     /* of [tensors]: parameters, then statistics */
+    fedge_schema schema;     /* schema of [tensors]: parameters, then statistics */
     size_t num_parameters;   /* number of parameter values; statistics follow them */
     fedge_sent sent;         /* the update layout */
     fedge_personal personal; /* values that stay on the client */
-    fedge_data_spec data;    /* if not external, or if the job names data */
+    fedge_data_spec data;    /* unused when external, unless the job names data */
     bool has_data;
     fedge_training_spec training;
     fedge_update_spec update;
@@ -172,8 +172,8 @@ typedef struct fedge_sampler_spec {
 /* The server's part of a job. */
 typedef struct fedge_rounds_spec {
     uint32_t num_server_rounds;
-    double fraction_train;    /* of available nodes, in (0, 1] */
-    double fraction_evaluate; /* in [0, 1]; 0: clients do not evaluate */
+    double fraction_train;    /* fraction of available nodes, in (0, 1] */
+    double fraction_evaluate; /* range [0, 1]; 0: clients do not evaluate */
     uint32_t min_train_nodes, min_evaluate_nodes, min_available_nodes;
     double over_selection; /* ≥ 1; cohort asked = ceil(cohort · over_selection) */
     uint32_t max_cohort;   /* max_cohort · max_weight ≤ 2^32 */
@@ -184,12 +184,12 @@ typedef struct fedge_rounds_spec {
     fedge_sampler_spec sampler;
     /* Set by asynchronous strategies; 0: rounds wait for their cohort. */
     uint32_t buffer_size;   /* updates that close a round, of any base model */
-    uint32_t max_staleness; /* in rounds since the update's base model */
+    uint32_t max_staleness; /* rounds since the update's base model */
 } fedge_rounds_spec;
 
 typedef struct fedge_test_set {
     bool present;
-    char images[FEDGE_MAX_PATHS], labels[FEDGE_MAX_PATHS]; /* as in fedge_site_data */
+    char images[FEDGE_MAX_PATHS], labels[FEDGE_MAX_PATHS]; /* same format as fedge_site_data */
 } fedge_test_set;
 
 struct fedge_job;
@@ -198,8 +198,8 @@ struct fedge_json_field;
 
 /* The first member of every strategy's settings. */
 typedef struct fedge_strategy_common {
-    double server_learning_rate; /* of the first round; 1 for plain FedAvg */
-    fedge_schedule schedule;     /* of this rate over the rounds */
+    double server_learning_rate; /* rate of the first round; 1 for plain FedAvg */
+    fedge_schedule schedule;     /* server learning rate over the rounds */
 } fedge_strategy_common;
 
 /* A strategy as a reader of jobs sees it. aggregator/rounds/strategy.h has its computation. */
@@ -207,7 +207,7 @@ typedef struct fedge_strategy_reader {
     const char *name; /* name in a job: "FedAvg" */
     const struct fedge_json_field
         *arguments; /* fields of its settings besides those of fedge_strategy_common; NULL: none */
-    size_t settings_size; /* of a struct that starts with fedge_strategy_common */
+    size_t settings_size; /* bytes of a struct that starts with fedge_strategy_common */
     double default_rate;  /* default server learning rate; 0: 1 */
     /* Checks the settings against the job and may change the plan's training. Rounds are derived by
      * then, the plan is not. The error names the key. May be NULL. */
@@ -222,7 +222,7 @@ typedef struct fedge_strategy_reader {
 
 /* The metric by which models are compared. */
 typedef enum fedge_criterion {
-    FEDGE_CRITERION_AUTO, /* on validation examples if there are any, else on the test set */
+    FEDGE_CRITERION_AUTO, /* validation examples if there are any, else the test set */
     FEDGE_CRITERION_VALIDATION_ACCURACY,
     FEDGE_CRITERION_VALIDATION_LOSS,
     FEDGE_CRITERION_TEST_ACCURACY,
@@ -236,8 +236,8 @@ const char *fedge_criterion_name(unsigned metric); /* "test-loss"; NULL if out o
 typedef struct fedge_watch_spec {
     bool present;
     fedge_criterion metric;
-    uint32_t patience; /* for early-stopping: evaluations without improvement that end the run */
-    double min_delta;  /* for early-stopping: smallest improvement that counts */
+    uint32_t patience; /* early-stopping: evaluations without improvement that end the run */
+    double min_delta;  /* early-stopping: smallest improvement that counts */
 } fedge_watch_spec;
 
 typedef struct fedge_job {

@@ -9,22 +9,23 @@
 
 #define FEDGE_PLAN_MAX_VALUES 32768 /* JSON values in one job or plan */
 
-extern const fedge_json_field fedge_data_fields[];     /* of a fedge_data_spec */
-extern const fedge_json_field fedge_training_fields[]; /* of a fedge_training_spec */
-extern const fedge_json_field fedge_update_fields[];   /* of a fedge_update_spec */
-extern const fedge_json_field fedge_job_fields[]; /* of a fedge_job; also for code that changes a
-                                                     job's keys before it is read, and for tests */
+extern const fedge_json_field fedge_data_fields[];     /* struct: fedge_data_spec */
+extern const fedge_json_field fedge_training_fields[]; /* struct: fedge_training_spec */
+extern const fedge_json_field fedge_update_fields[];   /* struct: fedge_update_spec */
+extern const fedge_json_field
+    fedge_job_fields[]; /* struct: fedge_job; also used by tests and by code that changes a job's
+                           keys before it is read */
 
 /* Keys of a trained model, of an external model and of its tensors; for tests. */
 extern const fedge_json_field fedge_model_fields[];
 extern const fedge_json_field fedge_external_fields[];
 extern const fedge_json_field fedge_tensor_fields[];
 
-extern const fedge_json_field fedge_normalisation_fields[]; /* of a fedge_data_spec */
-extern const fedge_json_field fedge_augmentation_fields[];  /* of a fedge_data_spec */
+extern const fedge_json_field fedge_normalisation_fields[]; /* struct: fedge_data_spec */
+extern const fedge_json_field fedge_augmentation_fields[];  /* struct: fedge_data_spec */
 
-extern const fedge_json_field fedge_schedule_fields[];        /* of a fedge_schedule */
-extern const fedge_json_field fedge_strategy_common_fields[]; /* of a fedge_strategy_common */
+extern const fedge_json_field fedge_schedule_fields[];        /* struct: fedge_schedule */
+extern const fedge_json_field fedge_strategy_common_fields[]; /* struct: fedge_strategy_common */
 
 #define FEDGE_MAX_STRATEGY_FIELDS 24
 
@@ -41,7 +42,7 @@ void fedge_strategy_fields_of(const fedge_strategy_reader *reader, bool is_defau
 /* Parses a job's text and checks its version. Close [json] after success. */
 FEDGE_MUST_USE fedge_status fedge_job_open(fedge_json *json, const char *text, size_t size,
                                            const char *name, fedge_error *err);
-extern const fedge_json_field fedge_job_plan_fields[]; /* of a fedge_plan; for tests */
+extern const fedge_json_field fedge_job_plan_fields[]; /* struct: fedge_plan; used by tests */
 /* Writes "" if the job names no type. */
 FEDGE_MUST_USE fedge_status fedge_job_strategy_type(const fedge_json *json,
                                                     char type[FEDGE_MAX_STRATEGY_NAME],

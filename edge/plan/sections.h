@@ -24,7 +24,7 @@ struct fedge_plan;
 typedef enum fedge_section_kind {
     FEDGE_SECTION_DELTA,
     FEDGE_SECTION_BUFFERS,
-    FEDGE_SECTION_HOOKS, /* of the strategy */
+    FEDGE_SECTION_HOOKS, /* strategy's section */
     FEDGE_SECTION_KINDS
 } fedge_section_kind;
 
@@ -33,14 +33,14 @@ typedef struct fedge_section {
     fedge_section_kind kind;
     const char *name; /* "delta", "buffers" or the name in the strategy's hooks */
     fedge_codec codec;
-    fedge_schema schema; /* of its tensors; offsets are in the block of all sections */
+    fedge_schema schema; /* schema of its tensors; offsets are in the block of all sections */
     uint32_t first;      /* index of its first tensor */
 } fedge_section;
 
 /* The update layout. It points into itself, so it must not be copied. */
 typedef struct fedge_sent {
     fedge_tensor_spec tensors[FEDGE_MAX_TENSORS];
-    fedge_schema schema;                     /* of [tensors]: shapes of what is sent */
+    fedge_schema schema;                     /* schema of [tensors] with the sent shapes */
     size_t model_offsets[FEDGE_MAX_TENSORS]; /* offset of each tensor's first value in the model */
     const fedge_codec
         *codecs[FEDGE_MAX_TENSORS]; /* (delta's tensors), used if the plan has "layers"; down_codecs

@@ -25,7 +25,7 @@ size_t fedge_update_max_size(const fedge_plan *plan);
 /* Input of an encoding. Plain data; it owns none of its pointers. */
 typedef struct fedge_update {
     const fedge_plan *plan;
-    const int8_t *bounds_log2; /* of the sent tensors */
+    const int8_t *bounds_log2; /* bounds of the sent tensors */
     /* [changes] (plan->sent.schema.num_elements) are encoded. If NULL, model − start is: [start]
      * has plan->schema.num_elements values, [parameters] and [buffers] are separate blocks, and
      * their sent values are reset to [start]. Not with SCAFFOLD. */
@@ -50,7 +50,7 @@ typedef struct fedge_update {
 
 /* The result of encoding. */
 typedef struct fedge_update_made {
-    uint64_t size;    /* of all sections */
+    uint64_t size;    /* bytes of all sections */
     uint64_t clamped; /* values clipped to their bound */
     uint32_t num_sections;
     fedge_section_info sections[FEDGE_SECTION_KINDS];
@@ -121,7 +121,7 @@ FEDGE_MUST_USE fedge_status fedge_update_decode(const fedge_plan *plan, const in
  *     f32 the new values of the statistics that updates have
  */
 
-#define FEDGE_MODEL_DELTA_MAX_STEPS 32 /* in a chain: each costs a pass over the model */
+#define FEDGE_MODEL_DELTA_MAX_STEPS 32 /* deltas of a chain: each costs a pass over the model */
 
 /* Makes the step of a round. before: the clients' model; after: the new model, which becomes what
  * clients will decode; each (plan->schema.num_elements). residual: of the trained values

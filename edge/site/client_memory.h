@@ -21,7 +21,7 @@ typedef struct fedge_memory_row {
 } fedge_memory_row;
 
 typedef enum fedge_memory_part {
-    FEDGE_MEMORY_PARAMETERS, /* to SCRATCH: as in fedge_model_memory */
+    FEDGE_MEMORY_PARAMETERS, /* PARAMETERS to SCRATCH are those of fedge_model_memory */
     FEDGE_MEMORY_GRADIENTS,
     FEDGE_MEMORY_OPTIMIZER,
     FEDGE_MEMORY_ACTIVATIONS,
@@ -35,7 +35,7 @@ typedef enum fedge_memory_part {
 } fedge_memory_part;
 
 typedef struct fedge_client_memory {
-    fedge_memory_row rows[FEDGE_MEMORY_PARTS]; /* by fedge_memory_part */
+    fedge_memory_row rows[FEDGE_MEMORY_PARTS]; /* indexed by fedge_memory_part */
     uint64_t model;                            /* the rows to SCRATCH: the block it trains in */
     uint64_t total;                            /* all rows */
 } fedge_client_memory;

@@ -20,7 +20,7 @@
 #include "edge/json/json.h"
 
 #define FEDGE_CONDITIONS_MAX_LINKS 8
-#define FEDGE_CONDITIONS_MAX_LINK 16 /* of a name, with NUL: as long as the kernel's */
+#define FEDGE_CONDITIONS_MAX_LINK 16 /* bytes of a name with NUL, as in the kernel */
 #define FEDGE_CONDITIONS_MAX_HOURS 8
 #define FEDGE_CONDITIONS_MAX_ROOT 256
 /* Until a condition that did not hold is looked at again; that of the hours says when it will. */
@@ -38,14 +38,14 @@ typedef struct fedge_conditions {
     char hours[FEDGE_CONDITIONS_MAX_HOURS]
               [12];                       /* "HH:MM-HH:MM" of local time, also over midnight */
     uint64_t min_free_ram, min_free_disk; /* bytes */
-    char root[FEDGE_CONDITIONS_MAX_ROOT]; /* before /sys and /proc: a container's host */
+    char root[FEDGE_CONDITIONS_MAX_ROOT]; /* prefix of /sys and /proc: a container's host */
 } fedge_conditions;
 
 /* The condition that was not met. */
 typedef struct fedge_obstacle {
     fedge_reason reason; /* ON_BATTERY … LOW_DISK; NONE: all hold */
-    uint64_t after_ms;   /* when it may be worth asking again */
-    char text[160];      /* for people: the fact and the limit */
+    uint64_t after_ms;   /* time of the next check */
+    char text[160];      /* text for people: the fact and the limit */
 } fedge_obstacle;
 
 extern const fedge_json_field fedge_conditions_fields[];

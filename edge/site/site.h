@@ -30,8 +30,9 @@
 
 typedef struct fedge_site_data {
     char name[FEDGE_MAX_DATA_NAME];
-    char values[FEDGE_MAX_PATHS], labels[FEDGE_MAX_PATHS]; /* as fedge_dataset_load takes them */
-    double validation_fraction; /* held out for federated evaluation, in [0, 0.9] */
+    char values[FEDGE_MAX_PATHS],
+        labels[FEDGE_MAX_PATHS]; /* same format as for fedge_dataset_load */
+    double validation_fraction;  /* held out for federated evaluation, in [0, 0.9] */
     bool has_partition, has_partition_seed;
     bool has_partition_id;
     fedge_partition_spec partition;        /* its seed: also without a partition */
@@ -44,13 +45,13 @@ typedef struct fedge_site {
     uint32_t num_data;
     fedge_site_data data[FEDGE_SITE_MAX_DATA];
     /* Policy; 0 or empty: no limit beyond the build's own. */
-    uint64_t max_ram_bytes; /* of fedge_client_memory's total (edge/site/client_memory.h) */
+    uint64_t max_ram_bytes; /* limit of fedge_client_memory's total (edge/site/client_memory.h) */
     uint32_t max_local_epochs;
     unsigned allowed_codecs; /* bit i: fedge_codec_name(i); 0: all */
     uint32_t num_jobs;
     char jobs[FEDGE_SITE_MAX_DATA][FEDGE_MAX_JOB_NAME]; /* names this device will work for */
     bool hangs_up;                                      /* the server may say when to call again */
-    fedge_conditions conditions;                        /* of the moment, for each task */
+    fedge_conditions conditions;                        /* conditions, checked for each task */
     char
         servers[FEDGE_SITE_MAX_SERVERS]; /* addresses, one per line, not looked at here; "": none */
 } fedge_site;
@@ -72,8 +73,8 @@ FEDGE_MUST_USE fedge_status fedge_site_check(const fedge_site *site, const fedge
 
 /* The keys of a client's file; a part of site.c, here for its tests. */
 
-extern const fedge_json_field fedge_site_fields[];      /* of a fedge_site */
-extern const fedge_json_field fedge_site_data_fields[]; /* of a fedge_site_data */
-extern const fedge_json_field fedge_policy_fields[];    /* of a fedge_site */
+extern const fedge_json_field fedge_site_fields[];      /* struct: fedge_site */
+extern const fedge_json_field fedge_site_data_fields[]; /* struct: fedge_site_data */
+extern const fedge_json_field fedge_policy_fields[];    /* struct: fedge_site */
 
 #endif

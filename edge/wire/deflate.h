@@ -61,13 +61,13 @@ typedef struct fedge_inflater_range {
     const uint8_t
         *begin; /* what has come out: made bytes, right before out unless there is no room */
     size_t made;
-    uint64_t blocks_left; /* that may still begin */
+    uint64_t blocks_left; /* blocks that may still begin */
 } fedge_inflater_range;
 
 typedef struct fedge_inflater {
     const char *name;
-    size_t chunk_bytes;   /* to be read at a time */
-    uint64_t max_size;    /* of what comes out */
+    size_t chunk_bytes;   /* bytes that it reads at a time */
+    uint64_t max_size;    /* maximum of inflated bytes */
     void *(*begin)(void); /* NULL: no memory */
     fedge_inflater_state (*step)(void *stream, fedge_inflater_range *range);
     const char *(*why)(const void *stream); /* it is broken; static text */
@@ -75,7 +75,7 @@ typedef struct fedge_inflater {
 } fedge_inflater;
 
 extern const fedge_inflater fedge_inflater_zlib;
-extern const fedge_inflater fedge_inflater_isal; /* with FEDGE_WITH_ISAL */
+extern const fedge_inflater fedge_inflater_isal; /* in builds with FEDGE_WITH_ISAL */
 
 /* The inflaters of this build, NULL-terminated: the fastest first, zlib last. */
 const fedge_inflater *const *fedge_inflaters(void);

@@ -26,10 +26,11 @@
 #define FEDGE_RUN_ID_TEXT 33                  /* 32 hex digits and NUL */
 #define FEDGE_MAX_TEXT 256                    /* human texts on the wire, with NUL */
 #define FEDGE_MAX_SERVER 256                  /* a server's address, with NUL */
-#define FEDGE_MAX_FEATURES 256 /* of a HELLO; the first servers refuse a list of more than 64 */
+#define FEDGE_MAX_FEATURES 256 /* features of a HELLO; the first servers refuse more than 64 */
 #define FEDGE_MAX_FIRST_FEATURES 64
 #define FEDGE_MAX_MORE_FEATURES (FEDGE_MAX_FEATURES - FEDGE_MAX_FIRST_FEATURES)
-#define FEDGE_MAX_READ_FEATURES 96 /* of the first list, as servers have read since 0.1.0 */
+#define FEDGE_MAX_READ_FEATURES                                                                    \
+    96 /* features of the first list, which servers have read since 0.1.0 */
 #define FEDGE_MAX_FEATURE 32
 /* Bytes of all words in JSON: with the longest errors a HELLO still fits a message. */
 #define FEDGE_MAX_FEATURES_SIZE 5632
@@ -80,7 +81,8 @@ typedef enum fedge_list_use {
 
 /* A blob that turns an older model into the present one (edge/plan/update.h). */
 typedef struct fedge_delta_ref {
-    char base[FEDGE_HASH_TEXT], hash[FEDGE_HASH_TEXT]; /* of the older model, and the blob's own */
+    char base[FEDGE_HASH_TEXT],
+        hash[FEDGE_HASH_TEXT]; /* hashes of the older model and of the blob */
     uint64_t size;
 } fedge_delta_ref;
 
@@ -90,20 +92,20 @@ typedef struct fedge_task {
     uint32_t round;
     char model[FEDGE_HASH_TEXT];
     uint64_t model_size;
-    uint64_t deadline_ms; /* from now */
-    double learning_rate; /* of this round */
+    uint64_t deadline_ms; /* relative to now */
+    double learning_rate; /* rate of this round */
     uint32_t num_bounds;  /* 0: the plan's bound for every tensor */
     int8_t bounds_log2[FEDGE_MAX_TENSORS];
     uint64_t control_size;  /* the blob's last bytes: the strategy's broadcast state; 0: none */
-    bool has_last_accepted; /* with a strategy for which clients keep something: in training, and
-                               where it is a part of the model in evaluation */
-    uint64_t last_accepted; /* task of this client's last update that is in c; 0: none */
-    uint32_t num_deltas;    /* that lead to the model, from models of the rounds before */
+    bool has_last_accepted; /* set with client state: in training, and in evaluation when it is part
+                               of the model */
+    uint64_t last_accepted; /* task of this client's last update whose change is in c; 0: none */
+    uint32_t num_deltas;    /* deltas that lead to the model from models of earlier rounds */
     fedge_delta_ref deltas[FEDGE_MAX_DELTAS];
-    uint32_t delta; /* on a client: which of them it takes, from 1; 0: the whole model */
+    uint32_t delta; /* set by a client: the delta that it takes, from 1; 0: the whole model */
     char parts[FEDGE_HASH_TEXT]; /* the list of the model's parts (below), a blob; "": none */
     uint64_t parts_size;
-    fedge_list_use list; /* on a client */
+    fedge_list_use list; /* set by a client */
 } fedge_task;
 
 /* FETCH and CHUNK. In a CHUNK the payload is blob[offset, offset + payload_size). */
@@ -118,7 +120,7 @@ typedef struct fedge_section_info {
     fedge_codec codec;
     bool deflate;
     uint64_t size;     /* bytes in the upload */
-    uint64_t raw_size; /* after inflate; equal to size without deflate */
+    uint64_t raw_size; /* bytes after inflate; equal to size without deflate */
 } fedge_section_info;
 
 typedef struct fedge_metric {
@@ -131,8 +133,8 @@ typedef struct fedge_upload {
     uint64_t task_id;
     char run_id[FEDGE_RUN_ID_TEXT];
     uint32_t incarnation;
-    uint64_t size;  /* of all sections together; 0 for an evaluation */
-    uint32_t crc32; /* of those bytes */
+    uint64_t size;  /* bytes of all sections; 0 for an evaluation */
+    uint32_t crc32; /* CRC-32 of those bytes */
     uint64_t num_examples;
     uint32_t num_sections, num_metrics;
     fedge_section_info sections[FEDGE_MAX_SECTIONS];
@@ -157,7 +159,7 @@ typedef struct fedge_notice {
     /* A name that is not known reads as one with the class beside it: UNSUPPORTED for "never",
      * TIMEOUT for "retry", else INTERNAL. */
     fedge_reason reason;
-    uint64_t after_ms; /* for class "later": come back then */
+    uint64_t after_ms; /* delay for class "later" */
     char text[FEDGE_MAX_TEXT];
     char server[FEDGE_MAX_SERVER]; /* BYE, REFUSE of a connection: come back there; "": anywhere */
 } fedge_notice;

@@ -34,7 +34,7 @@ typedef struct fedge_certificate_info {
     fedge_role role;
     uint8_t fingerprint[FEDGE_FINGERPRINT_SIZE]; /* SHA-256 of the DER */
     uint64_t not_before_ms, not_after_ms;        /* Unix */
-    char subject[128];                           /* for people and logs only */
+    char subject[128];                           /* text for people and logs only */
 } fedge_certificate_info;
 
 /* Unix milliseconds to and from the Gregorian calendar in UTC, as certificates write it. */

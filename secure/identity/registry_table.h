@@ -27,7 +27,7 @@ typedef struct fedge_registry_device {
     char name[FEDGE_NAME_SIZE];
     fedge_role role;
     uint32_t index;
-    uint32_t first, last; /* of its certificates; FEDGE_REGISTRY_NONE: it has none */
+    uint32_t first, last; /* first and last of its certificates; FEDGE_REGISTRY_NONE: it has none */
     uint32_t num_certificates;
 } fedge_registry_device;
 

@@ -22,7 +22,7 @@
 
 /* The names in a request. */
 typedef struct fedge_key_request_names {
-    const char *name; /* for people; fedge_name_valid */
+    const char *name; /* name for people; fedge_name_valid */
     fedge_role role;
     const char *device_id;  /* canonical text */
     const char *const *dns; /* [num_dns] host names; servers and relays only */

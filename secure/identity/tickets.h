@@ -26,7 +26,7 @@
 
 /* The sealed description of the owner. Plain data. */
 typedef struct fedge_ticket_owner {
-    uint8_t fingerprint[FEDGE_FINGERPRINT_SIZE]; /* of the certificate shown at first */
+    uint8_t fingerprint[FEDGE_FINGERPRINT_SIZE]; /* fingerprint of the certificate shown at first */
     char device_id[FEDGE_UUID_TEXT];
     fedge_role role;
     fedge_chain chain;

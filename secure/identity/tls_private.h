@@ -32,8 +32,9 @@ bool fedge_tls_is_lost(int code);
 
 /* What tickets.c does around the connections of this thread. Any may be NULL. */
 typedef struct fedge_tls_resumption {
-    void (*configure)(mbedtls_ssl_config *conf); /* when a configuration gets its defaults */
-    void (*before_step)(mbedtls_ssl_context *ssl, int socket); /* of a handshake */
+    void (*configure)(mbedtls_ssl_config *conf); /* called when a configuration gets its defaults */
+    void (*before_step)(mbedtls_ssl_context *ssl,
+                        int socket); /* called before each step of a handshake */
     void (*after_step)(mbedtls_ssl_context *ssl, int code);
     bool (*after_read)(mbedtls_ssl_context *ssl, int code); /* true: read again */
 } fedge_tls_resumption;

@@ -37,7 +37,7 @@ uint64_t fedge_x509_ms(const mbedtls_x509_time *time);
 typedef struct fedge_x509_names {
     char device_id[FEDGE_UUID_TEXT];
     fedge_role role;
-    mbedtls_x509_buf dns[FEDGE_X509_MAX_HOSTS]; /* not NUL-terminated */
+    mbedtls_x509_buf dns[FEDGE_X509_MAX_HOSTS]; /* names are not NUL-terminated */
     size_t num_dns;
     mbedtls_x509_buf ip[FEDGE_X509_MAX_HOSTS]; /* 4 or 16 bytes each */
     size_t num_ip;

@@ -135,7 +135,7 @@ FEDGE_CODEC_MAP(FEDGE_CODEC_DECLARE)
 struct fedge_codec {
     const fedge_codec_ops *values;
     const fedge_codec_ops *sparsifier; /* NULL: all values are sent */
-    uint64_t fraction; /* of a tensor's values that are sent, in millionths, ≥ 1 */
+    uint64_t fraction; /* fraction of a tensor's values that are sent, in millionths, ≥ 1 */
     const fedge_codec *const *tensors; /* (schema->num_tensors) codec of each tensor, whose own
                                           [tensors] is NULL; NULL: this one for all. Borrowed */
 };
@@ -156,7 +156,7 @@ bool fedge_codec_equal(const fedge_codec *a, const fedge_codec *b); /* ignores [
 /* Does [codec] have a stage of this name? */
 bool fedge_codec_has(const fedge_codec *codec, const char *name);
 
-fedge_codec fedge_codec_default(void);  /* for a job that names none */
+fedge_codec fedge_codec_default(void);  /* the codec of jobs that name none */
 fedge_codec fedge_codec_lossless(void); /* preserves every bit of a float */
 
 /* The codec of tensor [index] of a section. */
@@ -190,7 +190,7 @@ typedef struct fedge_codec_ends {
     /* (schema->num_elements), finite: error feedback. Added to the values that are taken; set to
      * what was not sent. NULL: no residual, for codecs that do not sparsify. */
     float *residual;
-    uint64_t seed; /* of the random numbers; the same for all clients in a round */
+    uint64_t seed; /* seed of the random numbers; the same for all clients in a round */
     uint32_t round;
 } fedge_codec_ends;
 

@@ -32,7 +32,7 @@ typedef struct fedge_array_info {
     fedge_dtype dtype; /* U8, I32, I64, F32, F64, F16 or BF16 */
     bool big_endian;
     uint32_t rank;                       /* ≥ 1 */
-    uint64_t dims[FEDGE_ARRAY_MAX_RANK]; /* as in the file, unchecked */
+    uint64_t dims[FEDGE_ARRAY_MAX_RANK]; /* dimensions in the file, unchecked */
     uint32_t before, after; /* bytes before and after the elements of each example, to be skipped */
     bool open_end;          /* other data may follow the last element */
 } fedge_array_info;
@@ -119,7 +119,7 @@ typedef enum fedge_data_role {
 typedef struct fedge_data_file {
     fedge_data_format format;
     fedge_reader reader;
-    fedge_array_info info; /* of FEDGE_DATA_ARRAY */
+    fedge_array_info info; /* set for FEDGE_DATA_ARRAY */
 } fedge_data_file;
 
 /* Detects the format by the contents. [path] must outlive the file. FEDGE_INVALID_ARGUMENT: labels

@@ -35,8 +35,8 @@ typedef struct fedge_leaf_visitor {
     fedge_status (*label)(void *context, int64_t label, fedge_error *err);
     /* The next x: *out is where its values go, or NULL to skip it. NULL: x are only counted. */
     fedge_status (*values)(void *context, void **out, fedge_error *err);
-    fedge_dtype dtype;     /* of the values: FEDGE_U8 (integers from 0 to 255) or FEDGE_F32 */
-    size_t example_values; /* of each x */
+    fedge_dtype dtype;     /* type of the values: FEDGE_U8 (integers from 0 to 255) or FEDGE_F32 */
+    size_t example_values; /* values of each x */
 } fedge_leaf_visitor;
 
 /* Whether a file with these first bytes may be JSON. */

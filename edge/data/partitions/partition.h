@@ -11,16 +11,16 @@
 
 #include "edge/core/status.h"
 
-#define FEDGE_PARTITION_MIN_EXAMPLES 10    /* of each part, for dirichlet and quantity */
-#define FEDGE_PARTITION_MAX_ATTEMPTS 10000 /* to reach that minimum */
+#define FEDGE_PARTITION_MIN_EXAMPLES 10    /* minimum of each part, for dirichlet and quantity */
+#define FEDGE_PARTITION_MAX_ATTEMPTS 10000 /* attempts to reach that minimum */
 #define FEDGE_PARTITION_MAX_DRAWS                                                                  \
     ((uint64_t)1 << 25) /* attempts · labels · parts, which takes seconds */
 #define FEDGE_PARTITION_MIN_ALPHA 1e-3
 #define FEDGE_PARTITION_MAX_ALPHA 1e6
-#define FEDGE_PARTITION_MAX_LABELS ((uint32_t)1 << 20) /* of data divided by labels */
+#define FEDGE_PARTITION_MAX_LABELS ((uint32_t)1 << 20) /* labels of data divided by labels */
 #define FEDGE_PARTITION_MAX_COUNT 65535u               /* shards or labels of a part */
 #define FEDGE_PARTITION_MAX_SOURCE 512u /* bytes of a column's name or a path, with NUL */
-#define FEDGE_PARTITION_MAX_TEXT 544u   /* of a scheme as text, with NUL */
+#define FEDGE_PARTITION_MAX_TEXT 544u   /* bytes of a scheme's text with NUL */
 #define FEDGE_PARTITION_MAX_NAMES ((size_t)1 << 28) /* bytes of all owners' names in a column */
 #define FEDGE_PARTITION_UNUSED UINT32_MAX           /* owner of an unused example */
 #define FEDGE_PARTITION_VALIDATION (UINT32_MAX - 1) /* owner of a validation example */
@@ -75,9 +75,9 @@ typedef enum fedge_partition_scheme {
 
 typedef struct fedge_partition_spec {
     fedge_partition_scheme scheme;
-    uint64_t seed;                           /* for all but natural, file and per-file */
-    double alpha;                            /* of dirichlet, dirichlet-client, quantity */
-    uint32_t count;                          /* K of shards and labels */
+    uint64_t seed;  /* seed of all schemes but natural, file and per-file */
+    double alpha;   /* α of dirichlet, dirichlet-client, quantity */
+    uint32_t count; /* K of shards and labels */
     char source[FEDGE_PARTITION_MAX_SOURCE]; /* column of natural; path of file */
 } fedge_partition_spec;
 
@@ -87,8 +87,8 @@ typedef struct fedge_partition_data {
     uint32_t num_labels;
     const int32_t *labels;     /* (num_examples), each in [0, num_labels); may be NULL for iid,
                                   quantity, natural, file and per-file */
-    const char *values_path;   /* as for fedge_dataset_load; needed by natural */
-    uint32_t num_files;        /* of the values; 0 if unknown; needed by per-file */
+    const char *values_path;   /* path as passed to fedge_dataset_load; needed by natural */
+    uint32_t num_files;        /* number of values' files; 0 if unknown; needed by per-file */
     const uint32_t *file_ends; /* (num_files): examples up to and including each file, ascending */
 } fedge_partition_data;
 
