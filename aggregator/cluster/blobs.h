@@ -16,8 +16,8 @@
 #include "edge/core/log.h"
 #include "edge/core/status.h"
 
-#define FEDGE_RANKS_BLOBS (2 * FEDGE_DOWNLINK_STEPS + 6) /* at most, at a time */
-#define FEDGE_RANKS_CHUNK_BYTES ((size_t)1 << 20)        /* of one call of a broadcast */
+#define FEDGE_RANKS_BLOBS (2 * FEDGE_DOWNLINK_STEPS + 6) /* most blobs at a time */
+#define FEDGE_RANKS_CHUNK_BYTES ((size_t)1 << 20)        /* bytes of one broadcast call */
 
 typedef struct fedge_rank_blobs {
     const fedge_collective *collective;

@@ -34,7 +34,7 @@ struct fedge_rank_worker {
 
     /* Used by the thread alone. */
     fedge_intake intake;
-    fedge_journal *journal; /* of the open phase; NULL: none */
+    fedge_journal *journal; /* journal of the open phase; NULL: none */
     uint64_t phase;
     fedge_accumulator_config *wanted; /* GPUs of the next phase; NULL: the present ones */
     atomic_bool stopped;              /* no callback is called any more */
@@ -43,7 +43,7 @@ struct fedge_rank_worker {
 /* A task of the thread: a part of an upload, other GPUs, or an order. */
 typedef struct task {
     fedge_work work;
-    fedge_request *request;           /* the part of an upload; NULL: none */
+    fedge_request *request;           /* part of an upload; NULL: none */
     fedge_accumulator_config *wanted; /* other GPUs; NULL: none */
     fedge_order order;
     uint8_t bytes[]; /* (order.size) */
@@ -381,7 +381,7 @@ bool fedge_rank_worker_post(fedge_rank_worker *worker, fedge_request *request)
     posted->request = request;
     const bool full =
         atomic_fetch_add(&worker->queued, size) + size > FEDGE_RANK_WORKER_INBOX_BYTES;
-    if (full) { /* before the post, as in engine_thread.c */
+    if (full) { /* set before the post, as in engine_thread.c */
         atomic_store(&worker->was_full, true);
     }
     fedge_worker_pool_post(worker->thread, 0, &posted->work);
@@ -452,7 +452,7 @@ static fedge_status recover_updates(fedge_rank_worker *self, const fedge_journal
                                                        &self->disks, phase, self->config.log, err);
     status = fedge_rendezvous_send_updates(self->config.collective, &recovered, status, err);
     const fedge_status weighed = fedge_rendezvous_receive_weights(
-        self->config.collective, &recovered, &why); /* reported by rank 0 */
+        self->config.collective, &recovered, &why); /* rank 0 reports [why] */
     if (status == FEDGE_OK && weighed == FEDGE_OK) {
         status = fedge_recovered_updates_sum(&recovered, &self->config.job->plan,
                                              &self->accumulator, rank, err);
@@ -464,7 +464,7 @@ static fedge_status recover_updates(fedge_rank_worker *self, const fedge_journal
             status = make_journal(self, phase, tasks, err);
     }
     fedge_recovered_updates_free(&recovered);
-    self->phase = 1; /* as rank 0 counts them */
+    self->phase = 1; /* rank 0 numbers the phase alike */
     return fedge_collective_agree(self->config.collective, status, NULL, 0, err);
 }
 

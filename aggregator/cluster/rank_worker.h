@@ -33,8 +33,8 @@ typedef struct fedge_rank_worker_config {
     const fedge_job *job; /* what is pointed to outlives the worker */
     const char *state_dir;
     uint32_t num_workers;
-    const char *accumulator;       /* as for fedge_engine_config */
-    fedge_accumulator_config sums; /* likewise */
+    const char *accumulator;       /* kind of accumulator, or "auto" */
+    fedge_accumulator_config sums; /* configuration of the accumulator */
     const fedge_collective *collective;
     const fedge_log *log;
 } fedge_rank_worker_config;
@@ -44,8 +44,8 @@ typedef struct fedge_rank_worker_config {
 FEDGE_MUST_USE fedge_status fedge_rank_worker_open(const fedge_rank_worker_config *config,
                                                    fedge_rank_worker **worker, fedge_error *err);
 /* No callback is called once it returns; later posts are dropped. */
-void fedge_rank_worker_stop(fedge_rank_worker *worker); /* NULL is fine, here and below */
-void fedge_rank_worker_free(fedge_rank_worker *worker); /* once no thread posts any more */
+void fedge_rank_worker_stop(fedge_rank_worker *worker); /* NULL is fine, as in the next function */
+void fedge_rank_worker_free(fedge_rank_worker *worker); /* call it when no thread posts any more */
 
 /* Callbacks for replies to connections, reports to rank 0, and a failure that ends all ranks. Each
  * may be called on any thread. Set them before the service runs. */

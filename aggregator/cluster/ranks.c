@@ -22,18 +22,18 @@
 
 #define FIRST_NAP_US 20u
 #define STARTING "the start of all ranks"
-#define JOINING "joining sums" /* or a step on shards of them */
+#define JOINING "joining sums" /* it also names a step on shards of the sums */
 #define MOST_AT_ONCE 64        /* messages read before others are sent */
 
 static_assert(FEDGE_RANKS_MAX <= FEDGE_RANKS_WATCH_MAX, "all are watched");
 
 struct fedge_ranks {
     fedge_ranks_config config;
-    fedge_mailbox *outbox;   /* fedge_rank_message */
-    _Atomic uint64_t queued; /* bytes of requests in it or being sent */
+    fedge_mailbox *outbox;   /* mailbox of fedge_rank_message */
+    _Atomic uint64_t queued; /* bytes of requests in the outbox or being sent */
     atomic_bool was_full;    /* a peer was paused */
     atomic_bool held;        /* rank 0: the engine's inbox is full; no message is read */
-    atomic_bool ending;      /* the service has ended here */
+    atomic_bool ending;      /* the service has ended on this rank */
     atomic_bool
         reload_received; /* RELOAD came from rank 0: the signal that follows is not passed on */
     pthread_t thread;
@@ -56,7 +56,7 @@ struct fedge_ranks {
     size_t in_size;
     uint32_t in_from;
     uint64_t reported_up, reported_down; /* traffic already reported in messages */
-    uint64_t status_ms;                  /* when the next STATUS or ALIVE message is due */
+    uint64_t status_ms;                  /* due time of the next STATUS or ALIVE message */
     uint32_t num_last;                   /* ranks that have sent LAST */
     uint32_t nap_us;
     bool last_sent;
@@ -145,7 +145,7 @@ static bool forward(void *ranks, fedge_request *request)
     const uint64_t size = message ? message->size : 0;
     fedge_request_free(request);
     const bool full = atomic_fetch_add(&self->queued, size) + size > FEDGE_RANKS_OUTBOX_BYTES;
-    if (full) { /* before the post, as in engine_thread.c */
+    if (full) { /* set before the post, as in engine_thread.c */
         atomic_store(&self->was_full, true);
     }
     post(self, message);
@@ -436,7 +436,7 @@ static fedge_status take_reply(fedge_ranks *self, const fedge_rank_message_head 
     /* The pointer in it is another process's: find the blob by its hash. */
     if (head->blob.hash[0]) {
         fedge_blob *blob = fedge_rank_blobs_find(&self->blobs, head->blob.hash);
-        if (!blob) { /* withdrawn and never requested here */
+        if (!blob) { /* the blob was withdrawn, and this rank never requested it */
             fedge_reply_free(reply);
             return FEDGE_OK;
         }
@@ -495,7 +495,7 @@ static fedge_status take(fedge_ranks *self, size_t size, fedge_error *err)
         return FEDGE_OK;
     case FEDGE_RANK_MESSAGE_STATUS:
         return take_status(self, body, head.body_size, err);
-    case FEDGE_RANK_MESSAGE_STOP: /* as if the signal had come here */
+    case FEDGE_RANK_MESSAGE_STOP: /* the signal counts as if it had come to this rank */
         if (!atomic_load(&self->ending))
             (void)kill(getpid(), SIGTERM);
         return FEDGE_OK;
@@ -571,7 +571,7 @@ static void send_status(fedge_ranks *self)
     if (now_ms < self->status_ms || atomic_load(&self->ending))
         return;
     self->status_ms = now_ms + FEDGE_RANKS_STATUS_MS;
-    if (!leads(self)) { /* a silent rank would end all */
+    if (!leads(self)) { /* rank 0 would end all ranks if this one were silent */
         post(self, fedge_rank_message_new(FEDGE_RANK_MESSAGE_ALIVE, NULL, 0, 0));
         return;
     }

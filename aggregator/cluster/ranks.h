@@ -32,19 +32,19 @@
 #include "edge/core/status.h"
 
 #define FEDGE_RANKS_OUTBOX_BYTES                                                                   \
-    ((uint64_t)8 << 20)              /* of waiting requests; above that peers are paused */
-#define FEDGE_RANKS_AWAY_MS 1000     /* when clients of an ending rank reconnect */
-#define FEDGE_RANKS_STATUS_MS 1000   /* between two status messages, or two ALIVE messages */
+    ((uint64_t)8 << 20)              /* limit of the waiting requests; above it peers are paused */
+#define FEDGE_RANKS_AWAY_MS 1000     /* pause before the clients of an ending rank reconnect */
+#define FEDGE_RANKS_STATUS_MS 1000   /* time between two STATUS messages, or two ALIVE messages */
 #define FEDGE_RANKS_MAX_NAP_US 2000u /* longest sleep between two checks for messages */
 
 typedef struct fedge_ranks fedge_ranks;
 
 typedef struct fedge_ranks_config {
-    const fedge_collective *collective; /* not alone. What is pointed to outlives the ranks */
+    const fedge_collective *collective; /* two ranks or more; outlives the ranks */
     fedge_engine_thread *engine;        /* rank 0: runs the engine; elsewhere it stands in for it */
     fedge_transport *transport;         /* its first tag is fedge_ranks_first_tag */
-    fedge_rank_worker *worker; /* on other ranks; NULL: all bytes of updates go to rank 0 */
-    uint64_t sum_bytes; /* bytes of all sums: the most that one call of the collective moves */
+    fedge_rank_worker *worker;          /* NULL on rank 0, or if rank 0 gets all bytes */
+    uint64_t sum_bytes; /* bytes of all sums, the most that one call of the collective moves */
     const fedge_log *log;
 } fedge_ranks_config;
 

@@ -13,7 +13,7 @@
 #include "edge/core/version.h"
 #include "secure/crypto/sha256.h"
 
-#define MAX_REGISTRY ((size_t)1 << 30) /* bytes of its file */
+#define MAX_REGISTRY ((size_t)1 << 30) /* most bytes of the registry's file */
 
 static void take_hash(fedge_collective_fact *fact, const void *bytes, size_t size)
 {
@@ -67,7 +67,7 @@ void fedge_ranks_set_addresses(const fedge_collective *collective, fedge_address
 {
     const char *local = getenv("OMPI_COMM_WORLD_LOCAL_RANK");
     const uint32_t local_rank =
-        local ? (uint32_t)strtoul(local, NULL, 10) : collective->rank; /* one host, then */
+        local ? (uint32_t)strtoul(local, NULL, 10) : collective->rank; /* without it, one host */
     fedge_ranks_offset_port(listen, local_rank);
     fedge_ranks_offset_port(http, local_rank);
 }

@@ -13,7 +13,7 @@
 #include "edge/plan/plan.h"
 
 #define FEDGE_RANKS_NUM_FACTS 5
-#define FEDGE_RANKS_PORTS 2u /* ports from one rank of a host to the next */
+#define FEDGE_RANKS_PORTS 2u /* distance between the ports of a host's neighbouring ranks */
 
 /* Facts about release, processor, job, registry and accumulator, for fedge_collective_agree. Errors
  * are those of reading the registry. */

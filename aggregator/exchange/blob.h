@@ -17,7 +17,7 @@
 #include "edge/core/status.h"
 #include "edge/wire/protocol.h"
 
-#define FEDGE_BLOB_CHUNK ((size_t)16384) /* bytes with a checksum of their own */
+#define FEDGE_BLOB_CHUNK ((size_t)16384) /* bytes that share a checksum */
 
 typedef struct fedge_blob {
     char hash[FEDGE_HASH_TEXT];
@@ -28,8 +28,8 @@ typedef struct fedge_blob {
     fedge_os_file file;
     uint32_t *sums;            /* CRC-32s of the chunks of [file] */
     _Atomic bool damaged;      /* reading [file] failed, and the blob is not mended yet */
-    struct fedge_blob *parts;  /* the list of its parts (edge/wire/protocol.h); NULL: none */
-    struct fedge_blob *parent; /* the blob that owns [bytes]; NULL: this one */
+    struct fedge_blob *parts;  /* list of its parts (edge/wire/protocol.h); NULL: none */
+    struct fedge_blob *parent; /* owner of [bytes]; NULL: this blob */
     uint8_t *retired; /* bytes that have moved to [file], until their last reader is done */
     uint32_t num_readers;
 } fedge_blob;

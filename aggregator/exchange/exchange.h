@@ -21,15 +21,15 @@
 #include "edge/wire/protocol.h"
 #include "secure/identity/registry.h"
 
-#define FEDGE_MAX_NETWORK_THREADS 64u /* of a process */
+#define FEDGE_MAX_NETWORK_THREADS 64u /* most network threads of a process */
 
 typedef enum fedge_request_type {
     FEDGE_REQUEST_JOIN,    /* HELLO came: the device waits for WELCOME and tasks */
     FEDGE_REQUEST_LEAVE,   /* the connection closes, or its device declined the plan */
     FEDGE_REQUEST_MESSAGE, /* message, its JSON in meta, and its payload */
-    FEDGE_REQUEST_DRAIN,   /* from the operator: end after this round */
-    FEDGE_REQUEST_GPUS,    /* from the operator: sum on sums.gpus from the next round on */
-    FEDGE_REQUEST_REPORT   /* from another rank: a fedge_report (cluster/protocol/rank_message.h) in
+    FEDGE_REQUEST_DRAIN,   /* the operator's request to end after this round */
+    FEDGE_REQUEST_GPUS,    /* the operator's request to sum on sums.gpus from the next round on */
+    FEDGE_REQUEST_REPORT   /* another rank's fedge_report (cluster/protocol/rank_message.h), in
                               payload */
 } fedge_request_type;
 
@@ -45,11 +45,11 @@ typedef struct fedge_request {
         fedge_client_message message;  /* MESSAGE */
         fedge_accumulator_config sums; /* GPUS */
     };
-    const char *meta; /* (meta_size), in frame */
+    const char *meta; /* (meta_size): lies in frame */
     uint32_t meta_size;
-    const uint8_t *payload; /* (payload_size), in frame */
+    const uint8_t *payload; /* (payload_size): lies in frame */
     uint32_t payload_size;
-    uint8_t *frame; /* malloc'ed; the message as it came */
+    uint8_t *frame; /* malloc'ed bytes of the message */
 } fedge_request;
 void fedge_request_free(fedge_request *request); /* NULL is fine */
 
@@ -83,7 +83,7 @@ typedef struct fedge_reply {
     fedge_blob *blob; /* retained */
     uint64_t offset, size;
 } fedge_reply;
-void fedge_reply_free(fedge_reply *reply); /* and what it retains; NULL is fine */
+void fedge_reply_free(fedge_reply *reply); /* releases its blob; NULL is fine */
 /* Refuses a FETCH of a blob that is no longer served: a newer TASK is on its way or will come. */
 fedge_notice fedge_stale_blob_notice(const char *hash);
 
@@ -102,26 +102,25 @@ typedef struct fedge_traffic {
 #define FEDGE_RUN_STATE_TEXT 384
 typedef struct fedge_run_status {
     char run_id[FEDGE_RUN_ID_TEXT];
-    char state[FEDGE_RUN_STATE_TEXT]; /* "round 3: 5 of 8 reported"; who is missing, and why,
-                                            when it waits */
+    char state[FEDGE_RUN_STATE_TEXT]; /* text such as "round 3: 5 of 8 reported"; while it waits, it
+                                         names the missing clients and why */
     bool healthy;                     /* false after a fatal error */
     bool complete;                    /* no round is left */
     uint32_t round, rounds_closed, num_server_rounds, connected, incarnation;
     uint64_t updates_accepted, updates_refused, updates_duplicate;
-    uint64_t bytes_up, bytes_down;         /* of this process */
-    uint64_t run_bytes_up, run_bytes_down; /* of the run's phases, since it began */
-    double seconds; /* since the run began, without the time when no process ran it */
+    uint64_t bytes_up, bytes_down;         /* bytes of this process */
+    uint64_t run_bytes_up, run_bytes_down; /* bytes of the run's phases, since it began */
+    double seconds; /* time since the run began, without the time when no process ran it */
     uint64_t ingest_queued_bytes;
     double seconds_validate, seconds_journal, seconds_sum;
-    double accuracy, loss; /* last evaluation on the test set; NaN before */
-    bool stopped_early;    /* by early-stopping, before the job's last round */
+    double accuracy, loss; /* results of the last evaluation on the test set; NaN before */
+    bool stopped_early;    /* early-stopping ended it before the job's last round */
     bool keeps_best;
-    fedge_criterion criterion; /* of keep-best */
-    fedge_selected best;       /* set once the run is over. round 0: none; model "": none, or its
-                                  checkpoint is damaged */
+    fedge_criterion criterion; /* criterion of keep-best */
+    fedge_selected best;       /* set at the end; round 0: none; model "": none, or damaged */
     double best_value;
-    char accumulator[16]; /* what sums */
-    uint32_t num_gpus;    /* of gpus[] */
+    char accumulator[16]; /* kind of the accumulator */
+    uint32_t num_gpus;    /* length of gpus[] */
     fedge_gpu_stats gpus[FEDGE_ACCUMULATOR_MAX_GPUS];
     char model_hash[FEDGE_HASH_TEXT];
     char run_dir[FEDGE_MAX_PATH];
@@ -173,7 +172,7 @@ uint32_t fedge_slots_tag(uint64_t id);
 /* All zero: nothing has happened yet. */
 typedef struct fedge_quota {
     uint64_t counted_ms; /* [used] is reduced up to this time */
-    uint32_t used;       /* of the burst */
+    uint32_t used;       /* events of the burst used */
 } fedge_quota;
 
 /* Counts an event and returns true if it is within the limit: at most [burst] at once, and

@@ -13,9 +13,9 @@ struct fedge_checkpoint_writer {
     fedge_mailbox *mailbox;
     const fedge_log *log;
     fedge_worker_pool *worker;
-    fedge_work work;         /* from its post to its end the worker owns the members below */
+    fedge_work work;         /* the worker owns the members below from its post to its end */
     fedge_save *save;        /* being written, or written and not returned yet */
-    fedge_error failed;      /* status FEDGE_OK: no failure */
+    fedge_error failed;      /* FEDGE_OK: no failure */
     fedge_completion *fatal; /* NULL once it is posted */
 };
 

@@ -23,11 +23,11 @@ typedef struct fedge_save {
     fedge_checkpoint checkpoint; /* fedge_save_write fills in its hashes */
     fedge_blob *model;           /* its first model_size bytes are the file */
     size_t model_size;
-    char model_hash[FEDGE_HASH_TEXT];        /* of the file */
+    char model_hash[FEDGE_HASH_TEXT];        /* SHA-256 of the file */
     uint8_t *strategy_state, *last_accepted; /* malloc'ed */
     size_t strategy_state_size, last_accepted_size;
     const fedge_run *run;
-    uint32_t keep_checkpoints, best_round; /* for fedge_retention_apply */
+    uint32_t keep_checkpoints, best_round; /* arguments of fedge_retention_apply */
 } fedge_save;
 
 /* Writes the checkpoint, then applies retention to older ones. */

@@ -96,7 +96,7 @@ static fedge_status restore(fedge_engine *engine, fedge_recovery *recovery, uint
         engine->journal = recovery->journal;
         recovery->journal = NULL;
         engine->phase = *fedge_journal_get_phase(engine->journal);
-        engine->other_ranks.phase = 1; /* as on the ranks that have recovered it */
+        engine->other_ranks.phase = 1; /* ranks that have recovered the phase number it alike */
         FEDGE_TRY(fedge_engine_new_slots(engine, recovery->num_tasks, err));
         FEDGE_TRY(fedge_engine_begin_intake(engine, err));
     }
@@ -414,7 +414,8 @@ static void welcome(fedge_engine *engine, const fedge_request *from)
                                      .return_within_ms = return_within_ms(engine)}};
     memcpy(reply.welcome.run_id, engine->server.run.run_id, sizeof(reply.welcome.run_id));
     memcpy(reply.welcome.plan, engine->plan->hash, sizeof(reply.welcome.plan));
-    if (engine->model_number <= engine->num_deltas) { /* otherwise no delta starts from it */
+    if (engine->model_number <=
+        engine->num_deltas) { /* model 0 is current, or a delta starts from it */
         memcpy(reply.welcome.initial_model, engine->initial, sizeof(engine->initial));
     }
     fedge_engine_send(engine, from->conn_id, FEDGE_MESSAGE_WELCOME, &reply);
@@ -456,7 +457,7 @@ static fedge_status admit(fedge_engine *engine, const fedge_request *from, uint6
     /* The task may not have arrived on the old connection: send it again. */
     device->sent_task_id = 0;
     if (engine->gave_up_client == from->client_index)
-        engine->gave_up[0] = '\0'; /* it tries again */
+        engine->gave_up[0] = '\0'; /* the client tries again */
     memcpy(device->device_id, from->device_id, sizeof(device->device_id));
     /* Before it joins, which may send a task: a client reads WELCOME first. */
     welcome(engine, from);
@@ -542,7 +543,7 @@ static void handle_message(fedge_engine *engine, fedge_request *request, uint64_
     case FEDGE_MESSAGE_DECLINE:
         fedge_engine_decline(engine, request, now_ms);
         break;
-    default: /* the connection answers all others */
+    default: /* the connection answers all other messages */
         break;
     }
 }
@@ -615,7 +616,7 @@ void fedge_engine_get_status(const fedge_engine *engine, fedge_run_status *statu
     status->stopped_early = engine->stopped_early;
     status->keeps_best = selection->keep.present;
     status->criterion = selection->keep.metric;
-    if (engine->done) { /* the round finalizer, which writes it, is idle */
+    if (engine->done) { /* the round finalizer, which writes the selection, is idle */
         status->best = selection->state.best;
         status->best_value = selection->state.keep.best;
     }

@@ -48,24 +48,24 @@ struct fedge_evaluator;
 
 typedef struct fedge_engine_config {
     const fedge_job *job;  /* outlives the engine */
-    fedge_run_request run; /* which run; its texts outlive the engine */
+    fedge_run_request run; /* its texts outlive the engine */
     struct fedge_evaluator
         *evaluator; /* evaluates on the test set; NULL: none. Outlives the engine */
     const char *state_dir;
     bool restored;                 /* the state comes from a backup: raise the run's incarnation */
     uint32_t num_workers;          /* ingest threads, ≥ 1 */
-    const char *accumulator;       /* a kind of accumulator by name, or "auto" */
-    fedge_accumulator_config sums; /* how to open it; the layout is filled in */
-    uint32_t (*num_registered)(void *registry); /* devices at present; thread-safe */
+    const char *accumulator;       /* name of a kind of accumulator, or "auto" */
+    fedge_accumulator_config sums; /* configuration of the accumulator; the layout is filled in */
+    uint32_t (*num_registered)(void *registry); /* number of devices at present; thread-safe */
     void *registry;
     const fedge_rank_link
-        *ranks;               /* ranks that take updates, too; NULL: none. Outlives the engine */
+        *ranks;               /* other ranks that take updates; NULL: none. Outlives the engine */
     uint32_t return_every_us; /* admission time of one device that reconnects */
     uint32_t heartbeat_s;     /* heartbeat interval sent to clients, ≥ 1 */
     const fedge_log *log;
     void (*wake)(void *user); /* wakes the engine's thread; thread-safe */
     void *wake_user;
-    fedge_mailbox *replies;       /* fedge_reply; outlives the engine */
+    fedge_mailbox *replies;       /* mailbox of fedge_reply; outlives the engine */
     const fedge_traffic *traffic; /* counts all connections; outlives the engine */
 } fedge_engine_config;
 
@@ -78,9 +78,10 @@ void fedge_engine_hand_over(fedge_engine *engine);
 /* Stops the threads, closes files. NULL is fine. */
 void fedge_engine_free(fedge_engine *engine);
 
-/* Each takes in an event (time, a request, completions) and carries out what follows from it. */
+/* Each takes in an event (time, a request, completions) and carries out what follows from it. A
+ * request is freed. */
 void fedge_engine_tick(fedge_engine *engine, uint64_t now_ms);
-void fedge_engine_handle(fedge_engine *engine, fedge_request *request, uint64_t now_ms); /* frees */
+void fedge_engine_handle(fedge_engine *engine, fedge_request *request, uint64_t now_ms);
 void fedge_engine_handle_completions(fedge_engine *engine, uint64_t now_ms);
 void fedge_engine_drain(fedge_engine *engine, uint64_t now_ms);
 /* Tells all connections to read from paused peers again. */

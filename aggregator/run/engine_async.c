@@ -55,7 +55,7 @@ fedge_blob *fedge_engine_find_old_model(const fedge_engine *engine, const char *
 static fedge_status add_old_model(fedge_engine *engine, uint32_t base, fedge_blob *model,
                                   fedge_error *err)
 {
-    assert(!old_model(engine, base)); /* the second entry would never be found */
+    assert(!old_model(engine, base)); /* a second entry would never be found */
     const size_t size = (engine->num_old_models + (size_t)1) * sizeof(*engine->old_models);
     fedge_engine_old_model *grown = realloc(engine->old_models, size);
     if (!grown)
@@ -230,7 +230,7 @@ void fedge_engine_defer_upload(fedge_engine *engine, fedge_grant *grant)
     }
     fedge_grant **grown =
         realloc(engine->deferred, (engine->num_deferred + (size_t)1) * sizeof(fedge_grant *));
-    if (!grown) { /* the client announces it again after its time-out */
+    if (!grown) { /* its client announces the update again after a time-out */
         fedge_grant_free(grant);
         return;
     }

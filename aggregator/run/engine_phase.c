@@ -157,7 +157,7 @@ void fedge_engine_on_opened(fedge_engine *engine, fedge_completion *completion, 
     fedge_error err = {.status = completion->status};
     memcpy(err.message, completion->message, sizeof(err.message));
     if (completion->status == FEDGE_OK || completion->status == FEDGE_NO_SPACE)
-        engine->gpus_change = false; /* after other failures there may be no accumulator */
+        engine->gpus_change = false; /* other failures may leave no accumulator */
     if (completion->status == FEDGE_NO_SPACE) {
         wait_for_space(engine, &err, now_ms);
         return;
@@ -229,7 +229,7 @@ static void offer_delta(const fedge_engine *engine, uint32_t index, fedge_task *
 static void offer_deltas(const fedge_engine *engine, fedge_engine_device *device, fedge_task *task)
 {
     const uint32_t present = engine->model_number + 1;
-    if (device->model != present) { /* otherwise the task is sent again */
+    if (device->model != present) { /* if equal, the task is sent again */
         device->before = device->model;
         device->model = present;
     }
@@ -274,13 +274,13 @@ static void send_task(fedge_engine *engine, const fedge_rounds_action *action, u
     }
     const uint64_t conn_id = fedge_engine_conn_of(engine, action->client_index);
     if (conn_id == FEDGE_CONN_ALL)
-        return; /* it gets the task when it comes back */
+        return; /* the client gets the task when it comes back */
     fedge_engine_device *device = &engine->devices[action->client_index];
     if (fedge_engine_has_buffer(engine) && device->sent_task_id == action->task_id)
-        return; /* it has been at work on it since an earlier round */
+        return; /* the client has worked on it since an earlier round */
     device->sent_task_id = action->task_id;
     if (engine->gave_up_client == action->client_index)
-        engine->gave_up[0] = '\0'; /* it tries again */
+        engine->gave_up[0] = '\0'; /* the client tries again */
     /* With a buffer a task has no deadline, and belongs to the round that its model was for. */
     const bool buffered = fedge_engine_has_buffer(engine);
     const uint64_t deadline_ms = buffered ? 0 : fedge_rounds_deadline_ms(engine->rounds);
@@ -448,7 +448,7 @@ static void end_phase(fedge_engine *engine, const fedge_rounds_action *action,
     if (status != FEDGE_OK)
         fedge_engine_fail(engine, &err);
     else if (action->kind == FEDGE_TASK_TRAIN)
-        engine->journal = NULL; /* the round finalizer's now */
+        engine->journal = NULL; /* the round finalizer owns it now */
 }
 
 static void close_phase(fedge_engine *engine, const fedge_rounds_action *action, uint64_t now_ms)
@@ -460,7 +460,7 @@ static void close_phase(fedge_engine *engine, const fedge_rounds_action *action,
     const bool dropped = action->type != FEDGE_ROUNDS_CLOSE;
     engine->other_ranks.closing = false;
     if (action->kind == FEDGE_TASK_TRAIN && !opened) {
-        log_closed(engine, &summary, true); /* it left no trace on any rank */
+        log_closed(engine, &summary, true); /* the phase left no trace on any rank */
         fedge_rounds_closed(engine->rounds, now_ms);
     } else if (action->kind == FEDGE_TASK_TRAIN &&
                fedge_engine_close_other_ranks(engine, dropped)) {

@@ -27,9 +27,9 @@ void fedge_engine_resend_task(fedge_engine *engine, uint32_t index, uint64_t now
 /* Duty cycle: a client that may hang up (HELLO's hangs-up) needs no connection during a round
  * without a task for it. BYE asks it to stay away until the round is about to end. */
 
-#define FEDGE_ENGINE_NOT_BEFORE_CHECK_MS 1000  /* between two checks */
+#define FEDGE_ENGINE_NOT_BEFORE_CHECK_MS 1000  /* time between two checks */
 #define FEDGE_ENGINE_MIN_NOT_BEFORE_MS 5000    /* a shorter absence is not worth a handshake */
-#define FEDGE_ENGINE_FIRST_NOT_BEFORE_MS 60000 /* until a round has shown how long rounds take */
+#define FEDGE_ENGINE_FIRST_NOT_BEFORE_MS 60000 /* used while the length of rounds is unknown */
 
 /* A round took [took_ms]: updates the estimate for the next one. */
 void fedge_engine_note_round(fedge_engine *engine, uint64_t took_ms);

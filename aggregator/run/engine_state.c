@@ -61,7 +61,7 @@ void fedge_engine_stop_early(fedge_engine *engine)
     const fedge_watch_state *state = &selection->state.stop;
     if (engine->stopped_early ||
         engine->rounds_closed >= engine->config.job->rounds.num_server_rounds)
-        return; /* an evaluation of that round has ended; or it was the last in any case */
+        return; /* an evaluation of that round has ended, or the round was the last anyway */
     engine->stopped_early = true;
     fedge_rounds_end_after(engine->rounds, engine->rounds_closed);
     FEDGE_LOG(engine->config.log, FEDGE_LOG_INFO, "stopping-early",
@@ -82,7 +82,7 @@ uint64_t fedge_engine_conn_of(const fedge_engine *engine, uint32_t client_index)
 static fedge_reply *new_reply(fedge_engine *engine, uint64_t conn_id, fedge_reply_type type)
 {
     fedge_reply *reply = calloc(1, sizeof(*reply));
-    if (!reply) { /* a client that waits for it would wait for ever */
+    if (!reply) { /* a client would wait for ever */
         fedge_error err;
         (void)fedge_fail(&err, FEDGE_NO_MEMORY, "no memory to answer a client");
         fedge_engine_fail(engine, &err);

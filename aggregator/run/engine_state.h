@@ -17,13 +17,11 @@
 #include "aggregator/run/server_run.h"
 #include "aggregator/threads/mailbox.h"
 
-#define FEDGE_ENGINE_MAX_BAD_UPLOADS 3 /* bad uploads of one task before it is lost */
-#define FEDGE_ENGINE_REFUSAL_LINES                                                                 \
-    10 /* log lines a second about refusals whose device has left                                  \
-        */
-#define FEDGE_ENGINE_SPACE_RETRY_MS 5000 /* between attempts when the disk is full */
+#define FEDGE_ENGINE_MAX_BAD_UPLOADS 3   /* bad uploads of one task before it is lost */
+#define FEDGE_ENGINE_REFUSAL_LINES 10    /* refusals logged a second for devices that have left */
+#define FEDGE_ENGINE_SPACE_RETRY_MS 5000 /* pause between attempts when the disk is full */
 #define FEDGE_ENGINE_WAIT_MS 5000 /* idle time before the log says what the round waits for */
-#define FEDGE_ENGINE_WAIT_REPEAT_MS 60000 /* before it says so again, if something has changed */
+#define FEDGE_ENGINE_WAIT_REPEAT_MS 60000 /* pause before the log says so again, if changed */
 
 /* A snapshot of the accumulator. */
 typedef struct fedge_sums_snapshot {
@@ -34,23 +32,23 @@ typedef struct fedge_sums_snapshot {
 
 /* One slot of the present phase. */
 typedef struct fedge_engine_slot {
-    uint64_t task_id; /* the task that the other fields are about; 0: none sent yet */
+    uint64_t task_id; /* task of the other fields; 0: none sent yet */
     uint32_t bad_uploads;
-    fedge_slot_lease lease; /* which rank may receive the update, whatever the task */
-    fedge_grant *announced; /* the announcement that waits for the lease; malloc'ed; NULL: none */
+    fedge_slot_lease lease; /* rank that may receive the update, whatever the task */
+    fedge_grant *announced; /* malloc'ed announcement that waits for the lease; NULL: none */
     bool timed;             /* [seconds_upload] is that of an update that this process received */
     double seconds_upload;
-    double loss, accuracy; /* EVALUATE */
-    uint64_t examples;     /* EVALUATE */
+    double loss, accuracy; /* EVALUATE: the client's results */
+    uint64_t examples;     /* EVALUATE: the client's examples */
 } fedge_engine_slot;
 
 /* A device, by client index. conn_id FEDGE_CONN_ALL: not connected, or it declined the plan. */
 typedef struct fedge_engine_device {
     uint64_t conn_id;
     char device_id[FEDGE_UUID_TEXT];
-    bool hangs_up, at_work; /* for the duty cycle in engine_phase.h */
-    uint64_t sent_task_id;  /* the last task sent on this connection; 0: none */
-    uint32_t model, before; /* number of its last task's model, and of the one before; 0: unknown */
+    bool hangs_up, at_work; /* state of the duty cycle (engine_phase.h) */
+    uint64_t sent_task_id;  /* last task sent on this connection; 0: none */
+    uint32_t model, before; /* numbers of the last task's model and of the one before; 0: unknown */
 } fedge_engine_device;
 
 /* The part of a phase on other ranks; all 0 when alone. */
@@ -61,8 +59,8 @@ typedef struct fedge_engine_other_ranks {
     bool closing;     /* CLOSE was sent: no slot is granted; [ending] and [summary] are set */
     fedge_rounds_action ending;
     fedge_round_summary summary;
-    fedge_error worst;         /* worst answer to OPEN; status FEDGE_OK: none failed */
-    fedge_journal_task *tasks; /* (phase.num_tasks), while OPEN is answered */
+    fedge_error worst;         /* worst answer to OPEN; FEDGE_OK: none failed */
+    fedge_journal_task *tasks; /* (phase.num_tasks) while OPEN is answered */
 } fedge_engine_other_ranks;
 
 /* The model after [base] rounds, which open tasks name (engine_async.h). */
@@ -86,14 +84,14 @@ struct fedge_engine {
     fedge_round_finalizer *finalizer;
     fedge_rounds *rounds;
 
-    fedge_blob *plan, *model;                 /* model: its file, then server.control_size bytes */
-    char model_hash[FEDGE_HASH_TEXT];         /* of the file alone */
-    fedge_blob *deltas[FEDGE_DOWNLINK_STEPS]; /* (num_deltas), each to [model] */
-    char bases[FEDGE_DOWNLINK_STEPS][FEDGE_HASH_TEXT]; /* the models that deltas start from */
+    fedge_blob *plan, *model;         /* [model] is its file, then server.control_size bytes */
+    char model_hash[FEDGE_HASH_TEXT]; /* SHA-256 of the model's file */
+    fedge_blob *deltas[FEDGE_DOWNLINK_STEPS];          /* (num_deltas): each leads to [model] */
+    char bases[FEDGE_DOWNLINK_STEPS][FEDGE_HASH_TEXT]; /* hashes of the models deltas start from */
     uint32_t num_deltas;
-    uint32_t model_number;         /* models before [model] */
+    uint32_t model_number;         /* number of models before [model] */
     char initial[FEDGE_HASH_TEXT]; /* hash of model 0 if clients can make it; else "" */
-    fedge_engine_device *devices;  /* (num_devices), by client index */
+    fedge_engine_device *devices;  /* (num_devices), indexed by client */
     uint32_t num_devices;
 
     /* What outlives a phase (engine_async.h). */
@@ -113,15 +111,15 @@ struct fedge_engine {
         *accepted; /* results of the phase before, for clients that missed their ACK */
     uint32_t num_accepted;
     uint64_t phase_started_ms, phase_bytes_up, phase_bytes_down;
-    uint64_t retry_open_ms; /* ≠ 0: the disk was full; when to try opening again */
+    uint64_t retry_open_ms; /* time of the next attempt to open, after the disk was full; 0: none */
     bool waiting_for_space;
-    char missing_space[FEDGE_RUN_STATE_TEXT - 32]; /* which space is missing, while it waits */
+    char missing_space[FEDGE_RUN_STATE_TEXT - 32]; /* message of the error, while it waits */
 
     bool stalled; /* no client has been at work since stalled_ms */
     uint64_t stalled_ms, wait_logged_ms;
     char wait_logged[FEDGE_RUN_STATE_TEXT];
     char gave_up[192];       /* the last client that gave up in this round, and why; "": none */
-    uint32_t gave_up_client; /* its index */
+    uint32_t gave_up_client; /* index of that client */
 
     uint64_t run_bytes_up, run_bytes_down;
     uint64_t updates_accepted, updates_refused, updates_duplicate;
@@ -133,14 +131,14 @@ struct fedge_engine {
     uint64_t not_before_checked_ms;
 
     bool gpus_wanted; /* open config.sums.gpus with the next round */
-    bool gpus_change; /* the round finalizer opens them: the accumulator must not be read */
-    fedge_sums_snapshot sums_snapshot; /* the accumulator before that */
+    bool gpus_change; /* the round finalizer opens the GPUs: the accumulator must not be read */
+    fedge_sums_snapshot sums_snapshot; /* the accumulator before the GPUs change */
 
     bool draining;
     bool stopped_early;    /* early stopping: no round follows the last closed one */
     bool nothing_held_out; /* the log has warned that clients have no data to evaluate on */
     bool done;
-    fedge_error failure; /* status FEDGE_OK: none */
+    fedge_error failure; /* FEDGE_OK: none */
 };
 
 /* Ends the engine with its first failure, which the log names. */
@@ -174,7 +172,7 @@ void fedge_engine_send_blob(fedge_engine *engine, uint64_t conn_id, fedge_blob *
 /* Sends a last message and closes the connection. */
 void fedge_engine_close_conn(fedge_engine *engine, uint64_t conn_id, fedge_message_type message,
                              fedge_reason reason, uint64_t after_ms, const char *text);
-void fedge_engine_withdraw(fedge_engine *engine, fedge_blob *blob); /* to all */
+void fedge_engine_withdraw(fedge_engine *engine, fedge_blob *blob); /* sent to all connections */
 void fedge_engine_send_round(fedge_engine *engine, const fedge_round_summary *summary);
 
 /* ---- orders to other ranks ------------------------------------------------------------------- */

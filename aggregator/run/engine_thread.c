@@ -16,20 +16,20 @@ struct fedge_engine_thread {
     fedge_mailbox *waiting; /* replies for fedge_engine_thread_take */
     fedge_deliver_fn deliver;
     void *deliver_user;
-    fedge_forward_fn forward; /* NULL: this process has the engine */
+    fedge_forward_fn forward; /* NULL: this process runs the engine */
     void *forward_user;
-    fedge_error lost; /* why a reply could not be delivered */
+    fedge_error lost; /* reason why a reply could not be delivered */
     fedge_traffic traffic;
-    _Atomic uint64_t queued_bytes; /* of requests */
+    _Atomic uint64_t queued_bytes; /* bytes of requests in the queue */
     atomic_bool was_full;          /* a peer was paused */
     pthread_t thread;
     bool running;
-    pthread_mutex_t mutex; /* of all below */
+    pthread_mutex_t mutex; /* guards the members below */
     pthread_cond_t changed;
     bool awake, stopping;
     bool ended; /* the thread has ended, and no longer owns the engine */
     pthread_cond_t answered;
-    uint64_t num_status_requests, num_status_answers; /* for fedge_engine_thread_status */
+    uint64_t num_status_requests, num_status_answers; /* counters of fedge_engine_thread_status */
     fedge_run_status status;
     bool done;
     fedge_error failure;
@@ -52,7 +52,7 @@ static void send_replies(void *thread)
              */
             if (self->deliver(self->deliver_user, reply, &err) != FEDGE_OK &&
                 self->lost.status == FEDGE_OK)
-                self->lost = err; /* the first says why */
+                self->lost = err; /* the first failure says why */
         }
     }
 }
@@ -296,7 +296,7 @@ bool fedge_engine_thread_post(fedge_engine_thread *thread, fedge_request *reques
     const uint64_t size = size_of(request);
     const bool full =
         atomic_fetch_add(&thread->queued_bytes, size) + size > FEDGE_ENGINE_INBOX_BYTES;
-    if (full) { /* before the post: the thread reads it after the requests */
+    if (full) { /* set before the post, since the thread reads it after the requests */
         atomic_store(&thread->was_full, true);
     }
     fedge_mailbox_post(thread->requests, &request->item);

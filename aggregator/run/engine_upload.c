@@ -266,7 +266,7 @@ static void take_update(fedge_engine *engine, const fedge_request *from, uint32_
         refuse_upload(engine, from, FEDGE_REASON_STALE_TASK, "the round is closing");
     } else if (takes_updates(engine) && engine->intake.slots[index].holder.finishing &&
                engine->intake.slots[index].holder.task_id == upload->task_id) {
-        return; /* the workers have it: the ACK is on its way */
+        return; /* the workers have the update, and the ACK follows */
     } else if (upload->num_examples == 0) {
         refuse_upload(engine, from, FEDGE_REASON_BAD_VALUE,
                       "an update over no examples has no weight");
@@ -355,7 +355,7 @@ void fedge_engine_part(fedge_engine *engine, fedge_request *from, uint64_t now_m
         fedge_rounds_find(engine->rounds, from->message.position.task_id, &index);
     if (!task || !engine->journal || engine->other_ranks.closing || index >= engine->num_slots ||
         task->client_index != from->client_index || task->state != FEDGE_TASK_OPEN)
-        return; /* on its way when the task ended; the client gets an answer about that */
+        return; /* the task ended meanwhile; the client gets an answer about that */
     if (fedge_intake_part(&engine->intake, index, from, now_ms, &err) != FEDGE_OK)
         fedge_engine_fail(engine, &err);
 }
@@ -405,7 +405,7 @@ static void refuse_result(fedge_engine *engine, const fedge_engine_result *resul
     fedge_engine_slot *slot = &engine->slots[result->slot];
     const fedge_rounds_task *task = fedge_rounds_find(engine->rounds, result->task_id, NULL);
     if (!task)
-        return; /* nothing of it counts */
+        return; /* the update does not count */
     const uint32_t client_index = task->client_index;
     if (fedge_engine_has_buffer(engine) && result->status == FEDGE_CLOSED) {
         /* The buffer was full when the update was validated: it counts in the next round. */
@@ -445,7 +445,8 @@ void fedge_engine_take_result(fedge_engine *engine, const fedge_engine_result *r
         slot->seconds_upload = result->seconds_upload;
         count_result(engine, result, acks_announced, now_ms);
         act(engine, result->slot, action, now_ms);
-    } else if (!result->held || slot->lease.state == FEDGE_LEASE_FREE) { /* else it comes again */
+    } else if (!result->held || slot->lease.state == FEDGE_LEASE_FREE) {
+        /* Otherwise the update comes again. */
         refuse_result(engine, result, now_ms);
     }
 }
@@ -458,7 +459,7 @@ void fedge_engine_on_validated(fedge_engine *engine, const fedge_completion *com
                                   .status = completion->status,
                                   .message = completion->message};
     if (completion->slot >= engine->intake.num_slots)
-        return; /* the phase failed meanwhile: nothing of it counts */
+        return; /* the phase failed meanwhile, so the update does not count */
     const fedge_intake_slot *slot = &engine->intake.slots[completion->slot];
     result.seconds_upload = slot->seconds_upload;
     result.number = slot->holder.number;

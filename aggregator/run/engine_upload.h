@@ -32,7 +32,7 @@ void fedge_engine_on_validated(fedge_engine *engine, const fedge_completion *com
 typedef struct fedge_engine_result {
     uint32_t slot, rank;
     uint64_t task_id;
-    uint32_t number; /* the last grant that the rank had received */
+    uint32_t number; /* last grant that the rank had received */
     bool held;       /* the rank held the slot for this task */
     fedge_status status;
     const char *message;

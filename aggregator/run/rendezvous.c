@@ -213,7 +213,7 @@ fedge_status fedge_recovered_updates_unpack(fedge_recovered_updates *recovered,
 
 /* ---- at a start of all ranks ----------------------------------------------------------------- */
 
-#define FAILED UINT64_MAX /* in place of a size */
+#define FAILED UINT64_MAX /* replaces a size when the sender failed */
 
 /* Locks a disk that no lower rank shares, and numbers it if it has no number yet. */
 static fedge_status take_disk(const char *state_dir, uint32_t rank, fedge_rank_disks *disks,

@@ -21,20 +21,20 @@
 typedef struct fedge_recovered_update {
     uint32_t slot;
     uint32_t weight;          /* set by rank 0; 0: it does not count */
-    fedge_journal_slot facts; /* facts.location: its disk and folder */
-    char *meta;               /* malloc'ed; (facts.metadata_size), and NUL */
+    fedge_journal_slot facts; /* [location] has its disk and folder */
+    char *meta;               /* (facts.metadata_size) and NUL, malloc'ed */
 } fedge_recovered_update;
 
 /* All zero: empty. */
 typedef struct fedge_recovered_updates {
     fedge_recovered_update *items;
     uint32_t num, capacity;
-    fedge_journal *journals[FEDGE_RANKS_MAX]; /* by the folder's rank; NULL: none of this phase */
+    fedge_journal *journals[FEDGE_RANKS_MAX]; /* index: folder's rank; NULL: none of this phase */
 } fedge_recovered_updates;
 
 /* The present ranks, and the disk of each. */
 typedef struct fedge_rank_disks {
-    uint32_t rank, num_ranks; /* this one; num_ranks ≥ 1 */
+    uint32_t rank, num_ranks; /* this rank; num_ranks ≥ 1 */
     uint64_t disks[FEDGE_RANKS_MAX];
 } fedge_rank_disks;
 
@@ -80,13 +80,13 @@ FEDGE_MUST_USE fedge_status fedge_rendezvous(const fedge_collective *collective,
 /* Commands that rank 0 broadcasts during a start, in any order until END. */
 typedef enum fedge_rendezvous_command_kind {
     FEDGE_RENDEZVOUS_RECOVER, /* phase and tasks follow; the rank sends its updates */
-    FEDGE_RENDEZVOUS_SUMS,    /* fedge_distributed_follow */
+    FEDGE_RENDEZVOUS_SUMS,    /* the rank calls fedge_distributed_follow */
     FEDGE_RENDEZVOUS_END
 } fedge_rendezvous_command_kind;
 
 typedef struct fedge_rendezvous_command {
     uint32_t kind;
-    uint32_t num_tasks; /* RECOVER */
+    uint32_t num_tasks; /* RECOVER: number of tasks */
 } fedge_rendezvous_command;
 
 /* Broadcast from rank 0; on the others it fills in the arguments. */

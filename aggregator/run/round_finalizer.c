@@ -14,7 +14,7 @@ struct fedge_round_finalizer {
     fedge_checkpoint_writer *writer;
     fedge_worker_pool *worker;
     fedge_ingest_stats before; /* the workers' times when the phase opened */
-    fedge_journal *previous;   /* with a buffer: the last phase's, until the next has taken over its
+    fedge_journal *previous;   /* with a buffer: last phase's journal until the next has its
                                   unfinished uploads */
 };
 
@@ -24,9 +24,9 @@ typedef struct task {
     fedge_status (*carry_out)(fedge_round_finalizer *finalizer, struct task *task,
                               fedge_error *err);
     fedge_completion *completion;
-    fedge_round_finalizer_result *result; /* the completion's */
+    fedge_round_finalizer_result *result; /* result of the completion */
     fedge_round_summary summary;
-    fedge_journal *journal; /* owned; NULL to open a phase */
+    fedge_journal *journal; /* owned; NULL when the phase opens */
     /* Only to open a phase. */
     fedge_journal_phase phase;
     fedge_journal_task *slots; /* (phase.num_tasks) */

@@ -15,13 +15,13 @@
 /* The result of FEDGE_COMPLETION_OPENED and FEDGE_COMPLETION_CLOSED. The receiver takes what it
  * keeps and frees the rest with fedge_round_finalizer_result_free. */
 typedef struct fedge_round_finalizer_result {
-    fedge_journal *journal; /* OPENED: the new one. CLOSED: not NULL when the phase is open again
-                               (fedge_server_run_step); then no other field is set */
+    fedge_journal *journal;      /* OPENED: the new journal. CLOSED: not NULL when the phase is open
+                                    again (fedge_server_run_step); then no other field is set */
     fedge_round_summary summary; /* CLOSED */
     bool failed;                 /* CLOSED: the phase was dropped */
     bool over;                   /* CLOSED: early-stopping ends the run with this round */
-    fedge_blob *model; /* CLOSED after a training phase: the new one, whose file is summary.model */
-    fedge_blob *deltas[FEDGE_DOWNLINK_STEPS]; /* likewise (fedge_server_run_make_deltas) */
+    fedge_blob *model;           /* CLOSED, training: the new model, whose file is summary.model */
+    fedge_blob *deltas[FEDGE_DOWNLINK_STEPS]; /* CLOSED, training: deltas to [model] */
     uint32_t num_deltas;
 } fedge_round_finalizer_result;
 void fedge_round_finalizer_result_free(fedge_round_finalizer_result *result);

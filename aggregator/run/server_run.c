@@ -26,7 +26,7 @@ static fedge_status append_line(fedge_server_run *server, const fedge_round_summ
                                     (const char *)line.data, err);
 done:
     fedge_buffer_fini(&line);
-    return status == FEDGE_DUPLICATE ? FEDGE_OK : status; /* written before a crash */
+    return status == FEDGE_DUPLICATE ? FEDGE_OK : status; /* duplicate: written before a crash */
 }
 
 /* A GPU's work between two snapshots; its memory is that of the later one. */
@@ -125,7 +125,7 @@ void fedge_server_run_saved(fedge_server_run *server, const fedge_save *save)
 {
     const fedge_checkpoint *written = &save->checkpoint;
     fedge_checkpoint *present = &server->checkpoint;
-    assert(written->round == present->round); /* the last that was made */
+    assert(written->round == present->round); /* it is the last one made */
     /* The hashes alone: the rest of [present] may be ahead of what was written. */
     memcpy(present->model, written->model, sizeof(present->model));
     memcpy(present->strategy_state, written->strategy_state, sizeof(present->strategy_state));
@@ -286,7 +286,7 @@ fedge_status fedge_server_run_step(fedge_server_run *server, fedge_journal *jour
                                    fedge_error *err)
 {
     const fedge_journal_phase *phase = fedge_journal_get_phase(journal);
-    assert(phase->round == server->checkpoint.round + 1); /* no round twice, and none left out */
+    assert(phase->round == server->checkpoint.round + 1); /* rounds are stepped once, in order */
     *save = NULL;
     *reopened = false;
     fedge_status status = close_or_reopen(server, journal, summary, reopened, err);
@@ -394,7 +394,7 @@ static void serve_from_checkpoint(const fedge_server_run *server)
         fedge_run_path(&server->run, "checkpoints", dir, NULL) == FEDGE_OK &&
         fedge_checkpoint_model_path(dir, checkpoint->round, path, NULL) == FEDGE_OK &&
         fedge_blob_move_to_file(server->model_file, path, NULL) != FEDGE_OK)
-        return; /* it stays in memory */
+        return; /* the model stays in memory */
 }
 
 static fedge_status restore_model(fedge_server_run *server, const fedge_checkpoint_data *data,
@@ -448,7 +448,7 @@ static fedge_status close_recovered(fedge_server_run *server, fedge_recovery *re
     FEDGE_LOG(server->log, FEDGE_LOG_INFO, "round-closed-again",
               fedge_log_int("round", summary.round));
     fedge_save *save = NULL;
-    bool reopened = false; /* never: it is sealed */
+    bool reopened = false; /* a sealed phase is never reopened */
     FEDGE_TRY(fedge_server_run_step(server, recovery->journal, &summary, &reopened, &save, err));
     return save ? save_now(server, save, err) : FEDGE_OK;
 }

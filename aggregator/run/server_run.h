@@ -37,7 +37,7 @@
  * advances by it. Part of a checkpoint (last-accepted.bin). One that is all 0 is empty. */
 
 typedef struct fedge_last_accepted {
-    uint64_t *task_ids; /* by client index; 0: none */
+    uint64_t *task_ids; /* indexed by client; 0: none */
     uint32_t num_clients;
 } fedge_last_accepted;
 
@@ -74,36 +74,36 @@ typedef struct fedge_server_run {
     fedge_rank_disks disks; /* disks of all ranks; one when alone */
     bool starting;          /* true until the run is open */
     fedge_global_model model;
-    const char *accumulator;                                 /* as requested: a kind or "auto" */
+    const char *accumulator; /* requested accumulator: a kind or "auto" */
     fedge_gpu_stats logged_gpus[FEDGE_ACCUMULATOR_MAX_GPUS]; /* the GPUs' counters at the last line
                                                                 of rounds.jsonl */
     fedge_accumulator_config sums; /* model.accumulator's configuration, without the layout */
     fedge_evaluator *evaluator;    /* borrowed; NULL: no test set */
     fedge_round_log round_log;
-    fedge_checkpoint checkpoint; /* the last one; its byte counters continue */
-    fedge_selection selection;   /* the best round, and whether to stop */
-    uint64_t opened_ms;          /* monotonic */
+    fedge_checkpoint checkpoint; /* last checkpoint, whose byte counters continue */
+    fedge_selection selection;   /* state of the best round and of early stopping */
+    uint64_t opened_ms;          /* opening time, monotonic */
     uint64_t elapsed_before_ms;  /* the run's duration when it was opened */
     fedge_blob *model_file;      /* the safetensors file and the broadcast state behind it, until
                                     fedge_server_run_take_model */
     fedge_blob *last_parts; /* part list of the last model written, offered or not; NULL: none */
-    size_t model_size;      /* of the file alone; model_hash is the file's hash */
+    size_t model_size;      /* size of the file alone, without the broadcast state */
     char model_hash[FEDGE_HASH_TEXT];
     size_t control_size;               /* bytes of the strategy's broadcast state behind the file */
-    fedge_last_accepted last_accepted; /* for strategies with client state; changed by
+    fedge_last_accepted last_accepted; /* state of strategies with client state; changed by
                                           fedge_server_run_step alone */
 } fedge_server_run;
 
 /* How to open a run. What is pointed to outlives the run. */
 typedef struct fedge_server_run_config {
     const fedge_job *job;
-    fedge_run_request request;  /* as for fedge_run_open */
+    fedge_run_request request;  /* argument of fedge_run_open */
     fedge_evaluator *evaluator; /* NULL: the job has no test set */
     const char *state_dir;
-    bool restored;                        /* from a backup: raise the incarnation first */
-    const char *accumulator;              /* as for fedge_global_model_init */
-    const fedge_accumulator_config *sums; /* likewise; copied */
-    const fedge_rank_link *ranks;         /* the other ranks; NULL: none */
+    bool restored;           /* the state comes from a backup: raise the incarnation first */
+    const char *accumulator; /* argument of fedge_global_model_init */
+    const fedge_accumulator_config *sums; /* copied argument of fedge_global_model_init */
+    const fedge_rank_link *ranks;         /* links to the other ranks; NULL: none */
     const fedge_log *log;
 } fedge_server_run_config;
 
@@ -165,8 +165,8 @@ FEDGE_MUST_USE fedge_status fedge_server_run_log_evaluation(fedge_server_run *se
 
 /* Plain data that it owns. */
 typedef struct fedge_gathered {
-    fedge_update_facts *facts;      /* of the undamaged updates; capacity: the cohort */
-    fedge_accepted_updates updates; /* their bytes, when the strategy reads updates one by one */
+    fedge_update_facts *facts; /* facts of the undamaged updates; capacity: the cohort's size */
+    fedge_accepted_updates updates; /* set when the strategy reads single updates */
     uint32_t states_lost;           /* clients that have lost their client state */
     uint32_t num_damaged; /* updates that the disk has damaged: their slots are open again */
 } fedge_gathered;
@@ -178,7 +178,7 @@ FEDGE_MUST_USE fedge_status fedge_server_run_gather(fedge_server_run *server,
                                                     fedge_journal *journal,
                                                     fedge_round_summary *summary,
                                                     fedge_gathered *gathered, fedge_error *err);
-void fedge_gathered_fini(fedge_gathered *gathered); /* one that is all 0 is fine */
+void fedge_gathered_fini(fedge_gathered *gathered); /* all 0 is fine */
 
 /* Adds the updates of this journal to the sums. */
 FEDGE_MUST_USE fedge_status fedge_server_run_replay(fedge_server_run *server,

@@ -16,7 +16,7 @@
 /* A list that is being written. */
 typedef struct writer {
     const uint8_t *blob;
-    size_t begin, at; /* of the part that is open, and its end */
+    size_t begin, at; /* start of the open part, and its end */
     uint8_t *list;    /* NULL: the parts are only counted */
     size_t num_parts;
 } writer;
@@ -97,7 +97,7 @@ static fedge_status count_shared(uint8_t *list, size_t num_parts, uint8_t *last,
     qsort(sorted, count, sizeof(*sorted), compare);
     *bytes = 0;
     for (size_t i = 0, end; i < count; i = end) {
-        size_t here = 0, part_size = 0; /* bytes of equal parts in [list]; of one of them */
+        size_t here = 0, part_size = 0; /* bytes of equal parts in [list], and bytes of one part */
         bool before = false;
         for (end = i; end < count && compare(&sorted[i], &sorted[end]) == 0; end++) {
             const bool mine = sorted[end] >= list && sorted[end] < entry(list, num_parts);

@@ -65,7 +65,7 @@ fedge_status fedge_server_run_join_sums(fedge_server_run *server, fedge_error *e
 /* The recovered update that a slot gets; NULL: none. */
 typedef struct choice {
     fedge_recovered_update *update;
-    bool exact; /* the one that the journal names */
+    bool exact; /* true for the update that the journal names */
 } choice;
 
 static bool is_named(const fedge_journal_slot *mine, const fedge_journal_slot *theirs)
@@ -223,7 +223,7 @@ static fedge_status find_all(fedge_server_run *server, fedge_recovery *recovery,
         status = fedge_recovered_updates_sum(&recovered[0], server->plan,
                                              &server->model.accumulator, 0, err);
     }
-    return fedge_collective_agree(all, status, NULL, 0, err); /* or the failure of another rank */
+    return fedge_collective_agree(all, status, NULL, 0, err); /* may be another rank's failure */
 }
 
 fedge_status fedge_server_run_recover_updates(fedge_server_run *server, fedge_recovery *recovery,

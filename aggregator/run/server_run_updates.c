@@ -134,7 +134,7 @@ static fedge_status gather(fedge_server_run *server, fedge_journal *journal, uin
     mean_add(&to->encode, fedge_upload_metric(upload, "seconds-encode"), 1.0);
     double clamped = fedge_upload_metric(upload, "clamped");
     double most = (double)server->plan->sent.schema.num_elements;
-    to->clamped += clamped > 0.0 ? fmin(clamped, most) : 0.0; /* clients may send anything */
+    to->clamped += clamped > 0.0 ? fmin(clamped, most) : 0.0; /* clients may send any number */
     to->gathered->states_lost += fedge_upload_metric(upload, FEDGE_CLIENT_STATE_LOST) > 0.0;
     return FEDGE_OK;
 }
@@ -191,7 +191,7 @@ static fedge_status replay(fedge_server_run *server, fedge_journal *journal, uin
     (void)user;
     const fedge_journal_phase *phase = fedge_journal_get_phase(journal);
     if (fedge_journal_get_slot(journal, slot).elsewhere)
-        return FEDGE_OK; /* it is in the sums by now */
+        return FEDGE_OK; /* the sums have it already */
     fedge_upload_set_phase(&server->model, phase);
     const fedge_journal_task task = fedge_journal_get_slot(journal, slot).task;
     const fedge_update_facts facts =

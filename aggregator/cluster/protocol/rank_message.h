@@ -27,7 +27,7 @@
  * (aggregator/cluster/rank_worker.h), which answers with reports. Plain structs, followed by [size]
  * bytes. */
 
-#define FEDGE_RANKS_MAX 64u /* of one aggregator */
+#define FEDGE_RANKS_MAX 64u /* ranks of one aggregator */
 /* Tags of connection ids of each rank: rank r uses those from r · FEDGE_RANKS_TAGS on. */
 #define FEDGE_RANKS_TAGS FEDGE_MAX_NETWORK_THREADS
 
@@ -73,7 +73,7 @@ typedef struct fedge_report {
 
 /* The other ranks, as the engine and the round finalizer use them. */
 typedef struct fedge_rank_link {
-    const fedge_collective *collective; /* not alone; for use before the service runs */
+    const fedge_collective *collective; /* two ranks or more; used before the service runs */
     /* Sends an order, with order->size bytes; thread-safe. */
     void (*send_order)(void *user, uint32_t to, const fedge_order *order, const void *bytes);
     /* A fedge_distributed_together_fn, while the service runs, on the round finalizer's thread. */
@@ -84,17 +84,17 @@ typedef struct fedge_rank_link {
 /* ---- messages -------------------------------------------------------------------------------- */
 
 typedef enum fedge_rank_message_kind {
-    FEDGE_RANK_MESSAGE_REQUEST, /* to rank 0: of a connection */
-    FEDGE_RANK_MESSAGE_REPLY,   /* from rank 0: to a connection, or to all */
+    FEDGE_RANK_MESSAGE_REQUEST, /* to rank 0: a connection's request */
+    FEDGE_RANK_MESSAGE_REPLY,   /* from rank 0: a reply to one connection or to all */
     FEDGE_RANK_MESSAGE_BLOB,    /* from rank 0: a fedge_rank_message_blob, whose bytes are broadcast
                                    next */
     FEDGE_RANK_MESSAGE_ORDER,   /* from rank 0: a fedge_order and its bytes */
     FEDGE_RANK_MESSAGE_REPORT,  /* to rank 0: a fedge_report and its bytes */
-    FEDGE_RANK_MESSAGE_SUMS,    /* from rank 0: all call fedge_distributed_follow next */
+    FEDGE_RANK_MESSAGE_SUMS,    /* from rank 0: all ranks call fedge_distributed_follow next */
     FEDGE_RANK_MESSAGE_STATUS,  /* from rank 0: a fedge_run_status */
     FEDGE_RANK_MESSAGE_STOP,    /* a signal ends all ranks */
     FEDGE_RANK_MESSAGE_RELOAD,  /* to rank 0: a signal asked to reload; from it: reload */
-    FEDGE_RANK_MESSAGE_END,     /* from rank 0: a fedge_error: how the run has ended */
+    FEDGE_RANK_MESSAGE_END,     /* from rank 0: a fedge_error with the run's result */
     FEDGE_RANK_MESSAGE_ALIVE,   /* to rank 0: the sender is alive */
     FEDGE_RANK_MESSAGE_LAST     /* the sender's last message */
 } fedge_rank_message_kind;
@@ -106,9 +106,9 @@ typedef struct fedge_rank_message_blob {
 } fedge_rank_message_blob;
 
 typedef struct fedge_rank_message_head {
-    uint32_t kind; /* a fedge_rank_message_kind */
+    uint32_t kind; /* one of fedge_rank_message_kind */
     uint32_t meta_size, payload_size;
-    uint32_t body_size;           /* of the struct before meta and payload */
+    uint32_t body_size;           /* size of the struct before meta and payload */
     uint64_t up, down;            /* traffic of the sender's connections since its last message */
     fedge_rank_message_blob blob; /* REPLY: its blob; size 0 and "": none */
 } fedge_rank_message_head;
@@ -123,7 +123,7 @@ typedef struct fedge_rank_message_head {
 /* A message to be sent. */
 typedef struct fedge_rank_message {
     fedge_mailbox_item item;
-    uint32_t to;      /* a rank */
+    uint32_t to;      /* rank of the receiver */
     fedge_blob *blob; /* retained; must be on all ranks before it is sent; NULL: none */
     void *sending;    /* the send in progress; [next]: the next of the messages being sent */
     struct fedge_rank_message *next;

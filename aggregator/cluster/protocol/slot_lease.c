@@ -50,7 +50,7 @@ fedge_slot_lease_action fedge_slot_lease_validated(fedge_slot_lease *lease, uint
         lease->state = FEDGE_LEASE_COUNTED;
         return asked ? FEDGE_LEASE_ANSWER_FILLED : FEDGE_LEASE_WAIT;
     }
-    if (!asked && lease->number == number) { /* else the release follows, or another upload */
+    if (!asked && lease->number == number) { /* otherwise the release or another upload follows */
         lease->state = FEDGE_LEASE_FREE;
     }
     return FEDGE_LEASE_WAIT;

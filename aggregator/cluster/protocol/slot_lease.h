@@ -22,8 +22,8 @@
 
 typedef enum fedge_slot_lease_state {
     FEDGE_LEASE_FREE,     /* no rank has the slot */
-    FEDGE_LEASE_HELD,     /* [rank] has it, for [task_id] */
-    FEDGE_LEASE_RECALLED, /* likewise, and rank 0 has recalled it for another rank */
+    FEDGE_LEASE_HELD,     /* [rank] has the slot, for [task_id] */
+    FEDGE_LEASE_RECALLED, /* rank 0 has recalled it from [rank] for another rank */
     FEDGE_LEASE_COUNTED   /* an update of the slot is durable and counts */
 } fedge_slot_lease_state;
 
@@ -39,7 +39,7 @@ typedef struct fedge_slot_lease {
     fedge_slot_lease_state state;
     uint32_t rank;
     uint64_t task_id;
-    uint32_t number;     /* of the last grant */
+    uint32_t number;     /* number of the last grant */
     uint32_t asked_rank; /* RECALLED: the rank that asked last, which gets the slot next */
     uint64_t asked_task;
 } fedge_slot_lease;
@@ -59,17 +59,17 @@ fedge_slot_lease_action fedge_slot_lease_validated(fedge_slot_lease *lease, uint
 /* All zero: this rank does not hold the slot. */
 typedef struct fedge_slot_holder {
     uint64_t task_id;
-    uint32_t number; /* of the last grant */
+    uint32_t number; /* number of the last grant */
     bool uploading;  /* bytes may come */
     bool finishing;  /* all bytes are received and being validated */
-    bool recalled;   /* likewise, and rank 0 waits for the slot */
+    bool recalled;   /* [finishing], and rank 0 waits for the slot */
     bool accepted;   /* it has a valid, durable update and takes no other */
 } fedge_slot_holder;
 
 typedef enum fedge_slot_holder_answer {
     FEDGE_HOLDER_IGNORE, /* the result is on its way */
     FEDGE_HOLDER_RESUME, /* continue after the bytes received, if it is the same update */
-    FEDGE_HOLDER_BEGIN   /* from the first byte */
+    FEDGE_HOLDER_BEGIN   /* start again with the first byte */
 } fedge_slot_holder_answer;
 
 fedge_slot_holder_answer fedge_slot_holder_grant(fedge_slot_holder *holder, uint64_t task_id,

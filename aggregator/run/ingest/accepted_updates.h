@@ -26,13 +26,13 @@ typedef struct fedge_accepted_updates {
     uint32_t num;
     struct fedge_accepted_update {
         uint32_t slot, index;
-        bool is_stored;         /* at [index] of stored; else in the journal */
-        uint32_t *sums;         /* of an update in the journal: CRC-32s of its chunks */
-    } * items;                  /* (the cohort's size) */
+        bool is_stored;         /* true: it is at [index] of stored; false: in the journal */
+        uint32_t *sums;         /* CRC-32s of the chunks of an update in the journal */
+    } * items;                  /* capacity: the cohort's size */
     size_t *offsets;            /* first byte of each tensor in the encoded delta */
-    fedge_update_chunks chunks; /* of the delta */
-    uint8_t *bytes, *raw;       /* of one upload that is being stored */
-    int32_t *v;                 /* likewise, decoded */
+    fedge_update_chunks chunks; /* chunks of the delta */
+    uint8_t *bytes, *raw;       /* buffers of the upload that is being stored */
+    int32_t *v;                 /* its decoded values */
 } fedge_accepted_updates;
 
 /* For at most [most] updates. Call _fini also after a failure. */
@@ -41,7 +41,7 @@ FEDGE_MUST_USE fedge_status fedge_accepted_updates_init(fedge_accepted_updates *
                                                         fedge_journal *journal,
                                                         fedge_stored_updates *stored, uint32_t most,
                                                         fedge_error *err);
-void fedge_accepted_updates_fini(fedge_accepted_updates *updates); /* one that is all 0 is fine */
+void fedge_accepted_updates_fini(fedge_accepted_updates *updates); /* all 0 is fine */
 
 /* Adds an accepted update, as its client described it; call it in slot order. FEDGE_CORRUPT: its
  * bytes are not those that were accepted; the others may still be added. */

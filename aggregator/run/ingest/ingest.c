@@ -17,13 +17,13 @@ typedef struct item {
     struct item *next;
     fedge_journal *journal;
     uint32_t slot;
-    uint64_t task_id;       /* rewind_slot */
-    fedge_ingest_part part; /* write_part; its data in block */
+    uint64_t task_id;       /* argument of rewind_slot */
+    fedge_ingest_part part; /* argument of write_part; its data lies in block */
     uint8_t *block;
-    fedge_journal_task assigned;   /* assign_slot */
-    fedge_ingest_upload *incoming; /* finish_update */
+    fedge_journal_task assigned;   /* argument of assign_slot */
+    fedge_ingest_upload *incoming; /* argument of finish_update */
     fedge_upload_source source;
-    bool added; /* to the sums */
+    bool added; /* the sums include it */
     fedge_completion *completion;
 } item;
 
@@ -31,11 +31,11 @@ typedef struct worker {
     fedge_ingest *ingest;
     pthread_mutex_t mutex;    /* guards the next two members */
     bool back_pressure;       /* a caller has paused its peer */
-    fedge_completion *resume; /* posted when the queue has room again */
+    fedge_completion *resume; /* posted when the queue has capacity again */
     fedge_completion *fatal;  /* posted when the disk fails; NULL afterwards */
     _Atomic uint64_t queued_bytes;
     item *group, **group_tail; /* validated and appended, not yet synced */
-    uint64_t ticket;           /* of what was added last */
+    uint64_t ticket;           /* ticket of the last addition to the accumulator */
     uint32_t group_size;
     uint64_t group_started_ns;
 } worker;
@@ -49,7 +49,7 @@ struct fedge_ingest {
     _Atomic uint64_t validate_ns, journal_ns, sum_ns;
     fedge_upload_buffers buffers;
     pthread_mutex_t failed_lock;
-    fedge_error failed; /* the first that was fatal; FEDGE_OK: none */
+    fedge_error failed; /* first fatal failure; FEDGE_OK: none */
     worker workers[];
 };
 
@@ -168,7 +168,7 @@ static void sync_group(worker *self)
         if (status == FEDGE_OK)
             post_result(self, work, FEDGE_OK, NULL);
         else
-            work_free(work); /* no answer: it is not durable, or not in the sums */
+            work_free(work); /* it is not durable or not in the sums, so nobody is answered */
     }
 }
 
@@ -228,7 +228,7 @@ static fedge_status take_update(worker *self, item *work, fedge_upload_buffer *b
     if (encoded->bytes && !encoded->copied) {
         status = fedge_accumulator_add(ingest->accumulator, &encoded, 1, &self->ticket, err);
         work->added = true;
-        *fatal = status != FEDGE_OK; /* it is in the journal but not in the sums */
+        *fatal = status != FEDGE_OK; /* the journal has it, but not the sums */
         atomic_fetch_add(&ingest->sum_ns, fedge_os_monotonic_ns() - appended);
     }
     return status;

@@ -37,7 +37,7 @@
 #include "edge/wire/protocol.h"
 
 #define FEDGE_INGEST_MAX_WORKERS FEDGE_UPLOAD_BUFFERS_MAX
-#define FEDGE_INGEST_QUEUE_BYTES ((uint64_t)8 << 20) /* per worker */
+#define FEDGE_INGEST_QUEUE_BYTES ((uint64_t)8 << 20) /* limit of one worker's queue */
 #define FEDGE_INGEST_MAX_GROUP 64                    /* updates per sync */
 #define FEDGE_INGEST_GROUP_NS ((uint64_t)200000000)  /* longest wait for more updates */
 

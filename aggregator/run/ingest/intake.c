@@ -130,7 +130,7 @@ fedge_status fedge_intake_grant(fedge_intake *intake, fedge_grant *grant, uint64
                                      grant->task.task_id, err);
     }
     if (status != FEDGE_OK) {
-        slot->holder.uploading = false; /* the next announcement begins anew */
+        slot->holder.uploading = false; /* the next announcement begins again */
         return close_conn(intake, grant->conn_id, FEDGE_REASON_BUSY, 1000, "out of memory", err);
     }
     return send_reply(
@@ -168,7 +168,7 @@ static fedge_status finish(fedge_intake *self, uint32_t index, uint64_t now_ms, 
     /* With a buffer the phase may be full before this update is counted: then it is announced to
      * the next. */
     if (self->skips) {
-        slot->incoming = malloc(sizeof(*incoming)); /* NULL: its client announces it again */
+        slot->incoming = malloc(sizeof(*incoming)); /* NULL: it is announced again */
         if (slot->incoming)
             *slot->incoming = *incoming;
     }

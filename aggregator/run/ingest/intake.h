@@ -19,7 +19,7 @@
 /* Permission to send the update of a slot over a connection. */
 typedef struct fedge_grant {
     uint32_t slot;
-    uint32_t number; /* of the lease's grant */
+    uint32_t number; /* number of the lease's grant */
     fedge_journal_task task;
     uint64_t conn_id;
     fedge_ingest_upload *incoming; /* malloc'ed */
@@ -28,12 +28,12 @@ void fedge_grant_free(fedge_grant *grant); /* malloc'ed; NULL is fine */
 
 typedef struct fedge_intake_slot {
     fedge_slot_holder holder;
-    uint64_t assigned; /* the task that the journal's slot is for, once the queued work is done */
+    uint64_t assigned; /* task that the journal's slot is for, once the queued work is done */
     uint64_t conn_id;
     uint64_t next;         /* bytes received */
-    uint64_t started_ms;   /* when the upload began */
+    uint64_t started_ms;   /* time when the upload began */
     double seconds_upload; /* known once all bytes are received */
-    bool carried;          /* the journal has bytes from the phase before, and no grant came yet */
+    bool carried;          /* the journal has bytes of the phase before, and no grant came yet */
     bool reannounced;      /* the update was announced more than once on this connection */
     fedge_ingest_upload *incoming; /* malloc'ed; NULL: none. With [skips] it stays after the last
                                       byte: the phase may close before the update counts */

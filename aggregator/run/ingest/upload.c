@@ -33,7 +33,7 @@ fedge_update_facts fedge_upload_facts(const fedge_global_model *model, const fed
     const double norm = fedge_upload_metric(upload, FEDGE_SQUARED_NORM);
     const double cluster = fedge_upload_metric(upload, FEDGE_CLUSTER);
     return (fedge_update_facts){.round = round,
-                                .cluster = cluster > 0.0 ? (uint32_t)cluster : 0, /* checked */
+                                .cluster = cluster > 0.0 ? (uint32_t)cluster : 0, /* valid */
                                 .client = client,
                                 .staleness = round - 1 - base,
                                 .loss = isfinite(trained) ? trained : 0.0,
@@ -126,7 +126,7 @@ void fedge_upload_buffers_empty(fedge_upload_buffers *buffers)
 
 /* ---- an upload in its journal slot ----------------------------------------------------------- */
 
-#define CHUNK_BYTES 16384 /* read at a time for the checksum alone */
+#define CHUNK_BYTES 16384 /* bytes read at a time for the checksum alone */
 
 /* The first pass, for the validation, also computes the checksum. */
 static fedge_status pull(void *user, uint64_t offset, uint8_t *bytes, size_t size, fedge_error *err)
@@ -184,7 +184,7 @@ fedge_status fedge_upload_source_open(fedge_upload_source *source, const fedge_p
         source->sizes[i] = upload->sections[i].raw_size;
     source->encoded.bytes = buffer->inflated;
     source->encoded.sizes = source->sizes;
-    source->checked = upload->size; /* by unpacking */
+    source->checked = upload->size; /* unpacking checked all bytes */
     source->crc = upload->crc32;
     return FEDGE_OK;
 }

@@ -37,7 +37,7 @@ double fedge_upload_metric(const fedge_upload *upload, const char *name);
 
 /* Memory for one inflated upload. All zero at first; grows when needed. */
 typedef struct fedge_upload_buffer {
-    uint8_t *inflated; /* in the accumulator's layout */
+    uint8_t *inflated; /* values in the accumulator's layout */
     size_t size;
 } fedge_upload_buffer;
 
@@ -81,9 +81,9 @@ typedef struct fedge_upload_source {
     fedge_journal *journal;
     uint32_t slot;
     uint64_t size;                       /* bytes of the upload */
-    uint32_t crc32;                      /* as announced */
+    uint32_t crc32;                      /* announced CRC-32 */
     uint32_t crc;                        /* CRC-32 of the first [checked] bytes */
-    uint64_t checked;                    /* bytes in [crc] so far */
+    uint64_t checked;                    /* bytes that [crc] covers */
     uint64_t sizes[FEDGE_SECTION_KINDS]; /* inflated bytes of each section */
 } fedge_upload_source;
 
