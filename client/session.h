@@ -33,7 +33,7 @@
 /* Tries of a damaged download before the link is dropped, and of an upload before the result is
  * discarded. */
 #define FEDGE_SESSION_MAX_REPEATS 3
-/* A result is discarded once the server has asked again for this many times its bytes. */
+/* A result is discarded once the server has requested this many times its size again. */
 #define FEDGE_SESSION_MAX_RESENT 16u
 /* How long the last message (BYE, DECLINE) may wait for a writeable link. */
 #define FEDGE_SESSION_FAREWELL_MS 400

@@ -32,10 +32,10 @@
 #include "edge/core/status.h"
 
 #define FEDGE_RANKS_OUTBOX_BYTES                                                                   \
-    ((uint64_t)8 << 20)              /* limit of the waiting requests; above it peers are paused */
-#define FEDGE_RANKS_AWAY_MS 1000     /* pause before the clients of an ending rank reconnect */
-#define FEDGE_RANKS_STATUS_MS 1000   /* time between two STATUS messages, or two ALIVE messages */
-#define FEDGE_RANKS_MAX_NAP_US 2000u /* longest sleep between two checks for messages */
+    ((uint64_t)8 << 20)               /* limit of the waiting requests; above it peers are paused */
+#define FEDGE_RANKS_RECONNECT_MS 1000 /* pause before the clients of an ending rank reconnect */
+#define FEDGE_RANKS_STATUS_MS 1000    /* time between two STATUS messages, or two ALIVE messages */
+#define FEDGE_RANKS_MAX_NAP_US 2000u  /* longest sleep between two checks for messages */
 
 typedef struct fedge_ranks fedge_ranks;
 

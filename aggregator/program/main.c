@@ -296,7 +296,8 @@ static uint32_t num_workers(const program *self)
                                          : MAX_DEFAULT_WORKERS;
 }
 
-/* Who goes through the updates of a round one by one has them all on rank 0. */
+/* Whether ranks sum their updates. A strategy that reads single updates has all of them on rank 0.
+ */
 static bool ranks_share_updates(const program *self)
 {
     const fedge_strategy_ops *strategy = NULL;
@@ -491,7 +492,8 @@ static uint32_t default_network_threads(void)
 static fedge_status prepare(program *self, int *code, fedge_error *err)
 {
     /* A rank is stopped when another is lost, too, and then all start again at once. */
-    const uint64_t away_ms = fedge_collective_is_alone(&self->collective) ? 0 : FEDGE_RANKS_AWAY_MS;
+    const uint64_t away_ms =
+        fedge_collective_is_alone(&self->collective) ? 0 : FEDGE_RANKS_RECONNECT_MS;
     const fedge_service_config service = {.log = &self->log,
                                           .away_ms = away_ms,
                                           .on_tick = on_tick,

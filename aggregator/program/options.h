@@ -78,10 +78,10 @@ FEDGE_MUST_USE fedge_status fedge_check_initial_model(const fedge_job *job, fedg
  * chosen is better on it than on examples that it has not seen. [name]: of the job's file. */
 FEDGE_MUST_USE fedge_status fedge_check_selection(const fedge_job *job, const char *name,
                                                   const fedge_log *log, fedge_error *err);
-/* Can the summary be written to [path]? It is when the run is over: days later, perhaps. */
+/* Checks that [path] is writable. The summary is written when the run is over, maybe days later. */
 FEDGE_MUST_USE fedge_status fedge_check_result_path(const char *path, fedge_error *err);
-/* Does every path lead to a file or a directory, as it should? One that leads to the wrong thing
- * fails with an I/O error otherwise, as a disk that is broken does. */
+/* Checks that every path leads to a file or a directory as expected, so that the error comes at the
+ * start. */
 bool fedge_check_paths(const fedge_options *options);
 
 #endif

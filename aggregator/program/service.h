@@ -44,9 +44,8 @@ struct ev_loop *fedge_service_loop(fedge_service *service);
 /* For fedge_engine_thread_new: makes the loop look at the engine's replies. Any thread. */
 void fedge_service_wake(void *service);
 
-/* From here on TERM and INT stop the service, also while it does not run yet; until then they end
- * the program at once, so that nobody waits for a long recovery. Call it before anyone learns
- * that the service is there; fedge_service_run calls it too. */
+/* From here on TERM and INT stop the service, even before it runs. Until then they end the program
+ * at once, so that a long recovery can be interrupted. */
 void fedge_service_catch_signals(fedge_service *service);
 
 /* Serves until the run ends, fails, or a signal comes: TERM and INT stop (a second one at once),

@@ -340,7 +340,7 @@ void fedge_engine_tick(fedge_engine *engine, uint64_t now_ms)
     if (!engine->done) {
         fedge_rounds_tick(engine->rounds, now_ms);
         fedge_engine_pump(engine, now_ms);
-        fedge_engine_mend_models(engine);
+        fedge_engine_repair_models(engine);
         fedge_engine_send_not_before(engine, now_ms);
         fedge_engine_log_wait(engine, now_ms);
     }

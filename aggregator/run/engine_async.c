@@ -199,7 +199,7 @@ static bool is_idle(const fedge_engine *engine)
     return state != FEDGE_ROUNDS_OPENING && state != FEDGE_ROUNDS_CLOSING;
 }
 
-void fedge_engine_mend_models(fedge_engine *engine)
+void fedge_engine_repair_models(fedge_engine *engine)
 {
     fedge_error err;
     if (is_idle(engine) && mend_all(engine, &err) != FEDGE_OK)

@@ -34,7 +34,7 @@ void fedge_engine_free_old_models(fedge_engine *engine);
 /* Repairs models whose file the disk has damaged, from what is in memory. Does nothing while the
  * round finalizer is at work. A model that cannot be repaired fails the engine: the next start
  * makes it from the journal. */
-void fedge_engine_mend_models(fedge_engine *engine);
+void fedge_engine_repair_models(fedge_engine *engine);
 /* Reads bytes of the newest model, and repairs it first if need be. Call it when the engine is
  * done. */
 FEDGE_MUST_USE fedge_status fedge_engine_read_model(fedge_engine *engine, uint64_t offset,

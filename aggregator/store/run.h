@@ -9,7 +9,7 @@
  *     STATE/runs/RUN_ID/rounds.jsonl    round_log.h
  *     STATE/runs/RUN_ID/model.safetensors, rounds.svg    the results, after the last round
  *
- * Every start takes the path of recovery: fedge_state_open, fedge_run_open, fedge_recover
+ * Every start recovers: fedge_state_open, fedge_run_open, fedge_recover
  * (recovery.h).
  */
 #ifndef FEDGE_AGGREGATOR_STORE_RUN_H
@@ -49,7 +49,7 @@ FEDGE_MUST_USE fedge_status fedge_state_open(const char *dir, fedge_state *state
 FEDGE_MUST_USE fedge_status fedge_state_check_unused(const char *dir, fedge_error *err);
 void fedge_state_close(fedge_state *state); /* may be called again */
 
-/* One execution of a job. Plain data; the files are the truth. */
+/* One execution of a job. Plain data; the files are authoritative. */
 typedef struct fedge_run {
     char dir[FEDGE_MAX_PATH];       /* path STATE/runs/RUN_ID */
     char run_id[FEDGE_RUN_ID_TEXT]; /* random, 128 bits */

@@ -20,7 +20,7 @@ typedef struct fedge_mailbox fedge_mailbox;
  */
 FEDGE_MUST_USE fedge_status fedge_mailbox_new(fedge_mailbox **mailbox, void (*wake)(void *user),
                                               void *user, fedge_error *err);
-/* It must be empty: only the taker knows how to free an item. NULL is fine. */
+/* It must be empty, since only the receiver can free items. NULL is fine. */
 void fedge_mailbox_free(fedge_mailbox *mailbox);
 
 /* Takes ownership of [item], which the poster allocated before its work began, so that a result is

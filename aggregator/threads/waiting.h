@@ -8,7 +8,7 @@
 
 /* ---- condition variables with a limit of time ------------------------------------------------ */
 
-/* Its waits use a clock that nobody sets: the wall clock may jump meanwhile. */
+/* Waits use the monotonic clock, since the wall clock may jump. */
 void fedge_condition_init(pthread_cond_t *condition);
 
 /* As pthread_cond_wait on such a condition, for [us] microseconds at most. */

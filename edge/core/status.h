@@ -4,7 +4,7 @@
  * fedge_error, writes one sentence there: what failed, where (file, line, name, numbers) and what
  * to do about it. Programmer's errors are asserts; the world's errors are statuses.
  *
- * What makes something (…_new, …_open, …_load, …_parse, …_create) sets the pointer that it fills to
+ * Constructors (…_new, …_open, …_load, …_parse, …_create) first set the pointer that they fill to
  * NULL first: after a failure it is NULL, which every …_free and …_close takes. What is filled in
  * place may be given to its …_fini or …_close after a failure, too. tests/style looks for the
  * first.

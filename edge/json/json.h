@@ -86,7 +86,7 @@ typedef struct fedge_json_field fedge_json_field;
 
 typedef fedge_status (*fedge_json_read_fn)(const fedge_json *json, const cJSON *node, void *value,
                                            fedge_error *err);
-/* Adds what belongs under [key] to [object]; nothing when there is nothing to say. */
+/* Adds the value of [key] to [object], or nothing when the value is empty. */
 typedef fedge_status (*fedge_json_write_fn)(const void *value, const char *key, cJSON *object,
                                             fedge_error *err);
 
@@ -199,7 +199,7 @@ size_t fedge_utf8_sequence(const unsigned char *text, size_t size);
  *
  *     {"format":1,"number":3}     becomes     {"format":1,"number":3,"crc32":"5f0a9c1e"}
  *
- * Whoever knows nothing of it reads one member more. For files that fedge reads back and trusts;
+ * Other readers see one extra member. For files that fedge reads back and trusts;
  * what older releases wrote has none and is taken as it is.
  */
 

@@ -1,6 +1,6 @@
-/* The lexer of JSON: brackets, strings and numbers of a text that lies in memory or is read piece
- * by piece. RFC 8259, but for U+0000, which no string may have, and a limit on numbers' length.
- * Internal to edge/json.
+/* The lexer of JSON: brackets, strings and numbers of a text that is in memory or read in chunks.
+ * RFC 8259, but for U+0000, which no string may have, and a limit on numbers' length. Internal to
+ * edge/json.
  *
  * On invalid text, functions return false or FEDGE_LEX_BAD; [problem] has the reason, and the lexer
  * stays at the error.

@@ -284,7 +284,7 @@ static fedge_status read_enums(const fedge_json *json, const cJSON *node,
 {
     unsigned bits = 0, value = 0;
     const cJSON *child = NULL;
-    /* Nothing at all would pass for all that there are. */
+    /* An empty list would mean "all". */
     if (!cJSON_IsArray(node) || !node->child)
         return fedge_json_fail(json, node, NULL, err, "must be a list, […], with at least one");
     cJSON_ArrayForEach(child, node)

@@ -1,10 +1,10 @@
 /* What a plan takes of a client's memory, known before the client takes any of it: what
  * fedge-client --plan prints and what a site's policy.max-ram is compared with.
  *
- * Counted is all that grows with the model, the batch or the update, to the byte, as the client's
- * library (client/worker.c, client/client_state.c) and its built-in trainer allocate it; of an
- * external model all but the trainer's own. Not counted: the data set and 4 bytes for each of its
- * examples, whose number is in its files, and the program with its records of fixed size.
+ * It counts everything that grows with the model, the batch or the update, to the byte, as the
+ * client's library (client/worker.c, client/client_state.c) and its built-in trainer allocate it;
+ * of an external model all but the trainer's own. Not counted: the data set and 4 bytes for each of
+ * its examples, whose number is in its files, and the program with its records of fixed size.
  */
 #ifndef FEDGE_EDGE_SITE_CLIENT_MEMORY_H
 #define FEDGE_EDGE_SITE_CLIENT_MEMORY_H

@@ -8,7 +8,7 @@
 
 #include "edge/core/status.h"
 
-/* Compresses by what updates have: some bytes more often than others, and runs of one byte. Its
+/* Tuned for updates, where some bytes are more frequent than others and bytes repeat. Its
  * memory is taken once, for any number of updates. One thread at a time. */
 typedef struct fedge_deflater fedge_deflater;
 
@@ -20,8 +20,8 @@ void fedge_deflater_free(fedge_deflater *deflater); /* NULL is fine */
 bool fedge_deflater_run(fedge_deflater *deflater, const uint8_t *in, size_t in_size, uint8_t *out,
                         size_t out_size, size_t *size);
 
-/* Blocks that a stream of [size] bytes may have. Each takes time whatever comes out of it, which
- * may be nothing; those of encoders have thousands of bytes. */
+/* The most blocks of a stream of [size] bytes. Even an empty block takes time; blocks of encoders
+ * have thousands of bytes. */
 #define FEDGE_INFLATE_MAX_BLOCKS(size) (16 + (uint64_t)(size) / 1024)
 
 /* Inflates exactly [out_size] bytes. Stops at out_size + 1, and at a block too many: FEDGE_TOO_BIG.

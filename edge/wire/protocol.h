@@ -62,7 +62,7 @@ typedef struct fedge_welcome {
     char plan[FEDGE_HASH_TEXT];
     uint64_t plan_size;
     uint32_t heartbeat_s;      /* the client pings at least this often */
-    uint32_t return_within_ms; /* a lost connection is made anew at a random time within; 0: soon */
+    uint32_t return_within_ms; /* a client reconnects at a random time within this; 0: soon */
     /* The file that the plan's seed makes, to which a task may lead back; "": there is none. */
     char initial_model[FEDGE_HASH_TEXT];
 } fedge_welcome;

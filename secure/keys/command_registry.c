@@ -80,7 +80,7 @@ int fedge_keys_list(int argc, char **argv)
 
 /* --- revoke, activate ------------------------------------------------------------------------- */
 
-/* Which certificates are meant (one of the three is set), and what becomes of them. */
+/* The selected certificates, by one of the three members, and their new state. */
 typedef struct change {
     const char *registry;
     const char *device_id, *name, *fingerprint;

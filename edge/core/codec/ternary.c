@@ -1,6 +1,6 @@
 /* Sparse ternary compression: of the k = ⌈share · n⌉ values of a tensor whose magnitude is the
- * largest, of equals the first, the signs, and for all of them one magnitude, their mean; and their
- * places as gaps (chosen.h). All other values are 0.
+ * largest, of equals the first, the signs, and for all of them one magnitude, their mean; and the
+ * gaps between their indices (chosen.h). All other values are 0.
  *
  * Sattler, Wiedemann, Müller, Samek, "Robust and communication-efficient federated learning from
  * non-i.i.d. data", IEEE TNNLS 2020. */
