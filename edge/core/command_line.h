@@ -24,50 +24,50 @@
 #define FEDGE_MAX_OPTIONS                                                                          \
     64 /* options of one command, including --help, --help-all and --version */
 
-/* What an option sets, at [field] of the settings. */
+/* What an option sets, in [field] of the settings. */
 typedef enum fedge_option_type {
-    FEDGE_OPTION_TEXT,      /* const char *: argv's, or the preset's */
-    FEDGE_OPTION_FLAG,      /* bool: to true; no value */
-    FEDGE_OPTION_ENUM,      /* an enum: to [min]; no value */
+    FEDGE_OPTION_TEXT,      /* const char *: from argv or the preset */
+    FEDGE_OPTION_FLAG,      /* bool: true; takes no value */
+    FEDGE_OPTION_ENUM,      /* an enum: [min]; takes no value */
     FEDGE_OPTION_U32,       /* uint32_t: decimal digits, from min to max */
-    FEDGE_OPTION_U64,       /* uint64_t: likewise */
+    FEDGE_OPTION_U64,       /* uint64_t: as U32 */
     FEDGE_OPTION_LOG_LEVEL, /* fedge_log_level */
-    FEDGE_OPTION_OTHER      /* whatever [take] does with the settings */
+    FEDGE_OPTION_OTHER      /* [take] handles it */
 } fedge_option_type;
 
 typedef struct fedge_option {
     const char *name; /* name without hyphens */
     const char
         *argument;      /* name of the value in --help; NULL exactly for options without a value */
-    const char *help;   /* NULL: the usage says enough, it is not listed */
-    const char *preset; /* the value unless it is given, read as one and shown; NULL: none */
-    /* The value of --[option], NULL without an argument; of OTHER only. */
+    const char *help;   /* NULL: not listed */
+    const char *preset; /* default value, parsed and shown like one; NULL: none */
+    /* For OTHER: handles the value of --[option], or NULL without an argument. */
     fedge_status (*take)(void *settings, const char *option, const char *value, fedge_error *err);
     uint64_t max;          /* maximum of numbers */
     uint16_t min;          /* minimum of numbers */
-    uint16_t field, given; /* offsets: [given] of a bool that is set when the option is; 0: none */
+    uint16_t field, given; /* offset of a bool that is set if the option is given; 0: none */
     uint8_t type;          /* fedge_option_type */
     bool needed : 1;       /* text and numbers that stay NULL or 0 fail fedge_command_line_check */
-    bool advanced : 1;     /* listed by --help-all alone, so that --help fits a screen */
+    bool advanced : 1;     /* listed only by --help-all, so that --help fits a screen */
 } fedge_option;
 
 typedef struct fedge_command_line {
     const char *name;  /* "fedge-simulate generate", for messages */
-    const char *usage; /* what precedes the options in --help, with newlines */
-    const char *notes; /* what follows them; "": nothing */
+    const char *usage; /* --help before the options, with newlines */
+    const char *notes; /* --help after the options; "": nothing */
     const fedge_option *options;
     size_t num_options;
     bool command;    /* it is a command of a program: no --version */
     bool help_all;   /* some options are advanced */
-    bool arguments;  /* there may be words that are no options */
+    bool arguments;  /* words that are not options are allowed */
     bool short_help; /* -h means --help */
 } fedge_command_line;
 
-/* Of an option that sets [member] of the settings' type [settings_type]. */
+/* An option that sets [member] of the settings' type [settings_type]. */
 #define FEDGE_OPTION(name_, argument_, help_, type_, settings_type, member)                        \
     .name = (name_), .argument = (argument_), .help = (help_), .type = FEDGE_OPTION_##type_,       \
     .field = offsetof(settings_type, member)
-/* A number that is a macro, as a preset. */
+/* The text of a number in a macro, for a preset. */
 #define FEDGE_PRESET(number) FEDGE_PRESET_TEXT(number)
 #define FEDGE_PRESET_TEXT(number) #number
 
@@ -78,26 +78,26 @@ typedef enum fedge_asked {
     FEDGE_ASKED_VERSION
 } fedge_asked;
 
-/* The words of a command line that are no options. */
+/* The words of a command line that are not options. */
 typedef struct fedge_words {
     fedge_asked asked;
     uint32_t num;
-    char **at; /* (num), in order, in argv */
+    char **at; /* (num), in order, from argv */
 } fedge_words;
 
-/* Fills [settings], which the caller has zeroed, from presets and then from argv[1] on. Ends at
- * --help, --help-all or --version, whatever comes behind it. Without line->arguments there are no
- * words. FEDGE_INVALID_ARGUMENT with a message for the user, or what an option's [take] returned.
- * Not for several threads at a time; argv is put in another order. */
+/* Fills [settings], which the caller has zeroed, from presets and then from argv[1] on. Stops at
+ * --help, --help-all or --version. Words need line->arguments. FEDGE_INVALID_ARGUMENT with a
+ * message for the user, or the failure of an option's [take]. Not thread-safe; it permutes argv. */
 FEDGE_MUST_USE fedge_status fedge_command_line_read(const fedge_command_line *line, int argc,
                                                     char **argv, void *settings, fedge_words *words,
                                                     fedge_error *err);
 
-/* FEDGE_INVALID_ARGUMENT with the name of the first needed option that has not been given. */
+/* FEDGE_INVALID_ARGUMENT names the first needed option that is missing. */
 FEDGE_MUST_USE fedge_status fedge_command_line_check(const fedge_command_line *line,
                                                      const void *settings, fedge_error *err);
 
-/* The text of --help or, with [all], of --help-all, no line over 80 columns; returns [text]. */
+/* The text of --help or, with [all], of --help-all, in lines of at most 80 columns; returns [text].
+ */
 const char *fedge_command_line_help(const fedge_command_line *line, bool all,
                                     char text[FEDGE_HELP_SIZE]);
 

@@ -82,8 +82,8 @@ CARRYLESS static uint32_t reduce(__m128i x)
     return (uint32_t)_mm_extract_epi32(_mm_xor_si128(x, quotient), 1);
 }
 
-/* Takes whole blocks of 16 bytes, 64 at least, and returns how many bytes that were; the caller
- * finishes with the tables, whose bits it matches. [crc]: the remainder so far, not inverted. */
+/* Processes whole blocks of 16 bytes, at least 64 bytes, and returns the number of bytes done; the
+ * tables, with the same result, process the others. [crc]: the remainder so far, not inverted. */
 CARRYLESS static size_t crc_x86(uint32_t *crc, const uint8_t *data, size_t size)
 {
     const __m128i by_512 = _mm_set_epi64x(0x01c6e41596, 0x0154442bd4);
@@ -110,7 +110,7 @@ CARRYLESS static size_t crc_x86(uint32_t *crc, const uint8_t *data, size_t size)
 
 #endif
 
-#define FEW 64 /* bytes that the tables are as quick with */
+#define FEW 64 /* below this the tables are as fast */
 
 uint32_t fedge_crc32(uint32_t crc, const void *data, size_t size)
 {

@@ -38,8 +38,7 @@ void fedge_fixed_quantise_scalar(const float *x, size_t n, int bound_log2, int32
         if (isnan(x[i])) {
             v[i] = 0;
             (*not_finite)++;
-            /* Compared before it is converted: the conversion of a larger product is not defined.
-             */
+            /* Compare before converting: converting a larger product is undefined. */
         } else if (fabsf(x[i]) <= bound) {
             v[i] = to_fixed(x[i], scale);
         } else {
@@ -112,14 +111,13 @@ void fedge_fixed_accumulate_scalar(int64_t *sum, const int32_t *v, size_t n, uin
 void fedge_fixed_accumulate(int64_t *sum, const int32_t *v, size_t n, uint32_t weight)
 {
     size_t done = 0;
-    /* The SIMD product is signed: a weight of 2^31 or more takes the plain path. */
+    /* The SIMD product is signed, so weights of 2^31 or more use the scalar loop. */
     if (weight <= INT32_MAX && has_avx2())
         done = fedge_fixed_accumulate_avx2(sum, v, n, weight);
     fedge_fixed_accumulate_scalar(sum + done, v + done, n - done, weight);
 }
 
-/* No check for overflow: partial sums are below 2^62 by the limit on the total weight, and so is
- * their sum. */
+/* Overflow is impossible: the limit on the total weight keeps all sums below 2^62. */
 void fedge_fixed_merge(int64_t *sum, const int64_t *other, size_t n)
 {
     for (size_t i = 0; i < n; i++)

@@ -23,25 +23,25 @@
 #define FEDGE_FIXED_DEFAULT_MAX_WEIGHT ((uint32_t)1 << 20)
 #define FEDGE_FIXED_MAX_TOTAL_WEIGHT ((uint64_t)1 << 32)
 
-/* v[i] = round-to-nearest-even(clamp(x[i], −B, B) · 2^F), B = 2^bound_log2.
- * Adds to *clamped how many values were outside; NaN becomes 0 and is counted in *not_finite. */
+/* v[i] = round-to-nearest-even(clamp(x[i], −B, B) · 2^F), B = 2^bound_log2. Adds the number of
+ * clamped values to *clamped. NaN becomes 0 and is counted in *not_finite. */
 void fedge_fixed_quantise(const float *x, size_t n, int bound_log2, int32_t *v, uint64_t *clamped,
                           uint64_t *not_finite);
 
-/* The same of x − y, and then x = y: what a model has learnt since y is taken from it. */
+/* Quantises x − y, then sets x = y. */
 void fedge_fixed_quantise_change(float *x, const float *y, size_t n, int bound_log2, int32_t *v,
                                  uint64_t *clamped, uint64_t *not_finite);
 
-/* As fedge_fixed_quantise for values that must already obey the bound: FEDGE_NOT_FINITE or
- * FEDGE_OUT_OF_RANGE names the first index that does not. This is what the aggregator runs on
- * received floats. */
+/* As fedge_fixed_quantise for values that must be within the bound: FEDGE_NOT_FINITE or
+ * FEDGE_OUT_OF_RANGE names the first index that is not. The aggregator runs this on received
+ * floats. */
 FEDGE_MUST_USE fedge_status fedge_fixed_quantise_strict(const float *x, size_t n, int bound_log2,
                                                         int32_t *v, fedge_error *err);
 
 /* sum[i] += weight · v[i]. */
 void fedge_fixed_accumulate(int64_t *sum, const int32_t *v, size_t n, uint32_t weight);
 
-/* sum[i] += other[i]: joins two partial sums. */
+/* sum[i] += other[i]. */
 void fedge_fixed_merge(int64_t *sum, const int64_t *other, size_t n);
 
 /* model[i] += (float)(learning_rate · ((double)sum[i] / (double)total_weight · 2^−F)); one cast to
@@ -49,7 +49,7 @@ void fedge_fixed_merge(int64_t *sum, const int64_t *other, size_t n);
 void fedge_fixed_step(float *model, const int64_t *sum, size_t n, uint64_t total_weight,
                       int bound_log2, double learning_rate);
 
-/* The scalar references, against which the fast kernels behind the functions above are tested. */
+/* Scalar references of the functions above, for tests. */
 void fedge_fixed_quantise_scalar(const float *x, size_t n, int bound_log2, int32_t *v,
                                  uint64_t *clamped, uint64_t *not_finite);
 void fedge_fixed_quantise_change_scalar(float *x, const float *y, size_t n, int bound_log2,
@@ -58,15 +58,15 @@ void fedge_fixed_accumulate_scalar(int64_t *sum, const int32_t *v, size_t n, uin
 void fedge_fixed_step_scalar(float *model, const int64_t *sum, size_t n, uint64_t total_weight,
                              int bound_log2, double learning_rate);
 
-/* Kernels for AVX2 and, on 64-bit ARM, NEON. Each handles a whole number of vectors and returns how
- * many values that were, 0 on other architectures; the caller finishes with the scalar reference,
- * whose bits these match. Call them only when fedge_os_cpu_features() has FEDGE_CPU_AVX2 or
- * FEDGE_CPU_NEON. Internal to edge/core and its tests. */
+/* Kernels for AVX2 and, on 64-bit ARM, NEON. Each processes whole vectors and returns the number of
+ * values done, 0 on other architectures; the caller finishes with the scalar reference, which gives
+ * the same bits. Call them only if fedge_os_cpu_features() has FEDGE_CPU_AVX2 or FEDGE_CPU_NEON.
+ * Internal to edge/core and its tests. */
 size_t fedge_fixed_quantise_avx2(const float *x, size_t n, int bound_log2, int32_t *v,
                                  uint64_t *clamped, uint64_t *not_finite);
 size_t fedge_fixed_quantise_change_avx2(float *x, const float *y, size_t n, int bound_log2,
                                         int32_t *v, uint64_t *clamped, uint64_t *not_finite);
-/* Stops before the first vector that has a value outside the bound or NaN. */
+/* Stops before the first vector with a value that is NaN or outside the bound. */
 size_t fedge_fixed_quantise_strict_avx2(const float *x, size_t n, int bound_log2, int32_t *v);
 /* For weights below 2^31. */
 size_t fedge_fixed_accumulate_avx2(int64_t *sum, const int32_t *v, size_t n, uint32_t weight);

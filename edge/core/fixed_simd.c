@@ -8,9 +8,9 @@
 
 #define AVX2 __attribute__((target("avx2")))
 
-#define AHEAD 4096 /* bytes: models and sums lie far away, and are asked for so much earlier */
+#define AHEAD 4096 /* prefetch distance in bytes for models and sums */
 
-/* What values are quantised by, and how many were cut or no numbers. */
+/* Parameters of quantisation, and counts of clipped values and NaNs. */
 typedef struct quantiser {
     __m256 bound, scale;
     uint64_t clamped, not_finite;
@@ -24,7 +24,7 @@ AVX2 static quantiser quantiser_of(int bound_log2)
     };
 }
 
-/* cvtps rounds to nearest even in the default mode, as lrintf does. */
+/* cvtps rounds to nearest even by default, as lrintf does. */
 AVX2 static inline __m256i quantise(quantiser *self, __m256 value)
 {
     const __m256 sign = _mm256_set1_ps(-0.0f);
@@ -90,7 +90,7 @@ AVX2 size_t fedge_fixed_quantise_strict_avx2(const float *x, size_t n, int bound
     return i;
 }
 
-/* Are the 8 values at [v] zeros? They are in rows that a client's training never reached. */
+/* Whether the 8 values at [v] are 0, as in rows that a client's training never used. */
 AVX2 static inline bool are_zeros(const int32_t *v)
 {
     const __m256i values = _mm256_loadu_si256((const __m256i *)v);
@@ -106,7 +106,7 @@ AVX2 size_t fedge_fixed_accumulate_avx2(int64_t *sum, const int32_t *v, size_t n
         if (later + 8 <= n && !are_zeros(v + later))
             _mm_prefetch((const char *)(sum + later), _MM_HINT_T0);
         if (are_zeros(v + i))
-            continue; /* memory need not be waited for */
+            continue; /* saves a memory access */
         __m256i low = _mm256_cvtepi32_epi64(_mm_loadu_si128((const __m128i *)(v + i)));
         __m256i high = _mm256_cvtepi32_epi64(_mm_loadu_si128((const __m128i *)(v + i + 4)));
         __m256i *at = (__m256i *)(sum + i);
@@ -118,8 +118,8 @@ AVX2 size_t fedge_fixed_accumulate_avx2(int64_t *sum, const int32_t *v, size_t n
     return i;
 }
 
-/* Rounded once, as the conversion is: the halves of 2^52 + low and 2^84 + (high + 2^31) · 2^32 are
- * doubles as they stand, and what is taken off again is exact. */
+/* Rounds once, as the conversion does: 2^52 + low and 2^84 + (high + 2^31) · 2^32 are exact
+ * doubles, and so is what is subtracted. */
 AVX2 static __m256d to_doubles(__m256i x)
 {
     const __m256i low_base = _mm256_set1_epi64x(0x4330000000000000);  /* 2^52 */
@@ -191,7 +191,7 @@ size_t fedge_fixed_step_avx2(float *model, const int64_t *sum, size_t n, uint64_
 
 #define STEP 4 /* values */
 
-/* What values are quantised by, and how many were cut or no numbers. */
+/* Parameters of quantisation, and counts of clipped values and NaNs. */
 typedef struct quantiser {
     float32x4_t bound, least, scale;
     uint64x2_t clamped, not_finite;
@@ -207,14 +207,14 @@ static quantiser quantiser_of(int bound_log2)
                        .not_finite = vdupq_n_u64(0)};
 }
 
-/* A place where [is] has all bits set counts as one. */
+/* Counts the lanes whose bits are all set. */
 static inline uint64x2_t count(uint64x2_t counted, uint32x4_t is)
 {
     return vpadalq_u32(counted, vshrq_n_u32(is, 31));
 }
 
-/* vcvtn rounds to nearest even, as lrintf does in the default mode, and makes 0 of NaN, which
- * minimum and maximum keep. */
+/* vcvtn rounds to nearest even, as lrintf does by default, and converts NaN, which min and max
+ * preserve, to 0. */
 static inline int32x4_t quantise(quantiser *self, float32x4_t value)
 {
     const uint32x4_t is_number = vceqq_f32(value, value);

@@ -1,8 +1,6 @@
-/* One number of 16 bits: bf16 (8 bits of exponent, 8 of precision) and IEEE fp16 (5 and 11).
- *
- * Narrowing rounds to nearest, ties to even; infinities and NaN stay, and what is too large becomes
- * an infinity. Widening is exact.
- */
+/* 16-bit floats: bf16 (8 bits of exponent, 8 of precision) and IEEE fp16 (5 and 11). Narrowing
+ * rounds to nearest, ties to even; infinities and NaN are preserved, and overflow becomes infinity.
+ * Widening is exact. */
 #ifndef FEDGE_EDGE_CORE_HALF_H
 #define FEDGE_EDGE_CORE_HALF_H
 
@@ -42,10 +40,10 @@ static inline uint16_t fedge_f16_from_float(float x)
     const uint32_t sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
     if (magnitude > 0x7f800000u)
         return (uint16_t)(sign | 0x7e00u | (magnitude >> 13 & 0x1ffu));
-    if (magnitude >= 0x477ff000u) { /* 65520, halfway to what fp16 does not have */
+    if (magnitude >= 0x477ff000u) { /* 65520: the smallest value that rounds to infinity */
         return (uint16_t)(sign | 0x7c00u);
     }
-    if (magnitude < 0x38800000u) { /* 2^-14: subnormal, in steps of 2^-24, as next to one half */
+    if (magnitude < 0x38800000u) { /* 2^-14: smaller values are subnormal, in steps of 2^-24 */
         const float rounded = fedge_float_of_bits(magnitude) + 0.5f;
         return (uint16_t)(sign | (fedge_float_bits(rounded) - 0x3f000000u));
     }

@@ -12,10 +12,10 @@
 
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
 
-/* Bytes kept free for what ends a line: "}", a newline and vsnprintf's NUL. */
+/* Bytes reserved for the end of a line: "}", a newline and vsnprintf's NUL. */
 #define CLOSING_BYTES 4
 
-/* A line that is cut, never overrun. */
+/* A line, truncated at its limit. */
 typedef struct line {
     char text[FEDGE_LOG_MAX_LINE];
     size_t size;
@@ -23,7 +23,7 @@ typedef struct line {
 
 __attribute__((format(printf, 2, 3))) static void put(line *out, const char *format, ...)
 {
-    size_t space = sizeof(out->text) - 1 - out->size; /* one byte for the newline */
+    size_t space = sizeof(out->text) - 1 - out->size; /* reserves a byte for the newline */
     va_list args;
     va_start(args, format);
     int n = vsnprintf(out->text + out->size, space, format, args);
@@ -37,7 +37,7 @@ void fedge_text_plain(char *text)
     char *to = text;
     for (const char *p = text; *p; p++) {
         const unsigned skipped = fedge_text_steering(p);
-        *to++ = skipped > 0 ? ' ' : *p; /* not nothing: its neighbours could make another */
+        *to++ = skipped > 0 ? ' ' : *p; /* not removed: its neighbours could form another */
         p += skipped > 0 ? skipped - 1 : 0;
     }
     *to = '\0';
@@ -47,7 +47,7 @@ static void put_escaped(line *out, const char *text)
 {
     for (const char *p = text; *p; p++) {
         const unsigned steering = fedge_text_steering(p);
-        /* A space as in fedge_text_plain. */
+        /* Replaced by a space, as in fedge_text_plain. */
         if (steering > 1)
             put(out, " ");
         else if (steering == 1)
@@ -155,7 +155,7 @@ void fedge_log_write(const fedge_log *log, fedge_log_level level, const char *ev
         put(&out, " %s %s", level_names[level], event);
     }
     for (size_t i = 0; i < num_fields; i++) {
-        /* A field that would be cut in JSON would leave a broken object: it is left out whole. */
+        /* A truncated JSON field would break the object, so it is omitted. */
         size_t before = out.size;
         put_field(&out, &fields[i], log->json);
         if (log->json && out.size + CLOSING_BYTES >= sizeof(out.text))

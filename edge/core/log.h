@@ -27,9 +27,9 @@ typedef enum fedge_log_level {
 } fedge_log_level;
 
 typedef struct fedge_log {
-    fedge_log_level level; /* events above it are dropped */
+    fedge_log_level level; /* more verbose events are dropped */
     bool json;
-    /* Gets one line with its newline; NULL drops everything. */
+    /* Receives one line with its newline; NULL drops all. */
     void (*write)(void *user, const char *line, size_t size);
     void *user;
 } fedge_log;
@@ -46,7 +46,7 @@ fedge_log_field fedge_log_str(const char *key, const char *value);
 fedge_log_field fedge_log_int(const char *key, int64_t value);
 fedge_log_field fedge_log_num(const char *key, double value); /* printed with %.6g */
 
-/* "error", "warn", "info", "debug" to the level; FEDGE_INVALID_ARGUMENT otherwise. */
+/* Parses "error", "warn", "info" or "debug"; FEDGE_INVALID_ARGUMENT otherwise. */
 FEDGE_MUST_USE fedge_status fedge_log_level_from_name(const char *name, fedge_log_level *level,
                                                       fedge_error *err);
 
@@ -58,11 +58,11 @@ void fedge_log_write(const fedge_log *log, fedge_log_level level, const char *ev
     fedge_log_write(log, level, event, (const fedge_log_field[]){__VA_ARGS__},                     \
                     sizeof((const fedge_log_field[]){__VA_ARGS__}) / sizeof(fedge_log_field))
 
-/* For a peer's text that is shown elsewhere, in place: what a log's values lose or escape as a
- * control character becomes a space. */
+/* Makes a peer's text safe to show, in place: characters that log values drop or escape become
+ * spaces. */
 void fedge_text_plain(char *text);
 
-/* An event whose only field is the message of [err]. */
+/* Logs an event whose only field is the message of [err]. */
 void fedge_log_failure(const fedge_log *log, fedge_log_level level, const char *event,
                        const fedge_error *err);
 

@@ -63,8 +63,7 @@ static fedge_status check_sizes(uint32_t meta_size, uint32_t payload_size, fedge
     return FEDGE_OK;
 }
 
-/* Over bytes 0–15, then what follows the header: the sum itself and the reserved field are not in
- * it. */
+/* Covers bytes 0–15 and everything after the header, without the CRC and the reserved field. */
 static uint32_t frame_crc(const uint8_t *frame, size_t size)
 {
     uint32_t crc = fedge_crc32(0, frame, CRC_OFFSET);
@@ -86,8 +85,7 @@ fedge_status fedge_message_pack(const fedge_message *message, uint8_t *out, size
                           out_size);
     }
 
-    /* The payload moves before anything is written: it may lie in [out] already, a little behind
-     * or before its place. */
+    /* Move the payload first: it may be in [out] already, near its final offset. */
     uint8_t *meta = out + FEDGE_MESSAGE_HEADER_SIZE;
     uint8_t *payload = meta + message->meta_size;
     if (message->payload_size > 0 && message->payload != payload)
@@ -122,7 +120,7 @@ fedge_status fedge_message_peek(const uint8_t *in, size_t in_size, size_t *frame
                           "message format version %u; this program reads version %d", in[4],
                           FEDGE_MESSAGE_VERSION);
     }
-    /* A flag may change what a message means, so one that is not known is not passed over. */
+    /* A flag may change the meaning of a message, so an unknown one is not ignored. */
     unsigned flags = fedge_get_u16(in + 6);
     if ((flags & ~KNOWN_FLAGS) != 0)
         return fedge_fail(err, FEDGE_UNSUPPORTED, "message flags 0x%04x are not known", flags);
@@ -138,8 +136,8 @@ fedge_status fedge_message_peek(const uint8_t *in, size_t in_size, size_t *frame
     return FEDGE_OK;
 }
 
-/* A peek alone tells how much memory a message needs, which is bounded before its sender is
- * believed anything; the checksum is only for all of its bytes. */
+/* peek returns the needed memory, which is bounded although the sender is not verified; the
+ * checksum needs all bytes. */
 fedge_status fedge_message_unpack(const uint8_t *in, size_t in_size, fedge_message *message,
                                   fedge_error *err)
 {

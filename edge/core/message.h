@@ -36,13 +36,13 @@
 #define FEDGE_MESSAGE_TYPE_MAP(X)                                                                  \
     X(HELLO, 1, "hello")     /* c→s: identity and abilities */                                   \
     X(WELCOME, 2, "welcome") /* s→c: client index, run, server time, limits, plan's hash */      \
-    X(DECLINE, 3, "decline") /* c→s: a task or plan I will not do, and why */                    \
-    X(REFUSE, 4, "refuse")   /* s→c: what was refused, reason, class retry/later/never */        \
+    X(DECLINE, 3, "decline") /* c→s: declines a task or plan, with a reason */                   \
+    X(REFUSE, 4, "refuse")   /* s→c: refusal: of what, reason, class retry/later/never */        \
     X(TASK, 5, "task")       /* s→c: train or evaluate this model */                             \
-    X(FETCH, 6, "fetch")     /* c→s: send me this blob from this byte on */                      \
+    X(FETCH, 6, "fetch")     /* c→s: requests a blob from an offset */                           \
     X(CHUNK, 7, "chunk")     /* s→c: a part of a blob */                                         \
-    X(UPLOAD, 8, "upload")   /* c→s: a result is ready: its description and size */              \
-    X(RESUME, 9, "resume")   /* s→c: send the result from this byte on */                        \
+    X(UPLOAD, 8, "upload")   /* c→s: announces a result: description and size */                 \
+    X(RESUME, 9, "resume")   /* s→c: requests the result from an offset */                       \
     X(PART, 10, "part")      /* c→s: a part of the result */                                     \
     X(ACK, 11, "ack")        /* s→c: the result is validated and durable */                      \
     X(CANCEL, 12, "cancel")  /* s→c: stop working on this task */                                \
@@ -54,23 +54,22 @@ typedef enum fedge_message_type {
 #undef FEDGE_MESSAGE_TYPE_ENUM
 } fedge_message_type;
 
-/* Name of a type, or NULL for one that is not known. */
+/* Name of a type; NULL if unknown. */
 const char *fedge_message_type_name(unsigned type);
 
-/* Why something was refused, on the wire by its name. X(code, name, class): the class tells the
- * client what to do: retry (now, with backoff), later (at the time given), never (an operator must
- * act). */
+/* Reasons of refusals, sent by name. X(code, name, class): the class tells the client what to do:
+ * retry (now, with backoff), later (at the given time), never (an operator must act). */
 #define FEDGE_REASON_MAP(X)                                                                        \
     X(NONE, "none", "retry")                                                                       \
     X(BAD_FRAME, "bad-frame", "never") /* magic, version, CRC, lengths, text frame */              \
-    X(BAD_META, "bad-meta", "never")   /* JSON broken, too deep, unknown or twice */               \
-    X(BAD_STATE, "bad-state", "never") /* a message that has no place here */                      \
+    X(BAD_META, "bad-meta", "never")   /* JSON invalid, too deep; unknown or duplicate key */      \
+    X(BAD_STATE, "bad-state", "never") /* a message that is not allowed in this state */           \
     X(UNKNOWN_TYPE, "unknown-type", "never")                                                       \
     X(PROTOCOL_RANGE, "protocol-range", "never") /* no common protocol version */                  \
     X(TOO_BIG, "too-big", "never")                                                                 \
     X(SCHEMA_MISMATCH, "schema-mismatch", "never") /* tensor name, shape, type, section */         \
-    X(BAD_VALUE, "bad-value", "never")             /* NaN, infinity, over the bound */             \
-    X(BAD_DATA, "bad-data", "retry")               /* checksum of the whole upload is wrong */     \
+    X(BAD_VALUE, "bad-value", "never")             /* NaN, infinity, or outside the bound */       \
+    X(BAD_DATA, "bad-data", "retry")               /* wrong checksum of the whole upload */        \
     X(STALE_RUN, "stale-run", "retry")                                                             \
     X(STALE_INCARNATION, "stale-incarnation", "retry")                                             \
     X(STALE_TASK, "stale-task", "retry") /* the task is not the client's, closed or cancelled */   \
@@ -80,20 +79,19 @@ const char *fedge_message_type_name(unsigned type);
     X(SHUTTING_DOWN, "shutting-down", "later")                                                     \
     X(RUN_COMPLETE, "run-complete", "never")                                                       \
     X(REVOKED, "revoked", "never")                                                                 \
-    X(REPLACED, "replaced", "retry")       /* the same device connected again */                   \
-    X(UNSUPPORTED, "unsupported", "never") /* plan or task needs what I cannot do */               \
-    X(POLICY, "policy", "never")           /* the device's site policy forbids it */               \
-    X(NO_DATA, "no-data", "never")         /* the job's data set is not on the device */           \
+    X(REPLACED, "replaced", "retry")       /* the same device has connected again */               \
+    X(UNSUPPORTED, "unsupported", "never") /* the plan or task needs an unsupported feature */     \
+    X(POLICY, "policy", "never")           /* forbidden by the device's site policy */             \
+    X(NO_DATA, "no-data", "never")         /* the device lacks the job's data set */               \
     X(INTERNAL, "internal", "later")                                                               \
-    X(ON_BATTERY, "on-battery", "later") /* these: the device's site policy, for now */            \
+    X(ON_BATTERY, "on-battery", "later") /* these come from the site policy and are temporary */   \
     X(BATTERY_LOW, "battery-low", "later")                                                         \
     X(TOO_HOT, "too-hot", "later")                                                                 \
     X(METERED_LINK, "metered-link", "later")                                                       \
     X(OUTSIDE_HOURS, "outside-hours", "later")                                                     \
     X(LOW_MEMORY, "low-memory", "later")                                                           \
     X(LOW_DISK, "low-disk", "later")                                                               \
-    X(COME_LATER, "come-later", "later") /* no task for now: the client hangs up and calls again   \
-                                          */
+    X(COME_LATER, "come-later", "later") /* no task yet: the client disconnects until then */
 
 typedef enum fedge_reason {
 #define FEDGE_REASON_ENUM(code, name, class) FEDGE_REASON_##code,
@@ -105,9 +103,9 @@ typedef enum fedge_reason {
 const char *fedge_reason_name(fedge_reason reason);
 const char *fedge_reason_class(fedge_reason reason);
 
-/* A message, pointing into the caller's bytes: nothing is owned. */
+/* A message that points into the caller's bytes; it owns nothing. */
 typedef struct fedge_message {
-    unsigned type;    /* a fedge_message_type, or one this version does not know */
+    unsigned type;    /* a fedge_message_type, or an unknown one */
     unsigned flags;   /* FEDGE_MESSAGE_FLAG_… */
     const char *meta; /* JSON, not NUL-terminated */
     uint32_t meta_size;
@@ -118,26 +116,26 @@ typedef struct fedge_message {
 /* Total bytes of the frame. */
 size_t fedge_message_size(const fedge_message *message);
 
-/* Writes the frame: header to out[0..23], then JSON and payload. Both may already lie in their
- * place in [out] (no copy then); the payload may lie elsewhere in it behind the JSON's place.
- * FEDGE_TOO_BIG when a part is over its limit or out_size too small; FEDGE_INVALID_ARGUMENT for a
- * type over 255 or an unknown flag. */
+/* Writes the frame: the header to out[0..23], then JSON and payload. Both may be at their offsets
+ * in [out] already, which saves the copy; the payload may also be elsewhere in [out], after the
+ * JSON's offset. FEDGE_TOO_BIG: a part is over its limit or out_size is too small;
+ * FEDGE_INVALID_ARGUMENT: a type over 255 or an unknown flag. */
 FEDGE_MUST_USE fedge_status fedge_message_pack(const fedge_message *message, uint8_t *out,
                                                size_t out_size, fedge_error *err);
 
-/* Reads the header alone, as soon as FEDGE_MESSAGE_HEADER_SIZE bytes are there, and checks magic,
- * version, flags, reserved and both lengths against the limits, before any memory is taken;
- * *frame_size gets the size of the whole frame. FEDGE_CORRUPT, FEDGE_UNSUPPORTED, FEDGE_TOO_BIG. */
+/* Checks a header of FEDGE_MESSAGE_HEADER_SIZE bytes before any memory is allocated: magic,
+ * version, flags, reserved, and both lengths against the limits. *frame_size is the size of the
+ * whole frame. FEDGE_CORRUPT, FEDGE_UNSUPPORTED, FEDGE_TOO_BIG. */
 FEDGE_MUST_USE fedge_status fedge_message_peek(const uint8_t *in, size_t in_size,
                                                size_t *frame_size, fedge_error *err);
 
-/* Reads a whole frame of exactly in_size bytes and checks its CRC. [message] points into [in] and
- * is untouched on failure. Errors of fedge_message_peek, and FEDGE_TRUNCATED (bytes missing),
- * FEDGE_CORRUPT (bytes too many, wrong CRC). An unknown type is not an error here. */
+/* Unpacks a whole frame of exactly in_size bytes and checks its CRC. [message] points into [in] and
+ * is unchanged on failure. Fails as fedge_message_peek; FEDGE_TRUNCATED: bytes are missing;
+ * FEDGE_CORRUPT: too many bytes or a wrong CRC. An unknown type is not an error here. */
 FEDGE_MUST_USE fedge_status fedge_message_unpack(const uint8_t *in, size_t in_size,
                                                  fedge_message *message, fedge_error *err);
 
-/* CRC-32 as zlib's crc32(): start with 0, feed parts in order. */
+/* CRC-32 as zlib's crc32(): start with 0 and pass parts in order. */
 uint32_t fedge_crc32(uint32_t crc, const void *data, size_t size);
 
 #endif

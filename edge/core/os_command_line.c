@@ -9,10 +9,11 @@
 #include "edge/core/text.h"
 
 #define MAX_COLUMNS 80
-#define MAX_LEFT 22 /* an entry's names; longer ones have no column beside them */
+#define MAX_LEFT                                                                                   \
+    22 /* columns for an entry's names; the help of longer ones starts on the next line */
 
-/* What getopt_long returns for long options, behind all characters: one of these, or FIRST + the
- * option's place in the table. */
+/* getopt_long's values of long options, above all characters: one of these, or FIRST + the option's
+ * index. */
 enum { HELP = 256, HELP_ALL, VERSION, FIRST };
 
 /* --- reading --------------------------------------------------------------------------------- */
@@ -82,7 +83,7 @@ static void make_long(const fedge_command_line *line, struct option *to)
     *to = (struct option){.name = NULL};
 }
 
-/* What getopt_long has found, if it is a mistake. */
+/* Reports an error of getopt_long. */
 static fedge_status check(const fedge_command_line *line, int found, char **argv, fedge_error *err)
 {
     if (found != ':' && found != '?')
@@ -90,7 +91,7 @@ static fedge_status check(const fedge_command_line *line, int found, char **argv
     const char *what = found == ':'     ? "a value is missing for"
                        : optopt >= HELP ? "there is a value, but none is wanted, in"
                                         : "unknown option";
-    /* Of letters behind one hyphen: until the last of them optind is at the word before. */
+    /* In a group of short options, optind is at the same word until the last of them. */
     const char letter[] = {'-', (char)optopt, '\0'};
     return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "%s '%s' (see %s --help)", what,
                       optopt > 0 && optopt < HELP ? letter : argv[optind - 1], line->name);
@@ -102,7 +103,7 @@ static fedge_status read_options(const fedge_command_line *line, int argc, char 
     struct option table[FEDGE_MAX_OPTIONS];
     make_long(line, table);
     opterr = 0;
-    optind = 0; /* starts anew, also within tests */
+    optind = 0; /* restarts getopt, also in tests */
     for (;;) {
         const int found = getopt_long(argc, argv, line->short_help ? ":h" : ":", table, NULL);
         if (found == -1)
@@ -157,7 +158,7 @@ fedge_status fedge_command_line_check(const fedge_command_line *line, const void
 /* --- help ------------------------------------------------------------------------------------ */
 
 typedef struct writer {
-    char *text; /* NULL: only counts columns */
+    char *text; /* NULL: only count columns */
     size_t size, column;
     size_t indent; /* of what does not fit on a line */
 } writer;
@@ -168,7 +169,7 @@ static void put_some(writer *to, const char *text, size_t size)
         to->column = *text == '\n' ? 0 : to->column + 1;
         if (to->text) {
             if (to->size + 1 == FEDGE_HELP_SIZE)
-                abort(); /* the tables are constants: whoever asks for --help first finds it */
+                abort(); /* the tables are constants, so any run of --help would find this */
             to->text[to->size++] = *text;
             to->text[to->size] = '\0';
         }
@@ -186,7 +187,7 @@ static void put_spaces(writer *to, size_t until)
         put(to, " ");
 }
 
-/* Words, each behind a space or on a new line. */
+/* Words, each after a space or on a new line. */
 static void put_words(writer *to, const char *text)
 {
     while (*text) {
@@ -214,7 +215,7 @@ static bool is_listed(const fedge_option *option, bool all)
     return option->help && (all || !option->advanced);
 }
 
-/* Where the help begins: behind the longest of the names that have a column beside them. */
+/* The column of help texts: after the longest name that has one beside it. */
 static size_t find_indent(const fedge_command_line *line, bool all)
 {
     size_t indent = 0;

@@ -1,10 +1,11 @@
-/* What the training core needs where there is no operating system: a formatter for messages and the
- * features of the CPU. Everything else of os.h is left out, so that using it fails at link time. */
+/* The operating system functions that the training core needs without an operating system: a
+ * formatter for messages, and the CPU features. The others of os.h are missing, so that their use
+ * fails at link time. */
 #include "edge/core/os.h"
 
 #include <string.h>
 
-/* A message on its way; [used] goes on counting behind the end. */
+/* Output of a message; [used] also counts what does not fit. */
 typedef struct output {
     char *out;
     size_t size, used;
@@ -42,7 +43,7 @@ static void put_number(output *to, uint64_t value, unsigned base, bool negative,
     put_padded(to, digits + first, sizeof(digits) - first, width, pad);
 }
 
-/* d.ddddde±dd: six digits, the last of them off by one at times. */
+/* d.ddddde±dd: six digits, the last one may be off by one. */
 static void put_real(output *to, double value)
 {
     if (value != value) {
@@ -75,7 +76,7 @@ static void put_real(output *to, double value)
     put_number(to, (uint64_t)(exponent < 0 ? -exponent : exponent), 10, false, 2, '0');
 }
 
-/* One conversion, as read from the format. */
+/* A parsed conversion. */
 typedef struct conversion {
     char pad;
     size_t width;
@@ -91,7 +92,7 @@ static const char *read_digits(const char *at, size_t *value)
     return at;
 }
 
-/* Reads behind the '%'; returns the place behind the conversion. */
+/* Parses a conversion after its '%'; returns the position after it. */
 static const char *read_conversion(const char *at, conversion *what)
 {
     *what = (conversion){.pad = ' ', .precision = SIZE_MAX};
@@ -159,7 +160,7 @@ static void convert(output *to, const conversion *what, va_list *arguments)
     case 's':
         put_string(to, va_arg(*arguments, const char *), what);
         break;
-    default: /* "%%"; a conversion that messages do not use shows itself */
+    default: /* "%%", or an unsupported conversion, which is printed as it is */
         put(to, what->type == '\0' ? '%' : what->type);
         break;
     }
@@ -200,8 +201,7 @@ unsigned fedge_os_cpu_features(void)
 }
 
 #if defined(__NEWLIB__)
-/* What assert() calls; newlib's own prints, which would bring all of stdio. A debugger stops here.
- */
+/* Called by assert(); newlib's function would link all of stdio. A debugger stops here. */
 void __assert_func(const char *file, int line, const char *function, const char *expression);
 
 __attribute__((weak, noreturn)) void __assert_func(const char *file, int line, const char *function,

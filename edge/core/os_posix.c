@@ -18,10 +18,10 @@
 
 #define FILE_MODE 0600
 #define DIR_MODE 0700
-#define MAX_DIR_ENTRIES 1000000 /* in one directory that is listed */
-#define MAX_TREE_DEPTH 32       /* of a directory that is removed */
+#define MAX_DIR_ENTRIES 1000000 /* of a listed directory */
+#define MAX_TREE_DEPTH 32       /* of a directory to remove */
 
-/* The largest request that Linux serves in one call, rounded down to pages. */
+/* Linux's maximum for one call, rounded down to pages. */
 #define MAX_TRANSFER ((size_t)0x7ffff000)
 
 static fedge_status copy_path(char out[FEDGE_OS_MAX_PATH], const char *path, fedge_error *err)
@@ -37,7 +37,7 @@ static fedge_status copy_path(char out[FEDGE_OS_MAX_PATH], const char *path, fed
     return FEDGE_OK;
 }
 
-/* The directory that holds [path]: "a/b" gives "a", "b" gives ".", "/b" gives "/". */
+/* The directory of [path]: "a/b" gives "a", "b" gives ".", "/b" gives "/". */
 static fedge_status parent_of(char out[FEDGE_OS_MAX_PATH], const char *path, fedge_error *err)
 {
     FEDGE_TRY(copy_path(out, path, err));
@@ -51,7 +51,7 @@ static fedge_status parent_of(char out[FEDGE_OS_MAX_PATH], const char *path, fed
     return FEDGE_OK;
 }
 
-/* O_NONBLOCK means nothing to files and keeps a pipe in their place from hanging the program. */
+/* O_NONBLOCK has no effect on files, and prevents blocking on a pipe in their place. */
 static int open_retry(const char *path, int flags, mode_t mode)
 {
     int fd;
@@ -91,7 +91,7 @@ static fedge_status write_all(int fd, const char *path, uint64_t offset, const u
             return fedge_fail_errno(err, errno, "cannot write %s at byte %llu", path,
                                     (unsigned long long)(offset + done));
         }
-        /* Nothing taken and no error would be tried for ever. */
+        /* Zero bytes without an error would loop forever. */
         if (put == 0) {
             return fedge_fail(err, FEDGE_IO, "cannot write %s at byte %llu: nothing was taken",
                               path, (unsigned long long)(offset + done));
@@ -114,8 +114,8 @@ static fedge_status size_of(int fd, const char *path, uint64_t *size, fedge_erro
     return FEDGE_OK;
 }
 
-/* The body of fedge_os_read_file, with [fd] open. A file that grows meanwhile is read to the size
- * it had, one that shrinks to its end. */
+/* Reads an open file; one that grows meanwhile up to its first size, one that shrinks up to its
+ * end. */
 static fedge_status read_open_file(int fd, const char *path, size_t limit, uint8_t **data,
                                    size_t *size, fedge_error *err)
 {
@@ -152,7 +152,7 @@ fedge_status fedge_os_read_file(const char *path, size_t limit, uint8_t **data, 
     return status;
 }
 
-/* Fills the fresh file [temporary] and gives it its name. */
+/* Fills the new file [temporary] and renames it. */
 static fedge_status fill_and_rename(int fd, const char *temporary, const char *path,
                                     const fedge_os_part *parts, size_t num_parts, unsigned mode,
                                     fedge_error *err)
@@ -161,20 +161,20 @@ static fedge_status fill_and_rename(int fd, const char *temporary, const char *p
     uint64_t at = 0;
     for (size_t i = 0; i < num_parts && status == FEDGE_OK; at += parts[i++].size)
         status = write_all(fd, temporary, at, parts[i].data, parts[i].size, err);
-    /* Before the rename: there is no moment at which a secret has its name and the wrong mode. */
+    /* Before the rename, so that a secret never has its name with the wrong mode. */
     if (status == FEDGE_OK && fchmod(fd, (mode_t)mode) != 0)
         status = fedge_fail_errno(err, errno, "cannot set the mode of %s", temporary);
-    /* Data before the name: a crash leaves the old file or the new one. */
+    /* Sync data before the rename: after a crash the file is the old or the new one. */
     if (status == FEDGE_OK && fsync(fd) != 0)
         status = fedge_fail_errno(err, errno, "cannot sync %s to the disk", temporary);
-    /* Some file systems tell of a failed write only here. */
+    /* Some file systems report a failed write only here. */
     if (close(fd) != 0 && status == FEDGE_OK)
         status = fedge_fail_errno(err, errno, "cannot close %s", temporary);
     FEDGE_TRY(status);
     return fedge_os_rename(temporary, path, err);
 }
 
-/* The entry of [path] in its directory reaches the disk. */
+/* Syncs the directory entry of [path]. */
 static fedge_status sync_parent(const char *path, fedge_error *err)
 {
     char parent[FEDGE_OS_MAX_PATH];
@@ -193,7 +193,7 @@ fedge_status fedge_os_write_parts(const char *path, const fedge_os_part *parts, 
 {
     char temporary[FEDGE_OS_MAX_PATH + 16];
     FEDGE_TRY(copy_path(temporary, path, err));
-    struct stat info; /* a rename would put a file in the place of a device such as /dev/null */
+    struct stat info; /* a rename would replace a device such as /dev/null by a file */
     if (stat(path, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode))
         return fedge_fail(err, FEDGE_IO, "%s is not a regular file: name another", path);
     snprintf(temporary, sizeof(temporary), "%s.XXXXXX" FEDGE_OS_TEMPORARY_SUFFIX, path);
@@ -208,15 +208,15 @@ fedge_status fedge_os_write_parts(const char *path, const fedge_os_part *parts, 
     return sync_parent(path, err);
 }
 
-/* The process that made the directory [path] may have been killed before the name was on the disk.
- * A parent that cannot be read or synced was not made by fedge. */
+/* The process that created [path] may have been killed before its name was synced. A parent that
+ * cannot be read or synced was not created by fedge. */
 static fedge_status make_durable(const char *path, fedge_error *err)
 {
     char parent[FEDGE_OS_MAX_PATH];
     FEDGE_TRY(parent_of(parent, path, err));
     const int fd = open_retry(parent, O_RDONLY | O_DIRECTORY, 0);
     const bool synced = fd >= 0 && fsync(fd) == 0;
-    /* close may change it. */
+    /* close may change errno */
     const int errnum = errno;
     if (fd >= 0)
         close(fd);
@@ -225,8 +225,8 @@ static fedge_status make_durable(const char *path, fedge_error *err)
                : fedge_fail_errno(err, errnum, "cannot sync directory %s to the disk", parent);
 }
 
-/* Cuts [path] back to what exists of it, without a slash at its end; "" when nothing does, or the
- * root alone. */
+/* Truncates [path] to its existing part, without a trailing slash; "" if nothing exists, or only
+ * the root. */
 static void cut_to_existing(char *path)
 {
     char *end = path + strlen(path);
@@ -316,7 +316,7 @@ static fedge_status remove_child(void *user, const char *name, fedge_error *err)
     const remove_visit *visit = user;
     char child[FEDGE_OS_MAX_PATH];
     int length = snprintf(child, sizeof(child), "%s/%s", visit->path, name);
-    /* In place of its link's target. */
+    /* A link's target is not replaced. */
     if (length < 0 || (size_t)length >= sizeof(child)) {
         return fedge_fail(err, FEDGE_TOO_BIG, "path of %.60s in %.200s is over %d bytes", name,
                           visit->path, FEDGE_OS_MAX_PATH - 1);
@@ -324,7 +324,7 @@ static fedge_status remove_child(void *user, const char *name, fedge_error *err)
     return remove_entry(child, visit->depth + 1, err);
 }
 
-/* Symbolic links are removed, never followed. */
+/* Symbolic links are removed, not followed. */
 static fedge_status remove_entry(const char *path, unsigned depth, fedge_error *err)
 {
     struct stat info;
@@ -336,7 +336,7 @@ static fedge_status remove_entry(const char *path, unsigned depth, fedge_error *
         return fedge_fail(err, FEDGE_TOO_BIG, "%s is more than %d directories deep", path,
                           MAX_TREE_DEPTH);
     }
-    /* What is within is removed first; the depth bounds the recursion. */
+    /* Contents are removed first; the depth bounds the recursion. */
     remove_visit visit = {path, depth};
     FEDGE_TRY(fedge_os_list_dir(path, remove_child, &visit, err));
     if (rmdir(path) != 0)
@@ -362,7 +362,7 @@ fedge_status fedge_os_publish(const char *temporary, const char *path, fedge_err
     return sync_parent(path, err);
 }
 
-/* A list of names, owned. */
+/* An owned list of names. */
 typedef struct name_list {
     char **names;
     size_t count;
@@ -393,7 +393,7 @@ static fedge_status add_name(name_list *list, const char *name, const char *path
 static fedge_status read_names(DIR *dir, const char *path, name_list *list, fedge_error *err)
 {
     for (;;) {
-        /* readdir tells an error from the end by it alone. */
+        /* only errno distinguishes readdir's errors from the end */
         errno = 0;
         const struct dirent *entry = readdir(dir);
         if (!entry) {
@@ -416,11 +416,11 @@ fedge_status fedge_os_list_dir(const char *path, fedge_os_visit visit, void *use
     DIR *dir = opendir(path);
     if (!dir)
         return fedge_fail_errno(err, errno, "cannot open directory %s", path);
-    /* All names first: the visitor may change the directory. */
+    /* Collect all names first: the visitor may change the directory. */
     name_list list = {0};
     fedge_status status = read_names(dir, path, &list, err);
     closedir(dir);
-    /* Sorted: what visitors do does not depend on the file system. */
+    /* Sorted, so that results do not depend on the file system. */
     if (list.count > 0)
         qsort(list.names, list.count, sizeof(list.names[0]), compare_names);
     for (size_t i = 0; i < list.count && status == FEDGE_OK; i++)
@@ -431,11 +431,11 @@ fedge_status fedge_os_list_dir(const char *path, fedge_os_visit visit, void *use
     return status;
 }
 
-/* The file is locked by someone: says by whom. */
+/* Reports the lock's holder. */
 static fedge_status fail_locked(int fd, const char *path, fedge_error *err)
 {
     char text[16] = {0};
-    /* It may be another's file, or half written. */
+    /* It may be another program's file, or incomplete. */
     size_t length = 0;
     if (read_up_to(fd, path, 0, (uint8_t *)text, sizeof(text) - 1, &length, NULL) != FEDGE_OK)
         length = 0;
@@ -450,7 +450,7 @@ fedge_status fedge_os_lock(const char *path, int *lock, fedge_error *err)
     int fd = open_retry(path, O_RDWR | O_CREAT, FILE_MODE);
     if (fd < 0)
         return fedge_fail_errno(err, errno, "cannot open lock file %s", path);
-    /* flock, not fcntl: its lock is not lost when some other descriptor of the file is closed. */
+    /* flock, not fcntl, whose lock is lost when any descriptor of the file is closed. */
     if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
         fedge_status status = errno == EWOULDBLOCK
                                   ? fail_locked(fd, path, err)
@@ -460,7 +460,7 @@ fedge_status fedge_os_lock(const char *path, int *lock, fedge_error *err)
     }
     char pid[24];
     int length = snprintf(pid, sizeof(pid), "%ld\n", (long)getpid());
-    /* The file may still have the pid of the previous holder. */
+    /* The file may still have the previous holder's pid. */
     fedge_status status = ftruncate(fd, 0) != 0
                               ? fedge_fail_errno(err, errno, "cannot write lock file %s", path)
                               : write_all(fd, path, 0, (const uint8_t *)pid, (size_t)length, err);
@@ -474,7 +474,7 @@ fedge_status fedge_os_lock(const char *path, int *lock, fedge_error *err)
 
 void fedge_os_unlock(int lock)
 {
-    /* The kernel releases it with the descriptor, also when the program is killed. */
+    /* The kernel releases the lock with the descriptor, also if the program is killed. */
     close(lock);
 }
 
@@ -507,7 +507,7 @@ fedge_status fedge_os_open_temporary(fedge_os_file *file, const char *folder,
                         (unsigned long long)number) >= (int)sizeof(name))
         return fedge_fail(err, FEDGE_TOO_BIG, "the path of %.200s… is too long", named);
     FEDGE_TRY(fedge_os_open(file, name, FEDGE_OS_CREATE, err));
-    /* Without a name the file is removed when the program ends, however it ends. */
+    /* An unlinked file disappears when the program ends for any reason. */
     return fedge_os_remove(name, err);
 }
 
@@ -532,7 +532,7 @@ fedge_status fedge_os_write_at(const fedge_os_file *file, uint64_t offset, const
 
 fedge_status fedge_os_sync(const fedge_os_file *file, fedge_error *err)
 {
-    /* Length and data, not times: one journal entry of the file system less for each commit. */
+    /* Syncs data and length without times, which saves a journal entry per commit. */
     if (fdatasync(file->fd) != 0)
         return fedge_fail_errno(err, errno, "cannot sync %s to the disk", file->path);
     return FEDGE_OK;
@@ -547,7 +547,7 @@ static fedge_status reserve_by_length(const fedge_os_file *file, uint64_t size, 
         return FEDGE_OK;
     uint64_t free_bytes = 0;
     FEDGE_TRY(fedge_os_free_bytes(file->path, &free_bytes, err));
-    /* The room may be gone when it is written; this is all that can be said without fallocate. */
+    /* Other writes may use up the space, but without fallocate this is all that can be checked. */
     if (free_bytes < size - present) {
         return fedge_fail(err, FEDGE_NO_SPACE, "%s needs %llu more bytes; the disk has %llu free",
                           file->path, (unsigned long long)(size - present),
@@ -563,7 +563,7 @@ static fedge_status reserve_by_length(const fedge_os_file *file, uint64_t size, 
 fedge_status fedge_os_reserve(const fedge_os_file *file, uint64_t size, fedge_error *err)
 {
     if (size == 0)
-        return FEDGE_OK; /* posix_fallocate calls it invalid */
+        return FEDGE_OK; /* posix_fallocate's EINVAL */
     if (size > INT64_MAX) {
         return fedge_fail(err, FEDGE_TOO_BIG, "%llu bytes cannot be reserved for %s",
                           (unsigned long long)size, file->path);
@@ -572,7 +572,7 @@ fedge_status fedge_os_reserve(const fedge_os_file *file, uint64_t size, fedge_er
     do
         error = posix_fallocate(file->fd, 0, (off_t)size);
     while (error == EINTR);
-    /* glibc writes zeros itself where the kernel cannot; musl says so. */
+    /* glibc writes zeros itself if the kernel cannot; musl returns this. */
     if (error == EOPNOTSUPP || error == ENOSYS)
         return reserve_by_length(file, size, err);
     if (error != 0) {

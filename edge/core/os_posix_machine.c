@@ -1,4 +1,4 @@
-/* Formatting, the clock, randomness and facts about the machine, on POSIX systems. */
+/* Formatting, clocks, randomness and facts about the machine, on POSIX systems. */
 #define _GNU_SOURCE
 
 #include "edge/core/os.h"
@@ -86,7 +86,7 @@ fedge_status fedge_os_random(void *out, size_t size, fedge_error *err)
 void fedge_os_hold_streams(void)
 {
     int fd;
-    do { /* the lowest that is free */
+    do { /* the lowest free descriptor */
         fd = open("/dev/null", O_RDWR);
     } while (fd >= 0 && fd <= STDERR_FILENO);
     if (fd > STDERR_FILENO)
@@ -98,7 +98,7 @@ void fedge_os_end_with_parent(int64_t parent)
 #ifdef PR_SET_PDEATHSIG
     (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
 #endif
-    if (getppid() != (pid_t)parent) { /* it has died in between */
+    if (getppid() != (pid_t)parent) { /* it has ended in between */
         (void)raise(SIGTERM);
     }
 }
@@ -160,7 +160,7 @@ void fedge_os_each_line(const char *path, void (*take)(void *user, char *line), 
 unsigned fedge_os_local_minute(void)
 {
     const time_t now = time(NULL);
-#ifndef FEDGE_SMALL /* which is without the 4 KB that read time zones */
+#ifndef FEDGE_SMALL /* without the 4 KB of code that read time zones */
     struct tm local;
     if (localtime_r(&now, &local))
         return (unsigned)(local.tm_hour * 60 + local.tm_min);
@@ -180,7 +180,7 @@ uint64_t fedge_os_resident_bytes(void)
     FILE *file = fopen("/proc/self/statm", "re");
     if (!file)
         return 0;
-    char line[256]; /* the program's pages, those that are resident, … */
+    char line[256]; /* total pages, then resident pages, … */
     const char *second = fgets(line, sizeof(line), file) ? strchr(line, ' ') : NULL;
     fclose(file);
     long page_size = sysconf(_SC_PAGESIZE);
@@ -203,7 +203,7 @@ double fedge_os_cpu_seconds(void)
 unsigned fedge_os_num_cpus(void)
 {
     cpu_set_t allowed;
-    /* Fails with more CPUs than a cpu_set_t has. */
+    /* Fails on machines with more CPUs than a cpu_set_t has. */
     long count = sched_getaffinity(0, sizeof(allowed), &allowed) == 0
                      ? CPU_COUNT(&allowed)
                      : sysconf(_SC_NPROCESSORS_ONLN);
@@ -235,7 +235,7 @@ const char *fedge_os_arch(void)
 #define XCR0_ZMM 0xE6u
 
 static unsigned saved_registers(void)
-/* The intrinsic would want the whole file to be compiled for CPUs that have it. */
+/* The intrinsic would require compiling the whole file for CPUs that have it. */
 {
     unsigned low, high;
     __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
@@ -247,7 +247,7 @@ static bool has(unsigned word, unsigned bits)
     return (word & bits) == bits;
 }
 
-/* By the instruction: the compiler's own way, __builtin_cpu_supports, links a table of 5 KB. */
+/* By the instruction: __builtin_cpu_supports links a table of 5 KB. */
 static unsigned x86_features(void)
 {
     unsigned a, b, c = 0, d, b7, c7, features = 0;
@@ -294,7 +294,7 @@ static unsigned read_cpu_features(void)
 
 unsigned fedge_os_cpu_features(void)
 {
-    /* Threads that come here together read the same answer: which of them stores it is all one. */
+    /* Concurrent threads store the same value. */
     static atomic_uint cached;
     const unsigned known = 0x80000000u;
     unsigned value = atomic_load_explicit(&cached, memory_order_relaxed);
@@ -307,8 +307,8 @@ unsigned fedge_os_cpu_features(void)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* Linux's control groups, of which containers are made, may leave a process less memory than the
- * machine has. */
+/* Linux's control groups, as of containers, may limit a process to less memory than the machine
+ * has. */
 
 #define PROC_SELF "/proc/self"
 #define NO_LIMIT UINT64_MAX
@@ -320,7 +320,7 @@ static FILE *open_fact(const char *proc, const char *name)
     return size > 0 && size < (int)sizeof(path) ? fopen(path, "re") : NULL;
 }
 
-/* Is [word] one of the comma-separated [list]? */
+/* Whether [word] is in the comma-separated [list]. */
 static bool lists(const char *list, const char *word)
 {
     const size_t size = strlen(word);
@@ -334,8 +334,8 @@ static bool lists(const char *list, const char *word)
     }
 }
 
-/* Where the process stands in the hierarchy of [controller], "" for cgroup v2's only one: from
- * lines such as "4:memory:/a/b" and "0::/a/b". */
+/* The process's path in the hierarchy of [controller], "" for cgroup v2: from lines such as
+ * "4:memory:/a/b" and "0::/a/b". */
 static bool find_group(const char *proc, const char *controller, char group[FEDGE_OS_MAX_PATH])
 {
     FILE *file = open_fact(proc, "cgroup");
@@ -359,7 +359,7 @@ static bool find_group(const char *proc, const char *controller, char group[FEDG
     return found;
 }
 
-/* The number in a file of a control group; "max", or no file, is no limit. */
+/* The number in a control group's file; "max", or a missing file, means no limit. */
 static uint64_t read_limit(const char *folder, const char *name)
 {
     uint64_t limit = NO_LIMIT;
@@ -372,8 +372,8 @@ static uint64_t read_limit(const char *folder, const char *name)
     return limit;
 }
 
-/* The least limit of the group and of those that it is in, as far as they are mounted: the mount
- * shows [root] and what is below it. */
+/* The minimum limit of the group and its ancestors, as far as they are mounted: the mount shows
+ * [root] and its descendants. */
 static uint64_t least_limit(const char *mount, const char *root, const char *group,
                             const char *name)
 {
@@ -393,7 +393,7 @@ static uint64_t least_limit(const char *mount, const char *root, const char *gro
     }
 }
 
-/* Of a line such as "36 31 0:35 /root /mount rw shared:1 - cgroup cgroup rw,memory". */
+/* Parses a line such as "36 31 0:35 /root /mount rw shared:1 - cgroup cgroup rw,memory". */
 static uint64_t limit_of_mount(const char *proc, const char *line)
 {
     char root[FEDGE_OS_MAX_PATH], mount[FEDGE_OS_MAX_PATH], group[FEDGE_OS_MAX_PATH];
@@ -438,7 +438,8 @@ void fedge_os_return_freed(void)
 void fedge_os_return_large_blocks(void)
 {
 #ifdef __GLIBC__
-    (void)mallopt(M_MMAP_THRESHOLD, 1 << 20); /* as it is, it grows with what is freed */
-    (void)mallopt(M_TRIM_THRESHOLD, 8 << 20); /* else messages' memory comes and goes */
+    (void)mallopt(M_MMAP_THRESHOLD, 1 << 20); /* by default the threshold grows with freed blocks */
+    (void)mallopt(M_TRIM_THRESHOLD,
+                  8 << 20); /* otherwise messages' memory is returned and requested again */
 #endif
 }

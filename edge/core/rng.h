@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What a stream is for. The values are part of the reproducibility contract: never renumber. */
+/* Purposes of streams. Their values are part of the reproducibility contract: never renumber. */
 typedef enum fedge_purpose {
     FEDGE_PURPOSE_INIT = 1,            /* weights: a = tensor index */
     FEDGE_PURPOSE_SHUFFLE = 2,         /* a = round, b = client index, c = epoch */
@@ -20,30 +20,30 @@ typedef enum fedge_purpose {
     FEDGE_PURPOSE_DROPOUT = 5,         /* a = round, b = client index, c = step */
     FEDGE_PURPOSE_TEST = 6,            /* tests and fault injection */
     FEDGE_PURPOSE_JITTER = 7,          /* reconnect times */
-    FEDGE_PURPOSE_CLIENT_PROFILES = 8, /* a simulated device: a = client index, c = what of it */
+    FEDGE_PURPOSE_CLIENT_PROFILES = 8, /* a simulated device: a = client index, c = property */
     FEDGE_PURPOSE_FAILURE =
         9, /* failure of a simulated task: a = round, b = client index, c = attempt */
     FEDGE_PURPOSE_ONLINE = 10,    /* a simulated device: a = client index, b = segment of time */
-    FEDGE_PURPOSE_SYNTHETIC = 11, /* data made up: a = client index, b = example, c = what of it */
+    FEDGE_PURPOSE_SYNTHETIC = 11, /* generated data: a = client index, b = example, c = property */
     FEDGE_PURPOSE_AUGMENT = 12,   /* a = round, b = client index, c = epoch */
     FEDGE_PURPOSE_TIE_BREAK = 13, /* order of simulated results at one time: as FAILURE */
     FEDGE_PURPOSE_CHOICE = 14,    /* sparsifier's selection: a = round, b = tensor */
     FEDGE_PURPOSE_ROUNDING = 15 /* rounding of optimizer state, as DROPOUT: word i is of value i */
 } fedge_purpose;
 
-/* One stream. Plain data, copied freely: a copy continues on its own. */
+/* A stream. Plain data; a copy continues independently. */
 typedef struct fedge_rng {
     uint32_t key[2];
     uint32_t counter[4];
     uint32_t block[4]; /* the current output */
-    uint32_t used;     /* words of block already drawn */
+    uint32_t used;     /* words of [block] already used */
 } fedge_rng;
 
 /* The raw bijection: ten rounds of Philox4x32 on [counter] under [key]. */
 void fedge_philox4x32(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
 
-/* The stream named by its arguments, each combination a stream of its own of 2^34 words: the key is
- * the seed, the counter is (block number, purpose << 16 | c, a, b). */
+/* The stream with this name; each name has an independent stream of 2^34 words. The key is the
+ * seed, the counter is (block number, purpose << 16 | c, a, b). */
 fedge_rng fedge_rng_stream(uint64_t seed, fedge_purpose purpose, uint32_t a, uint32_t b,
                            uint16_t c);
 

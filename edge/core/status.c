@@ -7,7 +7,7 @@
 #include "edge/core/os.h"
 #include "edge/core/version.h"
 
-/* The header's macros for the static analyser must not touch the definitions. */
+/* The header's macros for the static analyser must not affect the definitions. */
 #undef fedge_fail
 #undef fedge_fail_errno
 #undef fedge_error_prefix
@@ -34,7 +34,7 @@ unsigned fedge_text_steering(const char *p)
     return code - 0xE280A8 < 7 || code - 0xE2808E < 2 || code - 0xE281A6 < 4 ? 3 : 0;
 }
 
-/* A message may quote what is in a file or was typed: '?' for what would steer. */
+/* A message may quote a file or typed text: control characters become '?'. */
 static void make_plain(char *text)
 {
     while (*text) {
@@ -44,8 +44,8 @@ static void make_plain(char *text)
     }
 }
 
-/* Copies as much of [text] as fits behind the [used] bytes of the message, never half of a UTF-8
- * character: messages travel in JSON. Returns the new length. */
+/* Appends as much of [text] as fits after the [used] bytes of the message, without splitting a
+ * UTF-8 character, since messages are sent in JSON. Returns the new length. */
 static size_t append(fedge_error *err, size_t used, const char *text)
 {
     size_t space = FEDGE_ERROR_MESSAGE_SIZE - 1 - used;
@@ -61,8 +61,8 @@ static size_t append(fedge_error *err, size_t used, const char *text)
     return used + length;
 }
 
-/* Formats into a block of its own first, so that an argument may point into err->message; it is one
- * byte longer than a message, so that append() sees the character at the cut. */
+/* Formats into a local block first, so that an argument may point into err->message. It is one byte
+ * longer than a message, so that append() sees the character at the end. */
 typedef struct message_text {
     char text[FEDGE_ERROR_MESSAGE_SIZE + 4];
 } message_text;
@@ -102,7 +102,7 @@ static fedge_status status_of_errno(int errnum)
     case EEXIST:
         return FEDGE_EXISTS;
     case ENOMEM:
-    case EAGAIN: /* of threads, which pass like memory; so do descriptors */
+    case EAGAIN: /* of threads, which may become available like memory; so may descriptors */
     case EMFILE:
     case ENFILE:
         return FEDGE_NO_MEMORY;

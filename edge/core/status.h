@@ -1,8 +1,8 @@
 /* Status codes and error messages.
  *
- * Every function that can fail returns a fedge_status and, when the caller passes a
- * fedge_error, writes one sentence there: what failed, where (file, line, name, numbers) and what
- * to do about it. Programmer's errors are asserts; the world's errors are statuses.
+ * A function that can fail returns a fedge_status and writes one sentence to the caller's
+ * fedge_error, if there is one: what failed, where (file, line, name, numbers) and what to do about
+ * it. Programming errors are asserts.
  *
  * Constructors (…_new, …_open, …_load, …_parse, …_create) first set the pointer that they fill to
  * NULL first: after a failure it is NULL, which every …_free and …_close takes. What is filled in
@@ -50,43 +50,41 @@ typedef enum fedge_status {
 
 #define FEDGE_ERROR_MESSAGE_SIZE 512
 
-/* A failure, described for people. Plain data on the caller's stack; owns nothing. */
+/* A failure, described for people. Plain data on the caller's stack. */
 typedef struct fedge_error {
     fedge_status status;
-    char message[FEDGE_ERROR_MESSAGE_SIZE]; /* NUL-terminated, cut (never overrun) when too long;
-                                               a '?' for each byte of fedge_text_steering */
+    char message[FEDGE_ERROR_MESSAGE_SIZE]; /* NUL-terminated and truncated if too long; bytes of
+                                               fedge_text_steering are '?' */
 } fedge_error;
 
 #define FEDGE_MUST_USE __attribute__((warn_unused_result))
 
-/* Bytes of the character at [p], NUL-terminated UTF-8, if it would steer a terminal, change the
- * direction of what follows or begin a line where the text is shown: ASCII's controls, U+0080 to
- * U+009F, U+061C, U+200E and F, U+2028 to E, U+2066 to 9. 0: another one, or the end. */
+/* Length of the character at [p] (NUL-terminated UTF-8) if it could control a terminal, change the
+ * text direction or start a line: ASCII's controls, U+0080 to U+009F, U+061C, U+200E and F, U+2028
+ * to E, U+2066 to 9. 0 for others and at the end. */
 unsigned fedge_text_steering(const char *p);
 
-/* "no space left", … ; for an unknown code "unknown status". Static storage. */
+/* "no space left", …; "unknown status" for an unknown code. Static storage. */
 const char *fedge_status_text(fedge_status status);
 
-/* Writes the message and returns [status], so that `return fedge_fail(err, …)` is one line.
- * [err] may be NULL: then only the status is returned. */
+/* Writes the message and returns [status], for `return fedge_fail(err, …)`. If [err] is NULL, only
+ * returns the status. */
 fedge_status fedge_fail(fedge_error *err, fedge_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* As fedge_fail, and appends ": " and the text of the errno value [errnum]. ENOSPC and EDQUOT
- * become FEDGE_NO_SPACE, ENOENT FEDGE_NOT_FOUND, EACCES and EPERM FEDGE_DENIED, EEXIST
- * FEDGE_EXISTS, ENOMEM, EAGAIN (no thread), EMFILE and ENFILE FEDGE_NO_MEMORY, anything else
- * FEDGE_IO. */
+/* As fedge_fail, and appends ": " and the text of errno value [errnum]. ENOSPC and EDQUOT become
+ * FEDGE_NO_SPACE, ENOENT FEDGE_NOT_FOUND, EACCES and EPERM FEDGE_DENIED, EEXIST FEDGE_EXISTS,
+ * ENOMEM, EAGAIN (no thread), EMFILE and ENFILE FEDGE_NO_MEMORY, others FEDGE_IO. */
 fedge_status fedge_fail_errno(fedge_error *err, int errnum, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Puts "context: " before the message that [err] holds (where the failure was, from a caller that
- * knows), gives it [status] (normally the one it already has) and returns [status]. [err] may be
- * NULL. The arguments may point into err->message, here and in the two functions above. */
+/* Prepends "context: " to the message in [err], sets its status to [status] (normally the same) and
+ * returns [status]. [err] may be NULL. Arguments may point into err->message, here and above. */
 fedge_status fedge_error_prefix(fedge_error *err, fedge_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Returns from the function the status of [call] unless it is FEDGE_OK. For functions that own
- * nothing yet. */
+/* Returns the status of [call] from the function unless it is FEDGE_OK. Use it where the function
+ * owns nothing yet. */
 #define FEDGE_TRY(call)                                                                            \
     do {                                                                                           \
         const fedge_status fedge_try_status = (call);                                              \
@@ -94,8 +92,8 @@ fedge_status fedge_error_prefix(fedge_error *err, fedge_status status, const cha
             return fedge_try_status;                                                               \
     } while (0)
 
-/* Sets the function's variable `status` to that of [call] and, unless it is FEDGE_OK, goes to
- * [label], where the function frees what it owns and returns `status`. */
+/* Sets the variable `status` to that of [call] and, unless it is FEDGE_OK, jumps to [label], where
+ * the function frees what it owns and returns `status`. */
 #define FEDGE_TRY_OR(call, label)                                                                  \
     do {                                                                                           \
         status = (call);                                                                           \
@@ -104,8 +102,8 @@ fedge_status fedge_error_prefix(fedge_error *err, fedge_status status, const cha
     } while (0)
 
 #ifdef __clang_analyzer__
-/* The static analyser does not look into other files: without being told that a failure is not
- * FEDGE_OK it follows paths on which a failed call has left its results unset. */
+/* The static analyser does not see other files. Without this it assumes that a failed call may
+ * return FEDGE_OK with its results unset. */
 static inline fedge_status fedge_status_is(fedge_status status, fedge_status returned)
 {
     (void)returned;

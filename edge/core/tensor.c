@@ -29,7 +29,7 @@ void fedge_schema_init(fedge_schema *schema, fedge_tensor_spec *storage, uint32_
     *schema = (fedge_schema){.tensors = storage, .capacity = capacity};
 }
 
-/* The checks that need no arithmetic. */
+/* Checks that need no arithmetic. */
 static fedge_status check_spec(const fedge_schema *schema, const char *name, fedge_dtype dtype,
                                uint32_t rank, fedge_error *err)
 {
@@ -67,7 +67,7 @@ fedge_status fedge_schema_add(fedge_schema *schema, const char *name, fedge_dtyp
 {
     FEDGE_TRY(check_spec(schema, name, dtype, rank, err));
 
-    uint64_t count = 1; /* ≤ 2^31 after each step, so the next product fits in 64 bits */
+    uint64_t count = 1; /* ≤ 2^31 after each step, so the next product fits 64 bits */
     for (uint32_t i = 0; i < rank; i++) {
         if (shape[i] == 0) {
             return fedge_fail(err, FEDGE_INVALID_ARGUMENT,

@@ -15,7 +15,7 @@ static int digit_value(char c)
     return !at ? -1 : (int)(at - HEX_DIGITS);
 }
 
-/* Two digits to a byte; false when one is not a digit. Never reads beyond a NUL. */
+/* Two digits per byte; false if one is not a digit. Never reads beyond a NUL. */
 static bool read_byte(const char *text, uint8_t *byte)
 {
     int high = digit_value(text[0]);
@@ -100,7 +100,7 @@ fedge_status fedge_hex_decode(const char *text, void *data, size_t size, fedge_e
 
 /* ---- options --------------------------------------------------------------------------------- */
 
-#define MAX_DIGITS 17 /* more are over every limit, and may be over what is read */
+#define MAX_DIGITS 17 /* more digits exceed every limit and may overflow */
 
 fedge_status fedge_option_number(const char *option, const char *text, uint64_t min, uint64_t max,
                                  uint64_t *number, fedge_error *err)
@@ -137,7 +137,7 @@ bool fedge_glob_matches(const char *pattern, const char *text)
         } else if (*pattern == *text) {
             pattern++;
             text++;
-        } else if (star) { /* the last '*' stands for one more */
+        } else if (star) { /* the last '*' matches one more character */
             pattern = star;
             text = ++resume;
         } else {

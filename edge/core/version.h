@@ -1,6 +1,4 @@
-/* The version of fedge: the programs', the libraries' and that of what they announce to others.
- * CMakeLists.txt reads it here.
- */
+/* The version of fedge's programs and libraries, as sent to peers. CMakeLists.txt reads it here. */
 #ifndef FEDGE_EDGE_CORE_VERSION_H
 #define FEDGE_EDGE_CORE_VERSION_H
 
@@ -18,7 +16,8 @@
 #define FEDGE_VERSION_TEXT(major, minor, patch) FEDGE_VERSION_DOTS(major, minor, patch)
 #define FEDGE_VERSION_DOTS(major, minor, patch) #major "." #minor "." #patch
 
-/* FEDGE_VERSION as the library was compiled; a shared one may be newer than the header. */
+/* The library's FEDGE_VERSION when it was compiled; a shared library may be newer than the header.
+ */
 const char *fedge_version(void);
 
 #endif

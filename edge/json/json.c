@@ -10,9 +10,8 @@
 
 /* --- where a value stands ------------------------------------------------------------------- */
 
-/* Looks for [node] below [at] (in the order in which values begin), counting the values before it
- * in *index; then path[0, *length) has the keys that lead to it. Recursion is bounded by the depth.
- */
+/* Searches [node] below [at], in the order of values' starts, counting the values before it in
+ * *index; then path[0, *length) has its keys. The depth bounds the recursion. */
 static bool find_node(const cJSON *at, const cJSON *node, uint32_t *index, char *path,
                       size_t length)
 {
@@ -96,8 +95,7 @@ static int compare_keys(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Refuses a key that is given twice in [object]. Sorted, so that the time stays small for any text.
- */
+/* Refuses duplicate keys of [object]. Sorts them, which is fast for any text. */
 static fedge_status check_object(const fedge_json *json, const cJSON *object, fedge_error *err)
 {
     int count = cJSON_GetArraySize(object);
@@ -147,7 +145,7 @@ fedge_status fedge_json_open(fedge_json *json, const char *text, size_t size,
                           size, options->max_size);
     }
     FEDGE_TRY(fedge_json_scan(text, size, options, err));
-    /* The scan has accepted the text, so the only failure left is memory. */
+    /* The scan has accepted the text, so only memory can be missing. */
     json->root = cJSON_ParseWithLength(text, size);
     if (!json->root) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "%s: no memory for the JSON tree of %zu bytes",
@@ -175,27 +173,28 @@ const cJSON *fedge_json_get(const cJSON *object, const char *key)
 
 /* --- the nearest name ----------------------------------------------------------------------- */
 
-#define MAX_COMPARED 64 /* longer names are no typing errors */
+#define MAX_COMPARED 64 /* longer names are not checked for typing errors */
 
 static size_t least(size_t a, size_t b)
 {
     return a < b ? a : b;
 }
 
-/* But for the bit by which capitals differ from small letters in ASCII. */
+/* Ignores the bit that distinguishes ASCII's cases. */
 static bool same_letter(char a, char b)
 {
     return ((a ^ b) | 0x20) == 0x20;
 }
 
-/* Optimal string alignment: insertions, deletions, substitutions and swaps of neighbours. Capitals
- * count as small letters. */
+/* Optimal string alignment: insertions, deletions, substitutions and swaps of neighbours. Case is
+ * ignored. */
 static size_t edit_distance(const char *a, const char *b)
 {
     size_t n = strlen(a), m = strlen(b);
     if (n > MAX_COMPARED || m > MAX_COMPARED)
         return SIZE_MAX;
-    size_t rows[3][MAX_COMPARED + 1]; /* of the row before the last, the last, and this one */
+    size_t rows[3][MAX_COMPARED +
+                   1]; /* the row before the previous one, the previous and the present one */
     size_t *before = rows[0], *last = rows[1], *row = rows[2];
     for (size_t j = 0; j <= m; j++)
         last[j] = before[j] = j;

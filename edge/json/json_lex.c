@@ -7,7 +7,8 @@
 
 size_t fedge_utf8_sequence(const unsigned char *text, size_t size)
 {
-    static const uint32_t LEAST[5] = {0, 0, 0x80, 0x800, 0x10000}; /* shorter forms are overlong */
+    static const uint32_t LEAST[5] = {0, 0, 0x80, 0x800,
+                                      0x10000}; /* shorter encodings are overlong */
     if (size == 0)
         return 0;
     unsigned first = text[0];
@@ -87,7 +88,7 @@ bool fedge_json_lex_expect(fedge_json_lexer *lexer, char c, const char *problem)
 
 /* --- strings --------------------------------------------------------------------------------- */
 
-/* Four hex digits, as a number; −1 when they are not. */
+/* Four hex digits as a number, or −1. */
 static int32_t lex_hex4(fedge_json_lexer *lexer)
 {
     int32_t code = 0;
@@ -104,7 +105,7 @@ static int32_t lex_hex4(fedge_json_lexer *lexer)
     return code;
 }
 
-/* Behind "\u". */
+/* Parses the digits of "\u". */
 static int32_t lex_unicode_escape(fedge_json_lexer *lexer)
 {
     const int32_t code = lex_hex4(lexer);
@@ -122,7 +123,7 @@ static int32_t lex_unicode_escape(fedge_json_lexer *lexer)
     return 0x10000 + (code - 0xd800) * 0x400 + (low - 0xdc00);
 }
 
-/* Behind the backslash. */
+/* Parses an escape after its backslash. */
 static int32_t lex_escape(fedge_json_lexer *lexer)
 {
     static const char ESCAPES[] = "\"\\/bfnrt", MEANT[] = "\"\\/\b\f\n\r\t";
@@ -134,7 +135,7 @@ static int32_t lex_escape(fedge_json_lexer *lexer)
     return escape ? MEANT[escape - ESCAPES] : lex_unicode_escape(lexer);
 }
 
-/* A character of more than one byte, which may lie in two pieces. */
+/* A character of several bytes, which may span two pieces. */
 static int32_t lex_utf8(fedge_json_lexer *lexer, unsigned char first)
 {
     unsigned char bytes[4] = {first};
@@ -149,7 +150,7 @@ static int32_t lex_utf8(fedge_json_lexer *lexer, unsigned char first)
         bytes[held] = (unsigned char)c;
     }
     if (held < length || fedge_utf8_sequence(bytes, length) != length) {
-        lexer->at = lexer->at > begin ? begin : lexer->at; /* unless another piece came */
+        lexer->at = lexer->at > begin ? begin : lexer->at; /* unless the next piece was loaded */
         return bad(lexer, "bytes that are not UTF-8");
     }
     int32_t code = first & (0x7f >> length);
@@ -183,7 +184,7 @@ bool fedge_json_lex_string(fedge_json_lexer *lexer)
 
 /* --- numbers and words ----------------------------------------------------------------------- */
 
-/* The text of a number, up to one byte too many. */
+/* The text of a number, up to one byte more than allowed. */
 typedef struct digits {
     char *text;
     size_t length;
@@ -201,7 +202,7 @@ static bool lex_one_of(fedge_json_lexer *lexer, const char *bytes, digits *to)
     return true;
 }
 
-/* One digit or more. */
+/* Consumes one or more digits. */
 static bool lex_digits(fedge_json_lexer *lexer, digits *to)
 {
     const size_t start = to->length;
@@ -242,19 +243,19 @@ bool fedge_json_lex_word(fedge_json_lexer *lexer, const char *word)
         taken++;
     if (word[taken] == '\0')
         return true;
-    lexer->at -= lexer->at >= taken ? taken : lexer->at; /* unless another piece came */
+    lexer->at -= lexer->at >= taken ? taken : lexer->at; /* unless the next piece was loaded */
     return fedge_json_lex_fail_token(lexer, "not a JSON value");
 }
 
 /* ---- whole values ---------------------------------------------------------------------------- */
 
-/* A value on the way through it: the arrays and objects that are open. */
+/* State while a value is read: its open arrays and objects. */
 typedef struct walk {
     fedge_json_lexer *lexer;
     uint32_t depth, max_depth;
-    uint64_t objects; /* bit d: what was opened at depth d is an object, not an array */
+    uint64_t objects; /* bit d: an object, not an array, is open at depth d */
     uint32_t values, max_values;
-    uint32_t stop; /* value number whose start ends the walk */
+    uint32_t stop; /* the walk ends at the start of this value */
 } walk;
 
 static_assert(FEDGE_JSON_MAX_DEPTH < 64, "one bit per level");
@@ -265,7 +266,7 @@ static bool fail_limit(walk *w, const char *problem)
     return fedge_json_lex_fail(w->lexer, problem);
 }
 
-/* The key of a member and its colon. */
+/* Consumes a member's key and colon. */
 static bool walk_key(walk *w)
 {
     (void)fedge_json_lex_token(w->lexer);
@@ -273,7 +274,7 @@ static bool walk_key(walk *w)
            fedge_json_lex_expect(w->lexer, ':', "a key without a colon behind it");
 }
 
-/* Opens an array or object. *empty: it is closed again already. */
+/* Opens an array or object. *empty: it was closed at once. */
 static bool walk_open(walk *w, bool object, bool *empty)
 {
     if (w->depth >= w->max_depth)
@@ -288,7 +289,8 @@ static bool walk_open(walk *w, bool object, bool *empty)
     return !object || walk_key(w);
 }
 
-/* A scalar, or an array or object up to its first value. *complete: the value is at its end. */
+/* Consumes a scalar, or an array or object up to its first value. *complete: the value has ended.
+ */
 static bool walk_value(walk *w, bool *complete)
 {
     char number[FEDGE_JSON_MAX_NUMBER + 1];
@@ -307,7 +309,8 @@ static bool walk_value(walk *w, bool *complete)
     return fedge_json_lex_word(w->lexer, c == 't' ? "true" : c == 'f' ? "false" : "null");
 }
 
-/* After a value: closes what ends here, up to the comma before the next value or the end of all. */
+/* After a value: closes arrays and objects that end here, and consumes the comma before the next
+ * value. */
 static bool walk_after(walk *w)
 {
     while (w->depth > 0) {

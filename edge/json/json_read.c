@@ -1,9 +1,10 @@
-/* Reading a JSON object into a struct by its table of fields.
+/* Reads a JSON object into a struct by its table of fields.
  *
- * A table is all that a format needs: names and aliases, ranges, defaults, and where in the struct
- * a value goes. So every message about a wrong file has its line, what is valid and the nearest
- * name, and no reader of one format can forget a check that another one makes. Numbers pass through
- * a double, which holds every integer that JSON may have here (below 2^53). */
+ * A format needs only its table: names and aliases, ranges, defaults, and offsets in the struct. So
+ * every error in a file is reported with its line, the valid values and the nearest name, and all
+ * formats are checked alike. Numbers pass through a double, which represents every allowed integer
+ * (below 2^53).
+ */
 #include <assert.h>
 #include <float.h>
 #include <math.h>
@@ -13,13 +14,13 @@
 
 #include "edge/json/json.h"
 
-#define MAX_KEYS 64  /* of one table */
+#define MAX_KEYS 64  /* of a table */
 #define MAX_LIST 300 /* bytes of the list of valid names in a message */
-#define SHORT_LIST 8 /* choices that are listed beside the nearest one */
+#define SHORT_LIST 8 /* choices listed besides the nearest one */
 
 /* --- names and keys ------------------------------------------------------------------------- */
 
-/* Appends ", name" to [list], as far as there is room. */
+/* Appends ", name" to [list] as far as it fits. */
 static void add_to_list(char list[MAX_LIST], const char *name)
 {
     size_t length = strlen(list);
@@ -40,7 +41,7 @@ fedge_status fedge_json_fail_name(const fedge_json *json, const cJSON *node, con
                            nearest ? "\"?" : "", list[0] ? " valid: " : "", list);
 }
 
-/* Is [key] the field's key or one of its aliases? */
+/* Whether [key] is the field's key or an alias of it. */
 static bool is_key(const fedge_json_field *field, const char *key)
 {
     if (strcmp(field->key, key) == 0)
@@ -79,7 +80,7 @@ static fedge_status check_keys(const fedge_json *json, const cJSON *object,
     return FEDGE_OK;
 }
 
-/* The member of [object] under the field's key or an alias; two of them are an error. */
+/* The member of [object] under the field's key or an alias; more than one is an error. */
 static fedge_status find_member(const fedge_json *json, const cJSON *object,
                                 const fedge_json_field *field, const cJSON **node, fedge_error *err)
 {
@@ -125,7 +126,7 @@ static void kind_range(const fedge_json_field *field, double *min, double *max)
         *max = UINT32_MAX;
         break;
     case FEDGE_JSON_F32:
-        *max = 3.4028235e38; /* rounds to FLT_MAX, the most that a float holds */
+        *max = 3.4028235e38; /* the largest double that rounds to FLT_MAX */
         *min = -*max;
         break;
     case FEDGE_JSON_F64:
@@ -143,7 +144,7 @@ static bool is_integer_kind(fedge_json_kind kind)
            kind == FEDGE_JSON_I8 || kind == FEDGE_JSON_PAIR;
 }
 
-/* Puts [value], which is in range, at record + offset as the field's kind. */
+/* Stores [value], which is in range, at record + offset as the field's kind. */
 static void store_number(const fedge_json_field *field, double value, void *record, size_t offset)
 {
     if (field->kind == FEDGE_JSON_U32 || field->kind == FEDGE_JSON_PAIR)
@@ -179,7 +180,7 @@ static fedge_status read_number(const fedge_json *json, const cJSON *node,
     }
     if (integer && value != floor(value))
         return fedge_json_fail(json, node, NULL, err, "%.16g is not an integer", value);
-    /* A rate of 1e-50 would quietly become none. */
+    /* A rate of 1e-50 would silently become 0. */
     if (field->kind == FEDGE_JSON_F32 && value != 0 && (float)value == 0) {
         return fedge_json_fail(json, node, NULL, err,
                                "%.16g would be rounded to 0: give 0, or more", value);
@@ -257,7 +258,7 @@ static fedge_status read_hex(const fedge_json *json, const cJSON *node,
     return FEDGE_OK;
 }
 
-/* The value that name_of gives the node's text for. */
+/* Looks up the node's text by name_of. */
 static fedge_status read_enum(const fedge_json *json, const cJSON *node,
                               const fedge_json_field *field, unsigned *value, fedge_error *err)
 {
@@ -323,7 +324,7 @@ static fedge_status read_bool(const fedge_json *json, const cJSON *node, bool *o
 
 /* --- values of any kind --------------------------------------------------------------------- */
 
-/* One value, or one element of a list, to record + offset. */
+/* Reads a value, or an element of a list, to record + offset. */
 static fedge_status read_value(const fedge_json *json, const cJSON *node,
                                const fedge_json_field *field, void *record, size_t offset,
                                fedge_error *err)
@@ -379,8 +380,8 @@ static fedge_status read_list(const fedge_json *json, const cJSON *node,
     size_t offset = field->offset;
     void *list = record;
     if (field->flags & FEDGE_JSON_HEAP) {
-        /* Stored before it is filled: if an element is wrong, whoever frees the record frees it. */
-        list = calloc(count + 1, field->size); /* never of 0 bytes */
+        /* Stored before it is filled, so that the caller frees it after an error in an element. */
+        list = calloc(count + 1, field->size); /* never 0 bytes */
         if (!list)
             return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a list");
         store(record, offset, &list, sizeof(list));

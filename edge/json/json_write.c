@@ -1,4 +1,4 @@
-/* Writing a struct as a JSON object by its table of fields. */
+/* Writes a struct as a JSON object by its table of fields. */
 #include <assert.h>
 #include <float.h>
 #include <inttypes.h>
@@ -16,7 +16,7 @@ static fedge_status no_memory(fedge_error *err)
     return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a JSON tree");
 }
 
-/* Appends [item], which it owns from here on, to an array ([key] NULL) or object. */
+/* Appends [item], which it takes over, to an array ([key] NULL) or object. */
 static fedge_status add(cJSON *parent, const char *key, cJSON *item, fedge_error *err)
 {
     if (item &&
@@ -28,7 +28,7 @@ static fedge_status add(cJSON *parent, const char *key, cJSON *item, fedge_error
 
 /* --- numbers and texts ---------------------------------------------------------------------- */
 
-/* The fewest digits that read back as [value], as a float when [single]. */
+/* The fewest digits that read back as [value], as a float if [single]. */
 static void print_float(double value, bool single, char text[40])
 {
     for (int digits = 1; digits <= 17; digits++) {
@@ -37,7 +37,7 @@ static void print_float(double value, bool single, char text[40])
         if (single ? (float)back == (float)value : back == value)
             break;
     }
-    for (char *c = text; *c != '\0'; c++) { /* a locale may have a decimal point of its own */
+    for (char *c = text; *c != '\0'; c++) { /* a locale may have another decimal point */
         if (!strchr("0123456789+-e", *c))
             *c = '.';
     }
@@ -100,7 +100,7 @@ static fedge_status make_number(const fedge_json_field *field, const char *at, c
     return FEDGE_OK;
 }
 
-/* A text of the struct with '?' for what the reader would refuse. */
+/* A text of the struct, with '?' for characters that the reader would refuse. */
 static fedge_status make_text(const fedge_json_field *field, const char *at, cJSON **item,
                               fedge_error *err)
 {
@@ -156,8 +156,7 @@ static fedge_status make_enums(const fedge_json_field *field, unsigned bits, cJS
     return status;
 }
 
-/* Of one that is the default nothing is written, as a plan of an older release had nothing there.
- */
+/* A value equal to the default is omitted, as in plans of older releases. */
 static fedge_status make_pair(const fedge_json_field *field, const char *at, cJSON **item,
                               fedge_error *err)
 {
@@ -174,8 +173,8 @@ static fedge_status make_pair(const fedge_json_field *field, const char *at, cJS
 
 /* --- values of any kind --------------------------------------------------------------------- */
 
-/* The item for the value at [at]; *item stays NULL without an error where memory ran out: add()
- * says so. */
+/* The item for the value at [at]. NULL without an error means that memory is exhausted; add()
+ * reports it. */
 static fedge_status make_value(const fedge_json_field *field, const char *at, cJSON **item,
                                fedge_error *err)
 {
@@ -235,7 +234,7 @@ static fedge_status write_list(const fedge_json_field *field, const char *record
     return FEDGE_OK;
 }
 
-/* Does the value at [at] equal the field's default? */
+/* Whether the value at [at] equals the field's default. */
 static bool is_fallback(const fedge_json_field *field, const char *at)
 {
     bool flag = false;
@@ -311,8 +310,8 @@ done:
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
-/* Prints a cJSON tree as cJSON_PrintUnformatted does, byte for byte. cJSON's own function needs
- * sscanf, which is large where programs are linked statically. */
+/* Prints a cJSON tree with the bytes of cJSON_PrintUnformatted. cJSON's function needs sscanf,
+ * which is large in statically linked programs. */
 
 typedef struct printer {
     char *text; /* (capacity); NULL: no memory */
@@ -360,7 +359,7 @@ static void put_string(printer *p, const char *string)
     put_text(p, "\"");
 }
 
-/* 15 digits unless they read back as another number, within cJSON's tolerance. */
+/* 15 digits, or 17 if these do not read back within cJSON's tolerance. */
 static void put_number(printer *p, const cJSON *item)
 {
     char text[32];

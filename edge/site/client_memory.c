@@ -5,7 +5,7 @@
 #include "edge/plan/update.h"
 #include "edge/train/trainer.h"
 
-#define STATE_HEADER 8 /* of what a strategy keeps, as it is stored: a task's id */
+#define STATE_HEADER 8 /* of stored client state: a task's id */
 
 static const fedge_memory_row ROWS[FEDGE_MEMORY_PARTS] = {
     [FEDGE_MEMORY_PARAMETERS] = {"parameters", "and statistics", "take a smaller model", 0},
@@ -58,9 +58,9 @@ static fedge_status add_trainer(const fedge_plan *plan, fedge_client_memory *to,
     return FEDGE_OK;
 }
 
-/* A model is read part by part, so its file takes nothing that grows with it. What the server tells
- * is read whole beside what the client keeps; before that, a delta as it came and inflated: one as
- * large as a model comes as a model. */
+/* A model's file is read in parts, which takes constant memory. Control data is read whole, beside
+ * the client state; before that, a delta is in memory encoded and inflated. One as large as a model
+ * is sent as a model. */
 static fedge_status download(const fedge_plan *plan, uint64_t state_bytes, uint64_t *bytes,
                              fedge_error *err)
 {
@@ -78,8 +78,8 @@ static fedge_status download(const fedge_plan *plan, uint64_t state_bytes, uint6
     return status;
 }
 
-/* The encoded bytes, and beside them the largest section deflated and, where a strategy keeps
- * something, the update as integers; after these what is kept. */
+/* The encoded bytes, together with the largest deflated section and, for a strategy with client
+ * state, the update as integers; then the client state. */
 static uint64_t upload(const fedge_plan *plan, uint64_t state_bytes)
 {
     uint64_t section = 0;

@@ -1,5 +1,5 @@
-/* What a plan takes of a client's memory, known before the client takes any of it: what
- * fedge-client --plan prints and what a site's policy.max-ram is compared with.
+/* The memory a plan needs on a client, computed before any is allocated. fedge-client --plan prints
+ * it, and a site's policy.max-ram limits it.
  *
  * It counts everything that grows with the model, the batch or the update, to the byte, as the
  * client's library (client/worker.c, client/client_state.c) and its built-in trainer allocate it;
@@ -16,7 +16,7 @@
 
 typedef struct fedge_memory_row {
     const char *name, *what; /* "delta", "parameters as they are trained, then their changes" */
-    const char *remedy;      /* what makes it smaller: "lower batch-size" */
+    const char *remedy;      /* how to reduce it: "lower batch-size" */
     uint64_t bytes;
 } fedge_memory_row;
 
@@ -36,11 +36,11 @@ typedef enum fedge_memory_part {
 
 typedef struct fedge_client_memory {
     fedge_memory_row rows[FEDGE_MEMORY_PARTS]; /* indexed by fedge_memory_part */
-    uint64_t model;                            /* the rows to SCRATCH: the block it trains in */
+    uint64_t model;                            /* the rows up to SCRATCH: the trainer's block */
     uint64_t total;                            /* all rows */
 } fedge_client_memory;
 
-/* Fails when the model does not fit its own limits, as fedge_model_size does. */
+/* Fails as fedge_model_size does if the model exceeds a limit. */
 FEDGE_MUST_USE fedge_status fedge_client_memory_of(const fedge_plan *plan,
                                                    fedge_client_memory *memory, fedge_error *err);
 

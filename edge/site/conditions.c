@@ -10,7 +10,7 @@
 #include "edge/core/text.h"
 
 #define DAY_MINUTES 1440u
-#define MAX_FACT 4096 /* bytes of a file of the system that are read */
+#define MAX_FACT 4096 /* bytes read from a system file */
 
 #define AT FEDGE_JSON_AT
 
@@ -45,7 +45,7 @@ static bool path_of(char path[FEDGE_OS_MAX_PATH], const char *root, const char *
     return size > 0 && size < FEDGE_OS_MAX_PATH;
 }
 
-/* A file of the system as text; "" when it is not there or does not answer. */
+/* A system file as text; "" if it cannot be read. */
 static bool read_fact(char out[MAX_FACT], const char *root, const char *folder, const char *name,
                       const char *file)
 {
@@ -62,11 +62,11 @@ static bool starts(const char *text, const char *with)
 
 typedef struct power {
     const char *root;
-    bool on_mains;    /* one that is no battery feeds it */
-    bool has_mains;   /* there is one that is no battery */
-    bool discharging; /* a battery gives */
+    bool on_mains;    /* supply of a type other than battery is on */
+    bool has_mains;   /* there is a supply of a type other than battery */
+    bool discharging; /* a battery is discharging */
     bool has_battery;
-    long level; /* of the emptiest battery, percent; −1: none tells it */
+    long level; /* of the emptiest battery, in percent; −1: unknown */
 } power;
 
 #define SUPPLIES "sys/class/power_supply"
@@ -87,7 +87,7 @@ static fedge_status see_supply(void *user, const char *name, fedge_error *err)
         return FEDGE_OK;
     }
     if (read_fact(fact, seen->root, SUPPLIES, name, "present") && atol(fact) == 0)
-        return FEDGE_OK; /* an empty holder */
+        return FEDGE_OK; /* an empty slot */
     seen->has_battery = true;
     if (read_fact(fact, seen->root, SUPPLIES, name, "status") && starts(fact, "Discharging"))
         seen->discharging = true;
@@ -101,7 +101,7 @@ static fedge_status see_supply(void *user, const char *name, fedge_error *err)
 typedef struct heat {
     const char *root;
     bool any;
-    long most; /* thousandths of a degree */
+    long most; /* in 1/1000 °C */
 } heat;
 
 static fedge_status see_zone(void *user, const char *name, fedge_error *err)
@@ -124,12 +124,12 @@ static void each_of(const char *root, const char *folder, fedge_os_visit visit, 
     fedge_error err;
     const int size = snprintf(path, sizeof(path), "%s/%s", root, folder);
     if (size > 0 && size < (int)sizeof(path) && fedge_os_list_dir(path, visit, user, &err) != 0)
-        return; /* as on a machine that has none */
+        return; /* as on a machine without it */
 }
 
 #define ROUTE_COLUMNS 11
 
-/* A line in its columns, at most ROUTE_COLUMNS; how many it has. */
+/* Splits a line in at most ROUTE_COLUMNS columns; returns their number. */
 static int split(char *at, char *columns[ROUTE_COLUMNS])
 {
     static const char blank[] = " \t\n";
@@ -150,14 +150,14 @@ static bool all_zero(const char *digits)
     return digits[strspn(digits, "0")] == '\0';
 }
 
-/* Where a table of routes has what. */
+/* Columns of a table of routes. */
 typedef struct route_columns {
     const char *file;
     int destination, length, flags, metric, name; /* length: of the prefix, or its mask */
     int base;                                     /* of the metric */
 } route_columns;
 
-/* The table's default route of the least metric. */
+/* The default route with the least metric. */
 typedef struct best_route {
     const route_columns *at;
     char *link; /* FEDGE_CONDITIONS_MAX_LINK */
@@ -182,7 +182,7 @@ static void see_route(void *user, char *line)
     best->found = true;
 }
 
-/* A machine with many routes has more of them than a fact is long. */
+/* A table of routes may be longer than a small system file. */
 static bool default_of(const char *root, const route_columns *at, char *link)
 {
     best_route best = {.at = at, .link = link};
@@ -192,7 +192,7 @@ static bool default_of(const char *root, const route_columns *at, char *link)
     return best.found;
 }
 
-/* Of IPv4's default route; of IPv6's when there is none. */
+/* The default route of IPv4, or else of IPv6. */
 static bool default_link(const char *root, char link[FEDGE_CONDITIONS_MAX_LINK])
 {
     static const route_columns tables[] = {
@@ -207,12 +207,12 @@ static bool default_link(const char *root, char link[FEDGE_CONDITIONS_MAX_LINK])
 static bool obstacle_is(fedge_obstacle *o, fedge_reason reason, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Describes the obstacle. Returns false, for the caller to return. */
+/* Describes the obstacle. Returns false for the caller to return. */
 static bool obstacle_is(fedge_obstacle *o, fedge_reason reason, const char *format, ...)
 {
     va_list args;
     o->reason = reason;
-    o->after_ms = FEDGE_CONDITIONS_AGAIN_MS;
+    o->after_ms = FEDGE_CONDITIONS_RECHECK_MS;
     va_start(args, format);
     (void)vsnprintf(o->text, sizeof(o->text), format, args);
     va_end(args);
@@ -225,13 +225,13 @@ static bool power_holds(const fedge_conditions *c, fedge_obstacle *o)
     char path[FEDGE_OS_MAX_PATH];
     if (!c->mains_power && c->min_battery == 0)
         return true;
-    /* Else a host that is not mounted where root says would pass for one without a battery. */
+    /* Otherwise a host whose /sys is not mounted at root would seem to have no battery. */
     if (!path_of(path, c->root, "sys", "", "") || !fedge_os_is_dir(path)) {
         return obstacle_is(o, FEDGE_REASON_ON_BATTERY,
                            "there is no %.100s, so the policy's power is not known to hold", path);
     }
     each_of(c->root, SUPPLIES, see_supply, &seen);
-    /* A machine without a battery, or that charges its only one, hangs on the mains. */
+    /* A machine without a battery, or whose only battery is charging, is on mains power. */
     const bool mains = seen.has_mains && seen.has_battery ? seen.on_mains : !seen.discharging;
     if (c->mains_power && !mains) {
         return obstacle_is(o, FEDGE_REASON_ON_BATTERY,
@@ -284,7 +284,7 @@ static bool link_holds(const fedge_conditions *c, fedge_obstacle *o)
                        "the default route goes by %s, which is not among unmetered-links", link);
 }
 
-/* "22:00-06:00" as minutes of the day; false when it is not that. */
+/* Parses "22:00-06:00" as minutes of the day. */
 static bool hours_of(const char *text, unsigned *from, unsigned *to)
 {
     static const char shape[] = "00:00-00:00";

@@ -1,9 +1,8 @@
 /* When a device may work: the conditions of its site's file ("policy": {"conditions": …}), checked
  * against the system's state.
  *
- *   {"mains-power": true, "min-battery": 40, "max-temperature": 70,
- *    "unmetered-links": ["eth*", "wlan0"], "hours": ["22:00-06:00"],
- *    "min-free-ram": 67108864, "min-free-disk": 134217728}
+ * {"mains-power": true, "min-battery": 40, "max-temperature": 70, "unmetered-links": ["eth*",
+ * "wlan0"], "hours": ["22:00-06:00"], "min-free-ram": 67108864, "min-free-disk": 134217728}
  *
  * Read are, below root: sys/class/power_supply, sys/class/thermal, proc/net/route,
  * proc/net/ipv6_route and proc/meminfo. A condition whose facts are unknown does not hold. */
@@ -21,39 +20,40 @@
 #define FEDGE_CONDITIONS_MAX_LINK 16 /* bytes of a name with NUL, as in the kernel */
 #define FEDGE_CONDITIONS_MAX_HOURS 8
 #define FEDGE_CONDITIONS_MAX_ROOT 256
-/* Until a condition that did not hold is looked at again; that of the hours says when it will. */
-#define FEDGE_CONDITIONS_AGAIN_MS 300000u
+/* Delay before an unmet condition is checked again; that of hours has a known time. */
+#define FEDGE_CONDITIONS_RECHECK_MS 300000u
 
-/* Plain data; 0, false or empty: not asked. */
+/* Plain data; 0, false or empty: no condition. */
 typedef struct fedge_conditions {
     bool given; /* the site's file has the key */
     bool mains_power;
     uint32_t min_battery;   /* percent */
     double max_temperature; /* °C */
-    uint32_t num_links;     /* the default route goes by one of these */
-    char links[FEDGE_CONDITIONS_MAX_LINKS][FEDGE_CONDITIONS_MAX_LINK]; /* "*" at the end: any */
+    uint32_t num_links;     /* interfaces that the default route may use */
+    char links[FEDGE_CONDITIONS_MAX_LINKS]
+              [FEDGE_CONDITIONS_MAX_LINK]; /* "*" at the end matches any characters */
     uint32_t num_hours;
     char hours[FEDGE_CONDITIONS_MAX_HOURS]
-              [12];                       /* "HH:MM-HH:MM" of local time, also over midnight */
+              [12];                       /* "HH:MM-HH:MM" in local time, also across midnight */
     uint64_t min_free_ram, min_free_disk; /* bytes */
     char root[FEDGE_CONDITIONS_MAX_ROOT]; /* prefix of /sys and /proc: a container's host */
 } fedge_conditions;
 
-/* The condition that was not met. */
+/* An unmet condition. */
 typedef struct fedge_obstacle {
-    fedge_reason reason; /* ON_BATTERY … LOW_DISK; NONE: all hold */
+    fedge_reason reason; /* ON_BATTERY … LOW_DISK; NONE: all are met */
     uint64_t after_ms;   /* time of the next check */
     char text[160];      /* text for people: the fact and the limit */
 } fedge_obstacle;
 
 extern const fedge_json_field fedge_conditions_fields[];
 
-/* FEDGE_OK, or what is wrong with the hours. Call it once after the fields are read. */
+/* Checks the hours. Call it once after reading the fields. */
 FEDGE_MUST_USE fedge_status fedge_conditions_check(const fedge_conditions *conditions,
                                                    fedge_error *err);
 
-/* True when all conditions hold. [minute]: of the local day, 0 … 1439. [state_dir]: where results
- * are kept, NULL: in memory, and the disk does not count. */
+/* Whether all conditions are met. [minute]: of the local day, 0 … 1439. [state_dir]: directory of
+ * results; NULL: in memory, and the disk is not checked. */
 bool fedge_conditions_hold(const fedge_conditions *conditions, unsigned minute,
                            const char *state_dir, fedge_obstacle *obstacle);
 

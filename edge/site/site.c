@@ -88,7 +88,7 @@ const fedge_json_field fedge_policy_fields[] = {
     FEDGE_JSON_END,
 };
 
-/* An object of names and data sets. */
+/* An object of data sets by name. */
 static fedge_status read_data(const fedge_json *json, const cJSON *node, void *record,
                               fedge_error *err)
 {
@@ -152,7 +152,7 @@ fedge_status fedge_site_parse(const char *text, size_t size, const char *name, f
                               fedge_error *err)
 {
     *site = NULL;
-    /* No limit of its own for values: a file has fewer of them than bytes. */
+    /* The number of values is limited only by the file's size. */
     const fedge_json_options options = {.name = name,
                                         .lines = true,
                                         .strict = true,
@@ -237,7 +237,7 @@ static fedge_status check_memory(const fedge_site *site, const fedge_plan *plan,
                       second->name, second->bytes, second->remedy);
 }
 
-/* Is every stage of [codec] among those that the site allows? */
+/* Whether the site allows every stage of [codec]. */
 static bool allows_codec(const fedge_site *site, const fedge_codec *codec)
 {
     for (unsigned i = 0; i < FEDGE_CODEC_COUNT; i++) {
@@ -247,7 +247,8 @@ static bool allows_codec(const fedge_site *site, const fedge_codec *codec)
     return true;
 }
 
-/* Are all codecs of the plan allowed, up and down? [forbidden]: else the first that is not. */
+/* Whether all codecs of the plan are allowed, for updates and models; otherwise [forbidden] is the
+ * first that is not. */
 static bool allows_codecs(const fedge_site *site, const fedge_update_spec *update,
                           const fedge_codec **forbidden)
 {
@@ -267,9 +268,8 @@ static bool allows_codecs(const fedge_site *site, const fedge_update_spec *updat
     return true;
 }
 
-/* The site's policy, which wins over whatever an aggregator asks: it is held on the device, before
- * any data is opened. What a policy does not mention is allowed; the data of a plan is not, it must
- * be named. */
+/* The site's policy overrides any aggregator: it is checked on the device before data is opened.
+ * What it does not mention is allowed, except that the plan's data set must be in the file. */
 fedge_status fedge_site_check(const fedge_site *site, const fedge_plan *plan, fedge_error *err)
 {
     char text[FEDGE_CODEC_TEXT];

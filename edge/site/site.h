@@ -32,11 +32,11 @@ typedef struct fedge_site_data {
     char name[FEDGE_MAX_DATA_NAME];
     char values[FEDGE_MAX_PATHS],
         labels[FEDGE_MAX_PATHS]; /* same format as for fedge_dataset_load */
-    double validation_fraction;  /* held out for federated evaluation, in [0, 0.9] */
+    double validation_fraction;  /* for federated evaluation, in [0, 0.9] */
     bool has_partition, has_partition_seed;
     bool has_partition_id;
-    fedge_partition_spec partition;        /* its seed: also without a partition */
-    uint32_t partition_id, num_partitions; /* num_partitions 0: all of it is this device's */
+    fedge_partition_spec partition;        /* of the validation examples, too */
+    uint32_t partition_id, num_partitions; /* num_partitions 0: the data set is not divided */
 } fedge_site_data;
 
 #define FEDGE_SITE_MAX_PARTITIONS 1000000u
@@ -44,34 +44,34 @@ typedef struct fedge_site_data {
 typedef struct fedge_site {
     uint32_t num_data;
     fedge_site_data data[FEDGE_SITE_MAX_DATA];
-    /* Policy; 0 or empty: no limit beyond the build's own. */
+    /* The policy; 0 or empty: no limit except the build's. */
     uint64_t max_ram_bytes; /* limit of fedge_client_memory's total (edge/site/client_memory.h) */
     uint32_t max_local_epochs;
-    unsigned allowed_codecs; /* bit i: fedge_codec_name(i); 0: all */
+    unsigned allowed_codecs; /* bit i: fedge_codec_name(i); 0: all are allowed */
     uint32_t num_jobs;
-    char jobs[FEDGE_SITE_MAX_DATA][FEDGE_MAX_JOB_NAME]; /* names this device will work for */
-    bool hangs_up;                                      /* the server may say when to call again */
-    fedge_conditions conditions;                        /* conditions, checked for each task */
+    char jobs[FEDGE_SITE_MAX_DATA][FEDGE_MAX_JOB_NAME]; /* names of allowed jobs */
+    bool hangs_up;               /* the server may ask the device to disconnect between tasks */
+    fedge_conditions conditions; /* conditions, checked for each task */
     char
-        servers[FEDGE_SITE_MAX_SERVERS]; /* addresses, one per line, not looked at here; "": none */
+        servers[FEDGE_SITE_MAX_SERVERS]; /* addresses, one per line, not validated here; "": none */
 } fedge_site;
 
 FEDGE_MUST_USE fedge_status fedge_site_load(const char *path, fedge_site **site, fedge_error *err);
 FEDGE_MUST_USE fedge_status fedge_site_parse(const char *text, size_t size, const char *name,
                                              fedge_site **site, fedge_error *err);
-void fedge_site_free(fedge_site *site); /* NULL is fine */
+void fedge_site_free(fedge_site *site); /* NULL is allowed */
 
 /* The entry named [name], or NULL. */
 const fedge_site_data *fedge_site_find(const fedge_site *site, const char *name);
 
-/* FEDGE_DENIED with the limit and what the plan asks, when the plan is not allowed here;
- * FEDGE_NOT_FOUND when its data set is not on this device. */
+/* FEDGE_DENIED, with the limit and the plan's value, if the policy forbids the plan;
+ * FEDGE_NOT_FOUND if this device lacks its data set. */
 FEDGE_MUST_USE fedge_status fedge_site_check(const fedge_site *site, const fedge_plan *plan,
                                              fedge_error *err);
 
 /* ---- fields ---------------------------------------------------------------------------------- */
 
-/* The keys of a client's file; a part of site.c, here for its tests. */
+/* The keys of a client file, for site.c and its tests. */
 
 extern const fedge_json_field fedge_site_fields[];      /* struct: fedge_site */
 extern const fedge_json_field fedge_site_data_fields[]; /* struct: fedge_site_data */

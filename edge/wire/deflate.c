@@ -5,16 +5,16 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-#define ZLIB_CONST /* next_in points to const */
+#define ZLIB_CONST /* makes next_in a pointer to const */
 #include <zlib.h>
 
-/* Runs of one byte are the only strings that an update has more than once. To look for no others
- * takes less than half the time of level 1 and leaves 1 to 3 % fewer bytes, since chance matches
- * make the codes of all bytes longer. Any level but 0 does the same then. */
+/* Runs of one byte are the only repeated strings of an update. Searching no others takes less than
+ * half the time of level 1 and saves 1 to 3 %, since accidental matches lengthen all codes. All
+ * levels but 0 are equal then. */
 #define LEVEL 1
 #define MEMORY_LEVEL 8 /* zlib's default */
 
-/* zlib counts in unsigned int; larger buffers go through it chunk by chunk. */
+/* zlib's sizes are unsigned int; larger buffers are passed in chunks. */
 static uInt chunk_size(size_t left)
 {
     return left < UINT_MAX ? (uInt)left : UINT_MAX;
@@ -56,8 +56,7 @@ bool fedge_deflater_run(fedge_deflater *deflater, const uint8_t *in, size_t in_s
     size_t used = 0;
     int code = Z_OK;
     *size = 0;
-    /* Made once and reset: its memory, of some 256 KiB, would otherwise be taken for each section.
-     */
+    /* Created once and reset, to save allocating 256 KiB for each section. */
     (void)deflateReset(stream);
     while (code == Z_OK && *size < out_size) {
         const uInt left = chunk_size(in_size - used), capacity = chunk_size(out_size - *size);
@@ -90,10 +89,10 @@ typedef struct inflation {
     const fedge_inflater *by;
     void *stream;
     uint8_t *out;
-    size_t size, made; /* of out: bytes expected, bytes that are there */
+    size_t size, made; /* of out: expected size, bytes so far */
     uint64_t used;     /* of the input */
     uint64_t blocks_left;
-    bool over; /* there were more than expected */
+    bool over; /* the output is too long */
     fedge_inflater_state state;
 } inflation;
 
@@ -106,7 +105,7 @@ static inflation inflation_by(const fedge_inflater *by, uint8_t *out, size_t out
                        .blocks_left = FEDGE_INFLATE_MAX_BLOCKS(out_size)};
 }
 
-/* One byte of room more tells an end from an overflow. */
+/* One extra byte of space distinguishes the end from an overflow. */
 static void take_chunk(inflation *self, const uint8_t *chunk_in, size_t size)
 {
     fedge_inflater_range range = {

@@ -8,22 +8,22 @@
 
 #define HEADER_BYTES 2
 #define TRAILER_BYTES 4
-#define WINDOW_BYTES 32768u /* how far back a match reaches */
+#define WINDOW_BYTES 32768u /* maximum distance of a match */
 
-/* Header and trailer are read here: ISA-L's own reader of trailers loses what it has read ahead. So
- * are the headers of blocks, since it takes incomplete codes that zlib refuses: each block is given
- * to it as the last of a stream, so that it stops behind it, and its header is judged before. */
+/* This file reads the stream's header and trailer: ISA-L's reader of trailers loses what it has
+ * read ahead. It also checks the headers of blocks, since ISA-L accepts incomplete codes that zlib
+ * refuses: each block is passed to ISA-L as the last of a stream, so that it stops after it. */
 typedef struct isal_stream {
     struct inflate_state state; /* 90 KB */
     int code;
     uint32_t adler;
     uint8_t header[HEADER_BYTES], trailer[TRAILER_BYTES];
-    uint32_t num_header, num_trailer; /* bytes that have come */
-    /* Bytes of a block's header that ended with a chunk. */
+    uint32_t num_header, num_trailer; /* bytes read ahead */
+    /* Part of a block's header at the end of a chunk. */
     uint8_t pending[FEDGE_DEFLATE_MAX_HEADER];
     uint32_t num_pending;
     bool in_block, last, in_trailer, too_many_blocks;
-    bool lost_history; /* ISA-L may not have kept all that the next block may copy */
+    bool lost_history; /* ISA-L may lack history that the next block copies from */
 } isal_stream;
 
 static void *begin(void)
@@ -55,13 +55,13 @@ static uint32_t take(fedge_inflater_range *range, uint8_t *out, uint32_t have, u
     return have;
 }
 
-/* RFC 1950: deflate, a window of 32 KB at most, no preset dictionary. */
+/* RFC 1950: deflate, window of at most 32 KB, no preset dictionary. */
 static bool is_header(const uint8_t h[HEADER_BYTES])
 {
     return (h[0] & 15) == 8 && h[0] >> 4 <= 7 && (h[0] * 256 + h[1]) % 31 == 0 && !(h[1] & 32);
 }
 
-/* The first bytes of the trailer may have been read ahead, with some that are behind it. */
+/* Bytes of the trailer, and some after it, may have been read ahead. */
 static void begin_trailer(isal_stream *stream, fedge_inflater_range *range)
 {
     struct inflate_state *state = &stream->state;
@@ -106,13 +106,13 @@ static void inflate_on(isal_stream *stream, fedge_inflater_range *range)
     range->made += made;
 }
 
-/* Judges the next block's header and gives the block to ISA-L as the last. False: it is broken,
- * one too many, or more of it has to come. */
+/* Checks the next block's header and passes the block to ISA-L as the last. False: it is broken,
+ * one too many, or incomplete. */
 static bool begin_block(isal_stream *stream, fedge_inflater_range *range)
 {
     struct inflate_state *state = &stream->state;
     if (range->in_size > 0 && state->read_in_length == 0 && stream->num_pending == 0) {
-        state->read_in = *range->in++; /* for the bit that says whether it is the last */
+        state->read_in = *range->in++; /* to set the bit of the last block */
         state->read_in_length = 8;
         range->in_size--;
     }
@@ -126,7 +126,7 @@ static bool begin_block(isal_stream *stream, fedge_inflater_range *range)
     case FEDGE_INFLATER_BROKEN:
         stream->code = ISAL_INVALID_BLOCK;
         return false;
-    case FEDGE_INFLATER_GOES_ON: /* all that there is, and less than a header can have */
+    case FEDGE_INFLATER_GOES_ON: /* all input, and less than a header may have */
         stream->num_pending =
             take(range, stream->pending, stream->num_pending, sizeof(stream->pending));
         return false;
@@ -139,8 +139,8 @@ static bool begin_block(isal_stream *stream, fedge_inflater_range *range)
     state->read_in |= 1;
     state->block_state = ISAL_BLOCK_NEW_HDR;
     state->bfinal = 0;
-    /* With more than a window in its buffer ISA-L would go on elsewhere before there is one behind
-     * it. Between the blocks of one stream it sees to that itself. */
+    /* With more than a window in its buffer, ISA-L would continue elsewhere without enough history.
+     * Between blocks of one stream it handles that itself. */
     if (stream->lost_history || (uint32_t)state->tmp_out_valid > WINDOW_BYTES) {
         const size_t size = range->made < WINDOW_BYTES ? range->made : WINDOW_BYTES;
         state->tmp_out_valid = state->tmp_out_processed = 0;
@@ -154,7 +154,7 @@ static bool begin_block(isal_stream *stream, fedge_inflater_range *range)
     return true;
 }
 
-/* What waits comes before the chunk. */
+/* Bytes read ahead precede the chunk. */
 static void inflate_pending(isal_stream *stream, fedge_inflater_range *range)
 {
     fedge_inflater_range first = *range;
@@ -172,7 +172,7 @@ static bool is_broken(const isal_stream *stream)
     return stream->code < 0 || stream->code == ISAL_NEED_DICT;
 }
 
-/* False: input or room are used up, or it is broken. */
+/* False: the input or the output buffer is used up, or the stream is broken. */
 static bool inflate_block(isal_stream *stream, fedge_inflater_range *range)
 {
     if (!stream->in_block && (!begin_block(stream, range) || is_broken(stream)))
@@ -207,7 +207,7 @@ static fedge_inflater_state step(void *user, fedge_inflater_range *range)
         if (stream->last) {
             begin_trailer(stream, range);
         } else if (range->out_size == 0) {
-            /* What came last may lie elsewhere: it is no history. */
+            /* The previous output is not contiguous, so it is no history. */
             return FEDGE_INFLATER_GOES_ON;
         }
     }
@@ -236,7 +236,7 @@ static const char *why(const void *user)
     }
 }
 
-/* It counts what comes out in 32 bits. */
+/* It counts the output in 32 bits. */
 const fedge_inflater fedge_inflater_isal = {.name = "ISA-L",
                                             .chunk_bytes = 131072,
                                             .max_size = UINT32_MAX,
@@ -247,17 +247,17 @@ const fedge_inflater fedge_inflater_isal = {.name = "ISA-L",
 
 /* ---- block headers --------------------------------------------------------------------------- */
 
-#define MAX_BITS 15      /* of a word of a code */
-#define MAX_LENGTHS 286u /* symbols for bytes, the end and lengths */
+#define MAX_BITS 15      /* maximum bits of a code */
+#define MAX_LENGTHS 286u /* literals, end of block and lengths */
 #define MAX_DISTANCES 30u
-#define NUM_ORDER 19 /* symbols of the code of the lengths of words */
+#define NUM_ORDER 19 /* symbols of the code-length code */
 #define END_OF_BLOCK 256
 
 typedef struct reader {
     fedge_deflate_bits bits;
     uint64_t held;
     uint32_t num_held;
-    bool ended; /* bits were asked for that have not come */
+    bool ended; /* more bits were requested than available */
 } reader;
 
 static void fill(reader *r)
@@ -303,8 +303,7 @@ static uint32_t get(reader *r, uint32_t n)
     return value;
 }
 
-/* Words that a code leaves without a meaning, in units of the longest; negative: it has too many.
- */
+/* Unused code space, in units of the longest code; negative: oversubscribed. */
 static int32_t words_left(const uint8_t *lengths, uint32_t count, uint32_t *longest)
 {
     int32_t left = 1 << MAX_BITS;
@@ -323,10 +322,10 @@ static bool is_code(const uint8_t *lengths, uint32_t count)
     return left == 0 || (left > 0 && longest <= 1);
 }
 
-/* For the 7 bits that come: the symbol, and the length of its word above it. */
+/* For 7 input bits: the symbol, and above it the length of its code. */
 static void make_table(const uint8_t *lengths, uint8_t table[128])
 {
-    uint32_t word = 0; /* its bits come in reverse */
+    uint32_t word = 0; /* codes are stored with reversed bits */
     for (uint32_t length = 1; length <= 7; length++, word <<= 1) {
         for (uint32_t symbol = 0; symbol < NUM_ORDER; symbol++) {
             if (lengths[symbol] != length)
@@ -341,7 +340,7 @@ static void make_table(const uint8_t *lengths, uint8_t table[128])
     }
 }
 
-/* Reads [count] lengths of words. */
+/* Reads [count] code lengths. */
 static bool read_lengths(reader *r, const uint8_t table[128], uint8_t *lengths, uint32_t count)
 {
     static const struct {
@@ -364,7 +363,7 @@ static bool read_lengths(reader *r, const uint8_t table[128], uint8_t *lengths, 
     return true;
 }
 
-/* False: zlib refuses it, unless it has not ended. */
+/* False if zlib refuses the header, unless it is incomplete. */
 static bool read_codes(reader *r)
 {
     static const uint8_t ORDER[NUM_ORDER] = {16, 17, 18, 0, 8,  7, 9,  6, 10, 5,

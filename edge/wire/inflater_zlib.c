@@ -3,7 +3,7 @@
 
 #include "edge/wire/deflate.h"
 
-#define ZLIB_CONST /* next_in points to const */
+#define ZLIB_CONST /* makes next_in a pointer to const */
 #include <zlib.h>
 
 typedef struct zlib_stream {
@@ -25,7 +25,7 @@ static uInt at_most(size_t size)
     return size < UINT_MAX ? (uInt)size : UINT_MAX;
 }
 
-/* Of zlib's data_type, after Z_BLOCK. */
+/* Bits of zlib's data_type after Z_BLOCK. */
 #define BETWEEN_BLOCKS 128
 #define LAST_BLOCK 64
 

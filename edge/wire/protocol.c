@@ -1,10 +1,10 @@
-/* The metadata of messages: one table of fields for each, by which it is read and written, so that
- * the two cannot come to differ.
+/* The metadata of messages. One table of fields per message serves reading and writing, so that
+ * they cannot diverge.
  *
- * A key of the first release is REQUIRED. One that came later is SPARSE or has a default: a
- * peer that does not know it leaves it out, and a message written for such a peer keeps the bytes
- * that it always had, as the tests' recorded transcripts check. For the same reason keys keep their
- * names when the field's word changes ("last-counted"). */
+ * A key of the first release is REQUIRED. A later one is SPARSE or has a default: older peers omit
+ * it, and messages for them keep their bytes, which recorded transcripts in tests check. For the
+ * same reason keys keep their names when a term changes ("last-counted").
+ */
 #include "edge/wire/protocol.h"
 
 #include <assert.h>
@@ -15,7 +15,7 @@
 #include "edge/json/json.h"
 #include "edge/train/model.h"
 
-#define MAX_VALUES 4096 /* JSON values in one message's metadata */
+#define MAX_VALUES 4096 /* JSON values in a message's metadata */
 
 #define REQUIRED FEDGE_JSON_REQUIRED
 #define LIST FEDGE_JSON_LIST
@@ -255,8 +255,8 @@ static const fedge_json_field ACK[] = {
     FEDGE_JSON_END,
 };
 
-/* A notice and its class, which a reader needs when it does not know the reason: a newer peer may
- * give reasons of its own, and whether to come back must be clear all the same. */
+/* A notice has a class, which a reader needs for unknown reasons: a newer peer may have others, and
+ * the client must know whether to return. */
 typedef struct wire_notice {
     fedge_notice notice;
     char class[8];
@@ -286,7 +286,7 @@ static const fedge_json_field NOTICE[] = {
 
 /* --- metrics: an object of names and numbers -------------------------------------------------- */
 
-/* Names go to logs and tables, whose lines a control character could forge. */
+/* Control characters in names could forge lines of logs and tables. */
 static bool is_plain(const char *text)
 {
     for (; *text != '\0'; text++) {
@@ -373,7 +373,7 @@ static fedge_status pack(fedge_message_type type, const void *record, const uint
     fedge_status status = fedge_json_print(MESSAGES[type].fields, record, &text, &text_size, err);
     if (status != FEDGE_OK)
         return fedge_error_prefix(err, status, "%s", fedge_message_type_name(type));
-    /* Text whose size has no place in the header must not be cut to one that has:
+    /* A size that does not fit the header must not be truncated to one that does;
      * fedge_message_pack refuses the largest number. */
     const fedge_message message = {
         .type = type,
@@ -388,13 +388,13 @@ done:
     return status;
 }
 
-/* Fills [record], of [size] bytes. */
+/* Reads [record], of [size] bytes. */
 static fedge_status read(const fedge_message *message, void *record, size_t size, fedge_error *err)
 {
     memset(record, 0, size);
     const char *name = fedge_message_type_name(message->type);
     bool carries = message->type == FEDGE_MESSAGE_CHUNK || message->type == FEDGE_MESSAGE_PART;
-    /* Bytes that no reader of this type looks at would pass unchecked. */
+    /* A payload is refused where no reader uses it. */
     if (carries != (message->payload_size > 0)) {
         return fedge_fail(err, FEDGE_CORRUPT, "%s: %u bytes of payload, %s", name,
                           message->payload_size,
@@ -559,8 +559,8 @@ fedge_status fedge_notice_read(const fedge_message *message, fedge_notice *notic
     memset(notice, 0, sizeof(*notice));
     FEDGE_TRY(read(message, &wire, sizeof(wire), err));
     *notice = wire.notice;
-    /* A reason that this release does not know: one of the same class stands for it. Without a
-     * class, too, it is taken as "later", the mildest. */
+    /* An unknown reason is replaced by one of its class; without a class, by "later", the mildest.
+     */
     if (notice->reason == FEDGE_REASON_COUNT) {
         notice->reason = strcmp(wire.class, "never") == 0   ? FEDGE_REASON_UNSUPPORTED
                          : strcmp(wire.class, "retry") == 0 ? FEDGE_REASON_TIMEOUT
@@ -612,7 +612,7 @@ static bool is_known(const char *name)
     return false;
 }
 
-/* Each stage is of a codec that is known, or the nearest one is told. */
+/* Every stage must be a known codec; otherwise the error names the nearest. */
 static fedge_status check_names(const fedge_json *json, const cJSON *node, const char *text,
                                 fedge_error *err)
 {
@@ -657,7 +657,7 @@ fedge_status fedge_codec_read_json(const fedge_json *json, const cJSON *node, vo
     return read_text(json, node, text, codec, err);
 }
 
-/* As in "deflate:6": all do the same (deflate.c). */
+/* As in "deflate:6": all levels are equal (deflate.c). */
 static bool is_level(const char *text)
 {
     return text[0] == ':' && text[1] >= '1' && text[1] <= '9' && text[2] == '\0';

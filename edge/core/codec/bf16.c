@@ -5,14 +5,14 @@
 #include "edge/core/codec/values.h"
 #include "edge/core/half.h"
 
-#define CHUNK 1024 /* values that are decoded at a time, on the stack */
+#define CHUNK 1024 /* values decoded at a time, on the stack */
 
 static size_t bf16_size(size_t count)
 {
     return count * sizeof(uint16_t);
 }
 
-/* A bound is a power of two, so no value within it is rounded beyond it. */
+/* A bound is a power of two, so rounding cannot exceed it. */
 static void bf16_encode(int bound_log2, const float *x, size_t n, int32_t *v, uint8_t *out,
                         fedge_codec_stats *stats)
 {

@@ -1,14 +1,14 @@
-/* On x86 with AVX2 and on 64-bit ARM a division of doubles would give the rounded quotient at once,
- * but takes 8 cycles or more for four. The product with the reciprocal, in binary32, is less than
- * 2^−15 off where |v / d| ≤ 129, so rounded it is the quotient or its neighbour. Which of them is
- * right the remainder says, exactly. */
+/* On x86 with AVX2 and on 64-bit ARM, a division of doubles gives the rounded quotient, but takes 8
+ * cycles or more for four. The product with the reciprocal, in binary32, has an error below 2^−15
+ * if |v / d| ≤ 129, so after rounding it is the quotient or a neighbour. The remainder decides
+ * exactly. */
 #include "edge/core/codec/values.h"
 
 #include <math.h>
 
 #include "edge/core/os.h"
 
-/* The largest of [start] and |v|. */
+/* max([start], max |v|). */
 static int32_t largest_of(const int32_t *v, size_t count, int32_t start)
 {
     for (size_t i = 0; i < count; i++) {
@@ -18,9 +18,9 @@ static int32_t largest_of(const int32_t *v, size_t count, int32_t start)
     return start;
 }
 
-/* v / divisor rounded to nearest, halves to even, and cut to ±most. It is rounded twice, to double
- * and to an integer, with the result of one rounding: v / d is either exactly halfway between two
- * integers, or at least 1 / (2 d) away, which a double of its size resolves. */
+/* v / divisor rounded to nearest even and clipped to ±most. Rounding twice, to double and to an
+ * integer, equals rounding once: v / d is either exactly halfway between two integers, or at least
+ * 1 / (2 d) away from it, which a double resolves. */
 static int8_t quotient(int32_t v, double divisor, int8_t most)
 {
     const long rounded = lrint((double)v / divisor);
@@ -29,7 +29,7 @@ static int8_t quotient(int32_t v, double divisor, int8_t most)
 
 static uint16_t scale_for(int32_t largest, int shift, int8_t most)
 {
-    const int32_t unit = most << shift; /* the largest |v| that scale 1 can hold */
+    const int32_t unit = most << shift; /* the largest |v| of scale 1 */
     const int32_t scale = (largest + unit - 1) / unit;
     return (uint16_t)(scale < UINT16_MAX ? scale : UINT16_MAX);
 }
@@ -64,14 +64,14 @@ FEDGE_AVX2 static int32_t largest_avx2(const int32_t *v, size_t count)
     return largest_of(v + i, count - i, largest_of(lanes, 8, 0));
 }
 
-/* v / d rounded to nearest, halves to even. d: in each place the divisor, below 2^28 and of 24 bits
- * at most; reciprocal: 1 / d. */
+/* v / d rounded to nearest even. d: the divisor in each lane, below 2^28 with at most 24 bits;
+ * reciprocal: 1 / d. */
 FEDGE_AVX2 static __m256i quotients_avx2(__m256i v, __m256i d, __m256 reciprocal)
 {
     const __m256i near = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_cvtepi32_ps(v), reciprocal));
     const __m256i remainder = _mm256_sub_epi32(v, _mm256_mullo_epi32(near, d));
     const __m256i twice = _mm256_add_epi32(remainder, remainder);
-    /* An odd number loses a half to its even neighbour. */
+    /* At a half, an odd number becomes its even neighbour. */
     const __m256i odd = _mm256_and_si256(near, _mm256_set1_epi32(1));
     const __m256i above = _mm256_cmpgt_epi32(twice, _mm256_sub_epi32(d, odd));
     const __m256i below = _mm256_cmpgt_epi32(_mm256_sub_epi32(odd, d), twice);
@@ -83,10 +83,10 @@ FEDGE_AVX2 static __m256i cut_avx2(__m256i v, int32_t most)
     return _mm256_max_epi32(_mm256_min_epi32(v, _mm256_set1_epi32(most)), _mm256_set1_epi32(-most));
 }
 
-/* 16 integers as bytes, in order, cut to −128 … 127. */
+/* 16 integers as bytes, in order, saturated to −128 … 127. */
 FEDGE_AVX2 static __m128i bytes_avx2(__m256i first, __m256i second)
 {
-    /* Packing goes by halves, so the middle quarters change places first. */
+    /* Packing works per 128-bit half, so the middle quarters are swapped first. */
     const __m256i both = _mm256_permute4x64_epi64(_mm256_packs_epi32(first, second), 0xd8);
     return _mm_packs_epi16(_mm256_castsi256_si128(both), _mm256_extracti128_si256(both, 1));
 }
@@ -140,7 +140,7 @@ static int32x4_t cut_neon(int32x4_t v, int32_t most)
     return vmaxq_s32(vminq_s32(v, vdupq_n_s32(most)), vdupq_n_s32(-most));
 }
 
-/* 16 integers as bytes, in order, cut to −128 … 127. */
+/* 16 integers as bytes, in order, saturated to −128 … 127. */
 static int8x16_t bytes_neon(const int32x4_t v[4])
 {
     const int16x8_t first = vqmovn_high_s32(vqmovn_s32(v[0]), v[1]);

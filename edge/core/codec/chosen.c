@@ -11,7 +11,7 @@
 #include <immintrin.h>
 #endif
 
-#define MAX_RICE 13 /* so that the bytes of a group's gaps fit 16 bits */
+#define MAX_RICE 13 /* so that the size of a group's gaps fits 16 bits */
 #define INDEX_BYTES 4
 #define MAGNITUDE_BYTES 4
 
@@ -33,7 +33,7 @@ void fedge_bits_put(fedge_bits_out *bits, uint32_t value, unsigned count)
 void fedge_bits_put_gap(fedge_bits_out *bits, uint32_t gap, unsigned rice)
 {
     uint32_t ones = gap >> rice;
-    /* 31 at a time, so that no 32-bit number is shifted by its width. */
+    /* 31 at a time: shifting a 32-bit number by 32 is undefined. */
     for (; ones >= 31; ones -= 31)
         fedge_bits_put(bits, UINT32_MAX >> 1, 31);
     fedge_bits_put(bits, ((uint32_t)1 << ones) - 1, ones + 1);
@@ -66,13 +66,13 @@ bool fedge_bits_get(fedge_bits_in *bits, unsigned count, uint32_t *value)
     return true;
 }
 
-/* The ones before a zero, which is read too; false: the bits end before. At most [most] are wanted:
- * more are not looked for. */
+/* Counts the ones before a zero, which is consumed; false if the bits end. Stops counting after
+ * [most]. */
 static bool get_ones(fedge_bits_in *bits, uint64_t most, uint64_t *ones)
 {
     *ones = 0;
-    /* The bound is what keeps a hostile update from making the server count ones through megabytes
-     * for one gap. */
+    /* The bound prevents a malicious update from making the server count megabytes of ones for a
+     * gap. */
     while (*ones <= most) {
         refill(bits);
         if (bits->count == 0)
@@ -105,8 +105,9 @@ unsigned fedge_rice_bits(size_t n, size_t k)
 {
     const uint64_t mean = (uint64_t)n * 45426 / ((uint64_t)k << 16); /* ln 2 = 45426 / 65536 */
     unsigned rice = 0;
-    /* Gaps of values chosen at random are geometric. Their best Rice parameter is near log2(ln 2 ·
-     * mean gap), rounded down; integers, so that every machine writes the same bytes. */
+    /* Gaps of random indices are geometrically distributed. Their best Rice parameter is about
+     * log2(ln 2 · mean gap), rounded down, in integers, so that all machines write the same bytes.
+     */
     while (rice < MAX_RICE && mean >> (rice + 1) > 0)
         rice++;
     return rice;
@@ -115,7 +116,7 @@ unsigned fedge_rice_bits(size_t n, size_t k)
 /* ---- the largest ----------------------------------------------------------------------------- */
 
 #define DIGITS 3
-#define AT_ONCE 32 /* values that are looked at together */
+#define AT_ONCE 32 /* values compared together */
 #define MAX_BUCKETS 2048
 
 static uint32_t magnitude_of(float x)
@@ -128,8 +129,8 @@ static uint32_t lowest(uint32_t bits)
     return (uint32_t)__builtin_ctz(bits);
 }
 
-/* A bit for each of the [n] values at x, at most 32, whose magnitude is within [least, most]; both
- * are below 2^31. Magnitudes of floats compare as their bits do. */
+/* A bitmask of the [n] ≤ 32 values at x whose magnitude is in [least, most], both below 2^31.
+ * Magnitudes of floats order as their bits. */
 static uint32_t within(const float *x, size_t n, uint32_t least, uint32_t most)
 {
     uint32_t mask = 0;
@@ -147,8 +148,8 @@ static uint32_t within(const float *x, size_t n, uint32_t least, uint32_t most)
         return ~mask;
     }
 #else
-    /* There is mostly none, and this loop compilers make vectors of. One unsigned comparison for
-     * both ends: what is below least wraps around. */
+    /* Usually there is none, and compilers vectorise this loop. One unsigned comparison checks both
+     * ends: values below least wrap around. */
     for (size_t i = 0; i < n; i++)
         mask |= (uint32_t)(magnitude_of(x[i]) - least <= most - least);
     if (mask == 0)
@@ -160,7 +161,7 @@ static uint32_t within(const float *x, size_t n, uint32_t least, uint32_t most)
     return mask;
 }
 
-/* Counts the digit at [shift] of those whose magnitude is within [least, most]. */
+/* Histogram of the digit at [shift] over values whose magnitude is in [least, most]. */
 static void count_digits(const float *x, size_t n, uint32_t least, uint32_t most, unsigned shift,
                          uint32_t buckets, uint32_t *counts)
 {
@@ -171,8 +172,8 @@ static void count_digits(const float *x, size_t n, uint32_t least, uint32_t most
     }
 }
 
-/* By digits of 11, 10 and 10 bits, the highest first: how many have each of those that share the
- * digits before with the one that is looked for. */
+/* Radix selection by digits of 11, 10 and 10 bits, the highest first: each step counts digits among
+ * values that share the digits found so far. */
 fedge_largest fedge_largest_of(const float *x, size_t n, size_t k)
 {
     static const unsigned SHIFTS[DIGITS] = {20, 10, 0}, WIDTHS[DIGITS] = {11, 10, 10};
@@ -207,8 +208,8 @@ uint32_t fedge_largest_next(fedge_largest *largest)
         const uint32_t index =
             (uint32_t)((largest->seen - 1) / AT_ONCE * AT_ONCE) + lowest(largest->pending);
         largest->pending &= largest->pending - 1;
-        /* Of equal magnitudes the first ones are taken: exactly k values on every machine, in the
-         * order of their indices. */
+        /* Of equal magnitudes the first are taken: exactly k values, in index order, on every
+         * machine. */
         if (magnitude_of(largest->x[index]) > largest->least)
             return index;
         if (largest->equals > 0) {
@@ -220,7 +221,7 @@ uint32_t fedge_largest_next(fedge_largest *largest)
 
 /* ---- chosen values, block by block ----------------------------------------------------------- */
 
-/* v (n): the block as it will be decoded. */
+/* v (n): the block's decoded values. */
 static void write_block(fedge_chosen_out *chosen, int32_t *v)
 {
     const fedge_codec_tensor *tensor = chosen->tensor;
@@ -242,8 +243,8 @@ static fedge_status end_block(fedge_chosen_out *chosen, fedge_error *err)
     const size_t n = chosen->n;
     int32_t v[FEDGE_CODEC_BLOCK];
     write_block(chosen, v);
-    /* What is left of x is the residual, by the value that the server will decode, so that the
-     * codec's rounding is fed back as well. */
+    /* The residual in x is relative to the decoded value, so the codec's rounding error is fed
+     * back, too. */
     for (size_t i = 0; i < n; i++)
         chosen->x[chosen->indices[i]] -= (float)v[i] * unit;
     chosen->n = 0;
@@ -262,7 +263,7 @@ fedge_status fedge_chosen_end(fedge_chosen_out *chosen, fedge_error *err)
     return chosen->n > 0 ? end_block(chosen, err) : FEDGE_OK;
 }
 
-/* v (FEDGE_CODEC_BLOCK): the block of which they are; *skip: of it before them. */
+/* v (FEDGE_CODEC_BLOCK): their block; *skip: its values before them. */
 static fedge_status decode_block(const fedge_chosen_in *chosen, int32_t *v, size_t *skip,
                                  fedge_error *err)
 {
@@ -327,7 +328,7 @@ size_t fedge_groups_largest(const fedge_codec *codec, size_t count)
     return groups * (INDEX_BYTES + 1) + values_size(codec, k, signs) + (size_t)(bits / 8);
 }
 
-/* The mean magnitude of the largest, in fixed point. */
+/* The mean of the largest magnitudes, in fixed point. */
 static int32_t mean_magnitude(const fedge_codec_tensor *tensor, fedge_largest largest, size_t k)
 {
     uint64_t sum = 0, unused = 0;
@@ -378,7 +379,7 @@ fedge_status fedge_groups_sparsify(const fedge_codec_tensor *tensor, float *x, u
     return fedge_chosen_end(&to, err);
 }
 
-/* One group, whose values begin at [begin] and whose bits those are. */
+/* Decodes one group, whose values begin at [begin] and whose bits are [bits]. */
 static fedge_status read_group(fedge_chosen_in *chosen, size_t begin, size_t count,
                                fedge_bits_in bits, unsigned rice, fedge_error *err)
 {
@@ -408,7 +409,7 @@ static fedge_status read_group(fedge_chosen_in *chosen, size_t begin, size_t cou
     return FEDGE_OK;
 }
 
-/* How many the index says are chosen; and the bytes of their gaps. */
+/* Reads the number of selected values and the size of their gaps. */
 static size_t count_index(const uint8_t *index, size_t groups, uint64_t *bytes)
 {
     size_t chosen = 0;

@@ -27,8 +27,8 @@
 /* ---- bits ------------------------------------------------------------------------------------ */
 
 typedef struct fedge_bits_out {
-    uint8_t *out; /* NULL: only the size is wanted */
-    size_t size;  /* whole bytes so far */
+    uint8_t *out; /* NULL: only count bytes */
+    size_t size;  /* complete bytes so far */
     uint64_t held;
     unsigned count; /* bits in [held], below 8 between calls */
 } fedge_bits_out;
@@ -45,9 +45,9 @@ typedef struct fedge_bits_in {
     unsigned count;
 } fedge_bits_in;
 
-/* count ≤ 32. Returns false when fewer bits are left. */
+/* count ≤ 32. False if fewer bits are left. */
 bool fedge_bits_get(fedge_bits_in *bits, unsigned count, uint32_t *value);
-/* Reads a gap. Returns false when it is larger than [most] or the bits end. */
+/* Reads a gap. False if it exceeds [most] or the bits end. */
 bool fedge_bits_get_gap(fedge_bits_in *bits, unsigned rice, uint32_t most, uint32_t *gap);
 
 /* The parameter r for k of n values, 1 ≤ k ≤ n. */
@@ -55,14 +55,14 @@ unsigned fedge_rice_bits(size_t n, size_t k);
 
 /* ---- the largest ----------------------------------------------------------------------------- */
 
-/* Iterates over the k values of x (n) with the largest magnitude, in ascending order of their
- * indices. Of equal magnitudes the lower index wins. x has no NaN. */
+/* Iterates over the k values of x (n) with the largest magnitude, in ascending order of index. Ties
+ * go to the lower index. x has no NaN. */
 typedef struct fedge_largest {
     const float *x;
     size_t n, seen;
     uint32_t pending; /* bitmask of selected values among the last 32 seen, not yet returned */
-    uint32_t least;   /* bits of the smallest chosen magnitude */
-    size_t equals;    /* values of magnitude [least] still to be chosen */
+    uint32_t least;   /* bits of the smallest selected magnitude */
+    size_t equals;    /* values of magnitude [least] still to be selected */
 } fedge_largest;
 
 fedge_largest fedge_largest_of(const float *x, size_t n, size_t k); /* 1 ≤ k ≤ n */
@@ -70,11 +70,11 @@ uint32_t fedge_largest_next(fedge_largest *largest);
 
 /* ---- chosen values, block by block ----------------------------------------------------------- */
 
-/* Encoding: collects chosen values and encodes them block by block. */
+/* Encodes selected values block by block. */
 typedef struct fedge_chosen_out {
     const fedge_codec_tensor *tensor;
     float *x;
-    uint8_t *out; /* next encoded value; NULL: only the size is wanted */
+    uint8_t *out; /* next encoded value; NULL: only count bytes */
     bool signs;   /* only signs are sent, stored with the gaps; the values are ±[magnitude] */
     int32_t magnitude;
     size_t n; /* values in the block */
@@ -82,12 +82,12 @@ typedef struct fedge_chosen_out {
     float block[FEDGE_CODEC_BLOCK];
 } fedge_chosen_out;
 
-/* Sends the value at [index]; x[index] becomes its residual. */
+/* Selects the value at [index]; x[index] becomes its residual. */
 FEDGE_MUST_USE fedge_status fedge_chosen_put(fedge_chosen_out *chosen, uint32_t index,
                                              fedge_error *err);
 FEDGE_MUST_USE fedge_status fedge_chosen_end(fedge_chosen_out *chosen, fedge_error *err);
 
-/* Decoding: chosen values [first, first + n), all within one block of 256. */
+/* Decodes the selected values [first, first + n), all in one block of 256. */
 typedef struct fedge_chosen_in {
     const fedge_codec_tensor *tensor;
     const uint8_t *values; /* NULL: signs of [magnitude] */
@@ -97,7 +97,7 @@ typedef struct fedge_chosen_in {
     bool negative[FEDGE_CODEC_BLOCK];
 } fedge_chosen_in;
 
-/* Passes the wanted ones to give and advances past the block. */
+/* Passes those in the wanted range to give and advances past the block. */
 FEDGE_MUST_USE fedge_status fedge_chosen_give(fedge_chosen_in *chosen, fedge_error *err);
 
 /* FEDGE_TRUNCATED: the section ends within this tensor. */

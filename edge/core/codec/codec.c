@@ -41,8 +41,8 @@ static fedge_status fail_unknown(const char *name, size_t length, fedge_error *e
                       (int)(length < 40 ? length : 40), name, known);
 }
 
-/* A share as it is written, a decimal number of at most six places, in millionths; 0: it is none,
- * or not in (0, 1]. */
+/* Parses a fraction, a decimal number of at most six places, in millionths; 0 if it is invalid or
+ * not in (0, 1]. */
 static uint64_t read_fraction(const char *text, size_t length)
 {
     uint64_t fraction = 0;
@@ -63,7 +63,7 @@ static uint64_t read_fraction(const char *text, size_t length)
     return length > 0 && text[length - 1] != '.' && fraction <= FEDGE_CODEC_WHOLE ? fraction : 0;
 }
 
-/* One stage, text[0, length). */
+/* Parses one stage, text[0, length). */
 static fedge_status read_stage(const char *text, size_t length, fedge_codec *codec,
                                fedge_error *err)
 {
@@ -213,7 +213,7 @@ fedge_status fedge_codec_check_bounds(const fedge_schema *schema, const int8_t *
 
 /* ---- encoding -------------------------------------------------------------------------------- */
 
-/* x: the values from [first] on, with a NaN among them; NULL: they are not there any more. */
+/* x: the values from [first] on, one of which is NaN; NULL: they are no longer available. */
 static fedge_status fail_nan(const fedge_tensor_spec *spec, size_t first, const float *x,
                              fedge_error *err)
 {
@@ -225,16 +225,16 @@ static fedge_status fail_nan(const fedge_tensor_spec *spec, size_t first, const 
                       spec->name);
 }
 
-/* A section under way. */
+/* A section being encoded. */
 typedef struct encoder {
     const fedge_codec *codec; /* of the tensor */
     const fedge_codec_ends *ends;
-    uint8_t *out; /* where the next bytes go; NULL: nowhere */
-    size_t size;  /* of all that has been written, or would have been */
+    uint8_t *out; /* next output byte; NULL: only count */
+    size_t size;  /* bytes written or counted */
     fedge_codec_stats *stats;
 } encoder;
 
-/* Encodes x (n), which are whole blocks or a tensor's last values, and decodes them to v. */
+/* Encodes x (n), whole blocks or a tensor's last values, and decodes them to v. */
 static void encode_blocks(encoder *self, int bound_log2, const float *x, size_t n, int32_t *v)
 {
     const fedge_codec_ops *values = self->codec->values;
@@ -247,14 +247,14 @@ static void encode_blocks(encoder *self, int bound_log2, const float *x, size_t 
     }
 }
 
-/* Adds a chunk that is taken to what has not travelled before. What is over the bound is cut: it
- * would stay for good. Returns the sums, or NULL with the error of a value that is no number. */
+/* Adds a chunk to the residual. Sums over the bound are clipped; the excess would stay forever.
+ * Returns the sums, or NULL with the error of a NaN. */
 static float *add_residual(encoder *self, const fedge_tensor_spec *spec, int bound_log2, size_t at,
                            const float *x, size_t n)
 {
     const float bound = ldexpf(1.0f, bound_log2);
     float *residual = self->ends->residual + spec->offset + at;
-    uint32_t not_finite = 0, clamped = 0; /* as wide as the values are, for vectors' sake */
+    uint32_t not_finite = 0, clamped = 0; /* as wide as the values, for vectorisation */
     for (size_t i = 0; i < n; i++) {
         const float sum = residual[i] + x[i];
         not_finite += isnan(sum) ? 1 : 0;
@@ -266,7 +266,7 @@ static float *add_residual(encoder *self, const fedge_tensor_spec *spec, int bou
     return residual;
 }
 
-/* Takes what has travelled out of the residual. */
+/* Subtracts the sent values from the residual. */
 static void subtract_sent(float *residual, const int32_t *v, size_t n, int bound_log2)
 {
     const float unit = ldexpf(1.0f, bound_log2 - FEDGE_FIXED_VALUE_BITS);
@@ -274,7 +274,7 @@ static void subtract_sent(float *residual, const int32_t *v, size_t n, int bound
         residual[i] -= (float)v[i] * unit;
 }
 
-/* All values travel. */
+/* Sends all values. */
 static fedge_status encode_whole(encoder *self, const fedge_tensor_spec *spec, uint32_t index,
                                  int bound_log2, fedge_error *err)
 {
@@ -305,7 +305,7 @@ static fedge_status encode_whole(encoder *self, const fedge_tensor_spec *spec, u
     return FEDGE_OK;
 }
 
-/* A tensor of the section, for a callback that takes one tensor. */
+/* One tensor of the section, for a callback that takes one tensor. */
 typedef struct tensor_end {
     const fedge_codec_ends *ends;
     uint32_t index;
@@ -318,7 +318,7 @@ static fedge_status give_of_tensor(void *user, size_t at, const uint32_t *indice
     return end->ends->give(end->ends->user, end->index, at, indices, n, v, err);
 }
 
-/* Some values travel. */
+/* Sends some values. */
 static fedge_status encode_chosen(encoder *self, const fedge_tensor_spec *spec, uint32_t index,
                                   int bound_log2, fedge_error *err)
 {
@@ -370,7 +370,7 @@ fedge_status fedge_codec_encode_chunks(const fedge_codec *codec, const fedge_sch
 
 /* ---- decoding -------------------------------------------------------------------------------- */
 
-/* The way back from bytes, apart from codec.c: clients link nothing of it. */
+/* Decoding has a separate table, so that clients link none of it. */
 
 static const struct {
     const fedge_codec_ops *codec;
@@ -399,7 +399,7 @@ fedge_status fedge_codec_decode_run(const fedge_codec *codec, const fedge_tensor
              : values->validate(spec, bound_log2, first, count, in, err);
 }
 
-/* Run by run. */
+/* Decodes block by block. */
 static fedge_status read_whole(const fedge_codec_tensor *tensor, const uint8_t *in,
                                fedge_error *err)
 {
@@ -441,7 +441,7 @@ static fedge_status fail_size(const fedge_codec *codec, size_t size, size_t want
                       fedge_codec_text(codec, text));
 }
 
-/* Where a tensor is decoded to. */
+/* Destination of a tensor's values. */
 static fedge_status give_to_array(void *user, size_t at, const uint32_t *indices, size_t n,
                                   const int32_t *v, fedge_error *err)
 {

@@ -40,7 +40,7 @@
 
 #define FEDGE_CODEC_BLOCK 256
 #define FEDGE_CODEC_CHUNK (8 * FEDGE_CODEC_BLOCK) /* most values per call of take or give */
-#define FEDGE_CODEC_TEXT 64                       /* bytes of a codec's text, with its NUL */
+#define FEDGE_CODEC_TEXT 64                       /* bytes of a codec's text, with NUL */
 
 /* All codecs. Append only: the order is part of the format. */
 #define FEDGE_CODEC_MAP(X)                                                                         \
@@ -61,8 +61,8 @@ typedef struct fedge_codec_stats {
 
 typedef struct fedge_codec fedge_codec;
 
-/* Receives decoded values v (n) of one tensor, n ≤ FEDGE_CODEC_CHUNK. indices (n), ascending, say
- * which values they are; NULL: the n values from index [at] on. A failure is passed on. */
+/* Receives decoded values v (n) of one tensor, n ≤ FEDGE_CODEC_CHUNK. indices (n), ascending, are
+ * their indices; NULL: they are the n values from [at] on. A failure is passed on. */
 typedef fedge_status (*fedge_codec_give_fn)(void *user, size_t at, const uint32_t *indices,
                                             size_t n, const int32_t *v, fedge_error *err);
 
@@ -136,11 +136,11 @@ struct fedge_codec {
     const fedge_codec_ops *values;
     const fedge_codec_ops *sparsifier; /* NULL: all values are sent */
     uint64_t fraction; /* fraction of a tensor's values that are sent, in millionths, ≥ 1 */
-    const fedge_codec *const *tensors; /* (schema->num_tensors) codec of each tensor, whose own
+    const fedge_codec *const *tensors; /* (schema->num_tensors) codec of each tensor, whose
                                           [tensors] is NULL; NULL: this one for all. Borrowed */
 };
 
-/* "none", "int8", …, one by one from index 0; NULL behind the last. */
+/* "none", "int8", …, from index 0; NULL after the last. */
 const char *fedge_codec_name(unsigned index);
 #define FEDGE_CODEC_ONE(name) +1
 enum { FEDGE_CODEC_COUNT = 0 FEDGE_CODEC_MAP(FEDGE_CODEC_ONE) };
@@ -153,7 +153,7 @@ FEDGE_MUST_USE fedge_status fedge_codec_parse(const char *text, fedge_codec *cod
 /* Formats a codec as a job writes it; returns [text]. */
 const char *fedge_codec_text(const fedge_codec *codec, char text[FEDGE_CODEC_TEXT]);
 bool fedge_codec_equal(const fedge_codec *a, const fedge_codec *b); /* ignores [tensors] */
-/* Does [codec] have a stage of this name? */
+/* Whether [codec] has a stage of this name. */
 bool fedge_codec_has(const fedge_codec *codec, const char *name);
 
 fedge_codec fedge_codec_default(void);  /* the codec of jobs that name none */

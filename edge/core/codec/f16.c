@@ -7,7 +7,7 @@
 #include "edge/core/codec/values.h"
 #include "edge/core/half.h"
 
-#define CHUNK 1024    /* values that are decoded at a time, on the stack */
+#define CHUNK 1024    /* values decoded at a time, on the stack */
 #define BOUND_LOG2 15 /* of h */
 #define BOUND_BITS 0x7800u
 
@@ -34,7 +34,7 @@ static void f16_encode(int bound_log2, const float *x, size_t n, int32_t *v, uin
     fedge_fixed_quantise(clipped, n, BOUND_LOG2, v, &none, &none);
 }
 
-/* Names the value as it was before it was scaled. */
+/* Reports the value before scaling. */
 static fedge_status fail_value(const fedge_tensor_spec *spec, int bound_log2, size_t index,
                                uint16_t half, fedge_error *err)
 {

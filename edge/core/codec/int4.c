@@ -99,11 +99,11 @@ static fedge_status fail_value(const fedge_tensor_spec *spec, size_t index, fedg
                       index, spec->name);
 }
 
-/* One block; q: where its values begin. */
+/* One block; q: its values. */
 static fedge_status check_block(const fedge_tensor_spec *spec, size_t first, size_t n,
                                 const uint8_t *q, fedge_error *err)
 {
-    unsigned bad = 0; /* a loop that compilers make vectors of */
+    unsigned bad = 0; /* compilers vectorise this loop */
     for (size_t i = 0; i < n / 2; i++)
         bad |= (unsigned)((q[i] & 0xf) == NOT_USED) | (unsigned)(q[i] >> 4 == NOT_USED);
     for (size_t i = 0; i < n / 2 && bad != 0; i++) {

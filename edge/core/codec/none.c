@@ -1,10 +1,10 @@
-/* Values as they are: IEEE 754 binary32, little-endian, 4 bytes a value. */
+/* Unchanged values: IEEE 754 binary32, little-endian, 4 bytes each. */
 #include <math.h>
 
 #include "edge/core/bytes.h"
 #include "edge/core/codec/values.h"
 
-#define CHUNK 1024 /* floats that are decoded at a time, on the stack */
+#define CHUNK 1024 /* floats decoded at a time, on the stack */
 
 static size_t none_size(size_t count)
 {

@@ -14,10 +14,10 @@
 
 #define KEY_BYTES 8
 
-/* Draws indices in ascending order. */
+/* Generates indices in ascending order. */
 typedef struct draws {
     fedge_rng rng;
-    uint64_t n, k, i; /* i: of the next */
+    uint64_t n, k, i; /* i of the next index */
 } draws;
 
 static draws draws_from(const fedge_codec_tensor *tensor, uint64_t key, size_t first)

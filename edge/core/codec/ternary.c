@@ -3,7 +3,8 @@
  * gaps between their indices (chosen.h). All other values are 0.
  *
  * Sattler, Wiedemann, Müller, Samek, "Robust and communication-efficient federated learning from
- * non-i.i.d. data", IEEE TNNLS 2020. */
+ * non-i.i.d. data", IEEE TNNLS 2020.
+ */
 #include "edge/core/codec/chosen.h"
 
 const fedge_codec_ops fedge_codec_ternary = {

@@ -1,8 +1,9 @@
 /* The k = ⌈share · n⌉ values of a tensor whose magnitude is the largest, of equals the first, as
  * the codec behind it writes k values, and the gaps between their indices (chosen.h).
  *
- * Aji and Heafield, "Sparse communication for distributed gradient descent", EMNLP 2017; what stays
- * is not lost (Stich, Cordonnier, Jaggi, "Sparsified SGD with memory", NeurIPS 2018). */
+ * Aji and Heafield, "Sparse communication for distributed gradient descent", EMNLP 2017; with a
+ * residual: Stich, Cordonnier, Jaggi, "Sparsified SGD with memory", NeurIPS 2018.
+ */
 #include "edge/core/codec/chosen.h"
 
 const fedge_codec_ops fedge_codec_topk = {
