@@ -16,7 +16,7 @@
 #define FEDGE_AUGMENT_MAX_FILL 16 /* most channels with a separate fill */
 
 typedef struct fedge_augmentation {
-    uint32_t channels, height, width; /* of an example; height is 1 for (channels, length) */
+    uint32_t channels, height, width; /* shape of an example; height is 1 for (channels, length) */
     float horizontal_flip;            /* probability, in [0, 1] */
     /* > 0: this many rows and columns are added on each side, then the example is cropped at a
      * uniformly random offset. Less than width, and less than height; a height of 1 is not padded.
@@ -43,8 +43,8 @@ typedef struct fedge_augmented {
     fedge_examples source;
     uint64_t seed;
     uint32_t round, client_index;
-    uint32_t epoch, position; /* of the next example */
-    fedge_rng rng;            /* of the epoch; the first draw is the first example's */
+    uint32_t epoch, position; /* epoch and position of the next example */
+    fedge_rng rng; /* random stream of the epoch; the first draw is the first example's */
 } fedge_augmented;
 
 /* Augmented examples of [source] for one fedge_trainer_run with [config]; epochs are recognised by

@@ -79,7 +79,7 @@ typedef enum fedge_train_mode {
     FEDGE_TRAIN_MODE_COUNT
 } fedge_train_mode;
 
-#define FEDGE_INPUT_MODEL 0xffffu /* in [inputs]: the model's input */
+#define FEDGE_INPUT_MODEL 0xffffu /* the model's input, as an entry of [inputs] */
 
 /* One layer as described in a job. Plain data; only the member of [u] that [type] names is read.
  * The ranges of arguments are those of docs/job.schema.json; in C, 0 stands for a default where a
@@ -395,15 +395,15 @@ FEDGE_MUST_USE fedge_status fedge_model_size(const fedge_model_spec *spec,
  * time, so layers sum to more than fedge_model_memory. The bytes of a fused stage are in the last
  * of its layers. */
 typedef struct fedge_layer_memory {
-    uint32_t rank, shape[3]; /* of one example's output */
+    uint32_t rank, shape[3]; /* shape of one example's output */
     size_t parameters;       /* number of parameters, trained or not */
     size_t buffers;          /* number of statistics */
     size_t values;           /* bytes of both */
     size_t optimizer;        /* its states, FedProx's copy and a correction */
-    size_t output;           /* of the (micro-)batch; 0 if in place of the input or never whole */
-    size_t saved;            /* saved for the backward pass besides outputs */
-    size_t gradient;         /* of the output; 0 if in place of another, or not computed */
-    size_t scratch;          /* forward or backward, and the parameters' gradients */
+    size_t output;   /* bytes for the (micro-)batch; 0 if in place of the input or never whole */
+    size_t saved;    /* saved for the backward pass besides outputs */
+    size_t gradient; /* bytes of the output's gradient; 0 if in place of another, or not computed */
+    size_t scratch;  /* forward or backward, and the parameters' gradients */
 } fedge_layer_memory;
 
 /* Sets layers, (num_layers), to the bytes of each layer. */

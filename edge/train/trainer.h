@@ -13,7 +13,8 @@
 #include "edge/core/status.h"
 #include "edge/train/model.h"
 
-#define FEDGE_MAX_EPOCHS 65536 /* of a round; random streams are named by 16 bits of the epoch */
+#define FEDGE_MAX_EPOCHS                                                                           \
+    65536 /* epochs of a round; random streams are named by 16 bits of the epoch */
 
 /* A source of examples. */
 typedef struct fedge_examples {
@@ -27,8 +28,8 @@ typedef struct fedge_examples {
 } fedge_examples;
 
 typedef struct fedge_trainer_config {
-    uint64_t seed;         /* of the job */
-    uint32_t round;        /* from 1 */
+    uint64_t seed;         /* seed of the job */
+    uint32_t round;        /* round number, from 1 */
     uint32_t client_index; /* this device's index in the registry */
     uint32_t local_epochs; /* used if local_steps is 0 */
     uint32_t local_steps;  /* > 0: exactly this many steps, over as many epochs as needed */
@@ -54,8 +55,8 @@ typedef bool (*fedge_cancel_fn)(void *user);
 /* Working memory and interruption of a pass over the examples. */
 typedef struct fedge_trainer_workspace {
     void *scratch;          /* 64-byte aligned */
-    size_t scratch_size;    /* at least fedge_trainer_scratch_size */
-    fedge_cancel_fn cancel; /* or NULL */
+    size_t scratch_size;    /* bytes, at least fedge_trainer_scratch_size */
+    fedge_cancel_fn cancel; /* may be NULL */
     void *cancel_user;      /* passed to cancel */
 } fedge_trainer_workspace;
 

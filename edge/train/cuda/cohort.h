@@ -54,15 +54,16 @@ typedef struct fedge_cohort_config {
     const fedge_model_options *options; /* those of a client's model */
     fedge_cohort_examples sets[FEDGE_COHORT_SETS];
     fedge_dtype dtype;     /* FEDGE_U8 or FEDGE_F32 */
-    uint32_t num_channels; /* of mean and std: 0, 1 or the input's */
+    uint32_t num_channels; /* length of mean and std: 0, 1 or the input's channels */
     float divide_by;
     const float *mean, *std;
-    const fedge_augmentation *augmentation; /* of training examples; pixels from outside the image
-                                               are stored zeros, normalised; NULL: none */
-    uint32_t most_slots;                    /* maximum of slots, ≥ 1 */
-    uint32_t num_chunks;                    /* maximum of a work's num_chunks */
-    uint32_t num_members;                   /* maximum of a work's num_members; 0 means 1 */
-    int gpu;                                /* the driver's number of the GPU */
+    const fedge_augmentation
+        *augmentation;    /* augmentation of training examples; pixels from outside the image are
+                             stored zeros, normalised; NULL: none */
+    uint32_t most_slots;  /* maximum of slots, ≥ 1 */
+    uint32_t num_chunks;  /* maximum of a work's num_chunks */
+    uint32_t num_members; /* maximum of a work's num_members; 0 means 1 */
+    int gpu;              /* the driver's number of the GPU */
     fedge_cohort_split split;
 } fedge_cohort_config;
 
@@ -81,12 +82,12 @@ typedef struct fedge_cohort_task {
                                 example; NULL: not wanted */
     uint32_t weight;  /* > 0: weight · the model's change is added to the member's chunks, and the
                          values do not leave the GPU */
-    uint64_t clamped; /* with a weight: values that were clamped to their bound */
-    uint32_t bad_value; /* with a weight: index of the first value that is not finite, in which case
+    uint64_t clamped; /* weighted: values clamped to their bound */
+    uint32_t bad_value; /* weighted: index of the first value that is not finite, in which case
                            nothing is added; UINT32_MAX: all are finite */
     fedge_status status;
     fedge_trainer_result result;
-    fedge_error error; /* after a failure: FEDGE_NOT_FINITE with round and step, or an error of
+    fedge_error error; /* set after a failure: FEDGE_NOT_FINITE with round and step, or an error of
                           fedge_trainer_check */
 } fedge_cohort_task;
 
@@ -116,10 +117,10 @@ typedef struct fedge_cohort_work {
 
 /* Bytes that a cohort needs. */
 typedef struct fedge_cohort_memory {
-    size_t slot;   /* of the GPU, for one slot */
-    size_t slots;  /* of the GPU, for most_slots */
-    size_t shared; /* of the GPU, for examples and the members' models */
-    size_t host;   /* of pinned memory */
+    size_t slot;   /* GPU bytes for one slot */
+    size_t slots;  /* GPU bytes for most_slots */
+    size_t shared; /* GPU bytes for examples and the members' models */
+    size_t host;   /* bytes of pinned memory */
 } fedge_cohort_memory;
 
 /* Counts this machine's GPUs. FEDGE_NOT_FOUND: there is none, or no driver. */

@@ -14,7 +14,7 @@ typedef struct fedge_cohort_upload {
     fedge_cohort_slot_step *slot_steps; /* (run, slots) */
     uint32_t *indices;                  /* (run, slots, batch) */
     fedge_cohort_move *moves;           /* (run, slots, batch); NULL without augmentation */
-    cudaEvent_t done;                   /* after it the buffers may be filled again */
+    cudaEvent_t done;                   /* the buffers may be refilled after it */
 } fedge_cohort_upload;
 
 /* A task whose last step is queued, with buffers for its results. */
@@ -137,7 +137,7 @@ struct fedge_silo {
     fedge_cohort_split split;
     uint32_t num_parts; /* parts of a batch */
     fedge_silo_gpu gpus[FEDGE_COHORT_MAX_GPUS];
-    fedge_nccl nccl; /* with more than one GPU */
+    fedge_nccl nccl; /* loaded with more than one GPU */
     fedge_gpu_watch watch;
     char names[32];                          /* GPUs in the watch's messages: "one of 2 GPUs" */
     ncclComm_t comms[FEDGE_COHORT_MAX_GPUS]; /* NULL where a start failed half-way */

@@ -19,7 +19,7 @@ typedef struct fedge_cohort_layer {
     fedge_layer_spec spec;
     uint32_t num_inputs;
     uint16_t inputs[FEDGE_MAX_LAYER_INPUTS]; /* layers, or FEDGE_INPUT_MODEL */
-    fedge_shape in, out;                     /* in: shape of each input */
+    fedge_shape in, out;                     /* shapes; in: one for each input */
     bool over_input;     /* y is x[0], and dx[0] is dy: only this layer reads that array */
     bool fuses_relu;     /* it applies the ReLU that follows it */
     bool is_done;        /* it is a ReLU that the layer before applies */

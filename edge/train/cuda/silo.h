@@ -47,12 +47,12 @@ typedef struct fedge_silo_config {
 
 /* The configuration of a silo that was made. */
 typedef struct fedge_silo_facts {
-    uint32_t num_gpus; /* at most num_parts */
+    uint32_t num_gpus; /* GPUs, at most num_parts */
     uint32_t part, num_parts;
     uint32_t at_once;           /* parts that a GPU trains side by side */
     bool states_on_host;        /* optimizer states are in the host's memory */
     bool states_bf16;           /* optimizer states are bf16 */
-    fedge_cohort_memory memory; /* of each GPU; a slot for each of at_once parts */
+    fedge_cohort_memory memory; /* memory of each GPU, with a slot for each of at_once parts */
 } fedge_silo_facts;
 
 typedef struct fedge_silo fedge_silo;

@@ -57,7 +57,7 @@ typedef struct fedge_stage {
     bool pooled;        /* Conv2d with pool after it */
     bool bias;
     bool in_place;  /* the input's gradient overwrites the input, example by example */
-    bool from_relu; /* with in_place: the input was rectified, and so is its gradient */
+    bool from_relu; /* in_place: the input was rectified, and its gradient is, too */
     uint16_t layer; /* Conv2d, Linear: the layer's index */
     fedge_grid in, out;
     size_t num_parameters; /* weights and biases, consecutive in the values */
@@ -65,7 +65,8 @@ typedef struct fedge_stage {
     fedge_stage_windows *windows; /* Conv2d, MaxPool2d; during a walk, valid until the next stage */
 
     /* Set by fedge_fused_lay_out. */
-    float *weight, *weight_velocity; /* as in the state_dict; velocity NULL without momentum */
+    float *weight,
+        *weight_velocity; /* parameters as in the state_dict; velocity NULL without momentum */
     float *bias_values, *bias_velocity;
     float *activation; /* (batch, out.size) */
     uint8_t *argmax;   /* pooling: (batch, out_h, out_w, padded channels); without training one
@@ -79,12 +80,12 @@ typedef struct fedge_stage_walk {
     const fedge_model_options *options;
     uint32_t lanes;
     uint32_t layer;    /* index of the next layer */
-    fedge_shape shape; /* of its input */
+    fedge_shape shape; /* shape of its input */
     fedge_grid grid;   /* layout of its input */
     bool image;        /* grid is channels-last */
-    bool started;      /* after the first stage: grid is not the caller's memory */
+    bool started;      /* the first stage has run: grid is not the caller's memory */
     size_t num_parameters;
-    fedge_stage_windows windows; /* of the last stage */
+    fedge_stage_windows windows; /* windows of the last stage */
 } fedge_stage_walk;
 
 /* [spec] and [options] must outlive the walk. */

@@ -45,8 +45,8 @@ static inline float fedge_bf16_operand(float x)
  * 2^-126, and then they differ by less than n · 2^-126.
  */
 
-#define FEDGE_BF16_DEPTH ((size_t)256)  /* of k in a block */
-#define FEDGE_BF16_COLUMNS ((size_t)32) /* of b in a panel */
+#define FEDGE_BF16_DEPTH ((size_t)256)  /* values of k in a block */
+#define FEDGE_BF16_COLUMNS ((size_t)32) /* columns of b in a panel */
 
 /* [table] with its matrix products, including those of linear_forward, in bf16: by vdpbf16ps if the
  * CPU's [features] include it, else portably with the same results. */

@@ -18,7 +18,7 @@
 
 #define FEDGE_INT8_STEP ((size_t)64)          /* rows are padded with zeros to a multiple of this */
 #define FEDGE_INT8_COLUMNS ((size_t)4)        /* outputs are padded to a multiple of this */
-#define FEDGE_INT8_MAX_LENGTH ((size_t)65536) /* of a row: 255 · 127 · 65536 < 2^31 */
+#define FEDGE_INT8_MAX_LENGTH ((size_t)65536) /* values of a row: 255 · 127 · 65536 < 2^31 */
 
 /* c[i][j] = Σ_k a[i][k] · b[j][k].  a: (m, k), b: (n, k), c: (m, n); k a multiple of
  * FEDGE_INT8_STEP and at most FEDGE_INT8_MAX_LENGTH, n a multiple of FEDGE_INT8_COLUMNS. */

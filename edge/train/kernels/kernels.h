@@ -34,7 +34,7 @@ typedef struct fedge_conv_shape {
 
 /* One non-zero gradient of an output channel. */
 typedef struct fedge_grad_entry {
-    uint32_t offset; /* of its patch, in floats from the start of the example's input */
+    uint32_t offset; /* offset of its patch, in floats from the start of the example's input */
     float value;
 } fedge_grad_entry;
 
@@ -61,13 +61,14 @@ typedef struct fedge_gemm {
     size_t a_row, a_column;
     const uint32_t *a_offsets; /* (k): offset of each column of a, replaces j · a_column; or NULL */
     const float *b;
-    size_t b_row, b_column;    /* fastest if b_column is 1: b is then not copied */
-    const uint32_t *b_offsets; /* with b_column 1 (k): offset of each row of b, replaces i · b_row;
-                                  else (n): of each column, replaces j · b_column; or NULL */
-    const uint32_t *starts;    /* with b_column 1 (n / group): offset of each group of columns in a
-                                  row of b and of c; NULL: columns are contiguous */
-    const uint32_t *c_starts;  /* with starts: the offsets for c, if they differ; or NULL */
-    uint32_t group;            /* with starts: columns of a group, the table's lanes; divides n */
+    size_t b_row, b_column; /* fastest if b_column is 1: b is then not copied */
+    const uint32_t
+        *b_offsets; /* (k) with b_column 1: offset of each row of b, replaces i · b_row; else (n):
+                       offset of each column, replaces j · b_column; may be NULL */
+    const uint32_t *starts;   /* (n / group), needs b_column 1: offset of each group of columns in a
+                                 row of b and of c; NULL: columns are contiguous */
+    const uint32_t *c_starts; /* offsets for c if they differ from starts; may be NULL */
+    uint32_t group;           /* columns of a group, the table's lanes; divides n; needs starts */
     float *c;
     size_t c_row;
     bool accumulate;
@@ -99,7 +100,7 @@ typedef struct fedge_norm_rows {
  * x[r · step + i · pitch + columns[j] + q]. Up to lanes − 1 floats after the last of a row are
  * read too; they must be finite and do not change the result. */
 typedef struct fedge_depthwise {
-    size_t rows, width;      /* of the outputs, which are contiguous */
+    size_t rows, width;      /* shape of the outputs, which are contiguous */
     size_t kernel[2];        /* height and width */
     size_t step;             /* floats of x between rows of outputs */
     size_t pitch;            /* floats of x between rows of taps */

@@ -44,7 +44,7 @@
 #endif
 #define UNROLL _Pragma("GCC unroll 16")
 
-#define TILE_ROWS_ONE (TILE_ROWS < 7 ? TILE_ROWS : 7) /* of tiles of one vector */
+#define TILE_ROWS_ONE (TILE_ROWS < 7 ? TILE_ROWS : 7) /* rows of tiles of one vector */
 
 /* ---- the register tile: acc[t][v] = Σ_k a[t · row_stride + k] · b[k][v] ---- */
 
@@ -217,7 +217,8 @@ static void conv_forward_row(const fedge_conv_shape *shape, const float *x, cons
 /* A block of a patch, of some segments by some vectors, and the list to apply. Up to 15 vectors of
  * weights or of gradients stay in registers. */
 typedef struct block_args {
-    const uint32_t *offsets; /* of the block's segments; x or dx includes the first vector's */
+    const uint32_t
+        *offsets; /* offsets of the block's segments; x or dx includes the first vector's */
     size_t segment_stride;
     const fedge_grad_entry *list;
     uint32_t n;

@@ -94,7 +94,7 @@ STARTS_FUNCTION(8)
 /* The tallest tile first. */
 static const struct {
     size_t rows;
-    void (*run[3])(const starts_tile *); /* for one, two, three vectors */
+    void (*run[3])(const starts_tile *); /* functions for one, two, three vectors */
 } starts_heights[] = {
 #if GEMM_ROWS > 8
     STARTS_HEIGHT(8),

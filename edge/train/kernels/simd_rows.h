@@ -551,7 +551,7 @@ static void norm_rows_backward(const fedge_norm_rows *args, const float *x, cons
 #define PANEL_LINE ((size_t)16)       /* floats per prefetch */
 #define PANEL_ROWS_AHEAD ((size_t)16)
 #define PANEL_SET ((size_t)1024) /* floats between addresses that share a cache set */
-#define PANEL_GROUPS 3           /* of a tile's rows; each has a pointer and is in one block */
+#define PANEL_GROUPS 3 /* groups of a tile's rows; each has a pointer and is in one block */
 #define PANEL_GROUP (GEMM_ROWS / PANEL_GROUPS)
 static_assert(GEMM_ROWS % PANEL_GROUPS == 0 && LANES % PANEL_GROUP == 0, "groups of equal size");
 

@@ -20,7 +20,7 @@ typedef struct fedge_attention {
     float *gemm_pack;
     size_t examples, steps, embed_dim, heads; /* embed_dim a multiple of heads */
     bool causal;                              /* a step attends to itself and earlier ones */
-    float dropout;                            /* of P; 0 in evaluation */
+    float dropout;                            /* probability for P; 0 in evaluation */
 } fedge_attention;
 
 /* Per example: floats of [softmax], and bytes of [mask] with dropout. */

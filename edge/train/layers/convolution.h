@@ -13,7 +13,7 @@
 #include "edge/train/layers/layer.h"
 
 typedef struct fedge_convolution {
-    uint32_t rank; /* of the shapes: 2 or 3 */
+    uint32_t rank; /* rank of the shapes: 2 or 3 */
     uint32_t channels, out_channels, groups;
     uint32_t kernel[2], stride[2], padding[2], dilation[2];
     uint32_t in[2], out[2];
@@ -93,23 +93,23 @@ void fedge_convolution_weights_add(const fedge_layer_run *run, const fedge_convo
  * (i + pad) mod stride; the gradient of output j is at index j + lead. */
 typedef struct fedge_patch_axis {
     size_t in, out, taps, stride, pad, dilation;
-    size_t max_tap_offset; /* of a tap from its output, in indices */
+    size_t max_tap_offset; /* largest offset of a tap from its output, in indices */
     size_t skip;           /* indices before the first with some of the input */
     size_t end;            /* index after the last with some of the input */
     size_t lead;           /* zeros before the outputs' gradients */
-    size_t planes;         /* of the input: phases with taps, counted from 0; folded: taps */
+    size_t planes;         /* planes of the input: phases with taps, counted from 0; folded: taps */
     size_t shifts;         /* copies of the outputs' gradients: 1; folded: horizontal offsets */
     size_t size;           /* indices stored: the width of a row, or the rows of an image */
 } fedge_patch_axis;
 
 typedef struct fedge_patches {
     fedge_patch_axis h, w;      /* vertical and horizontal */
-    size_t channels, outputs;   /* of a group of the convolution */
+    size_t channels, outputs;   /* channels and outputs of a group of the convolution */
     size_t groups, taps, patch; /* patch: channels · taps */
     size_t examples;            /* most examples side by side; 1 with bands */
-    size_t rows;                /* of outputs, and indices of the input's gradient, per block */
-    size_t steps;               /* the same, in all bands of an image */
-    size_t lanes;               /* of the kernels */
+    size_t rows;  /* rows of outputs, and indices of the input's gradient, per block */
+    size_t steps; /* the same, in all bands of an image */
+    size_t lanes; /* lanes of the kernels */
     bool folded;
     size_t image; /* floats of one example in a channel */
     size_t pitch; /* floats of one plane of a channel, with all examples */

@@ -124,10 +124,10 @@ typedef enum fedge_argument_kind {
 /* Kept small: a device has the tables of all layers. */
 typedef struct fedge_argument {
     const char *name;                            /* PyTorch's; NULL ends a table */
-    double min, max;                             /* of numbers, inclusive */
-    double fallback;                             /* when absent; a choice's number */
+    double min, max;                             /* inclusive range of numbers */
+    double fallback;                             /* value when absent; a choice's number */
     const char *(*choice_name)(unsigned choice); /* CHOICE */
-    uint16_t offset;                             /* in the struct that the table describes */
+    uint16_t offset;                             /* offset in the struct that the table describes */
     uint16_t extra;                              /* U32S, F32S: offset of the length */
     uint8_t kind;                                /* fedge_argument_kind */
     uint8_t num_choices;                         /* CHOICE */
@@ -135,8 +135,8 @@ typedef struct fedge_argument {
     bool zero_is_default; /* F32: in C, 0 stands for the default although it is below min */
 } fedge_argument;
 
-#define FEDGE_ARGUMENT_MAX_COUNT 16777216.0 /* of features, channels, embeddings */
-#define FEDGE_ARGUMENT_MAX_SIDE 65536.0     /* of a kernel, stride or padding */
+#define FEDGE_ARGUMENT_MAX_COUNT 16777216.0 /* limit of features, channels, embeddings */
+#define FEDGE_ARGUMENT_MAX_SIDE 65536.0     /* limit of a kernel, stride or padding */
 
 /* Entries of a table. at: offset of the value. */
 #define FEDGE_COUNT_ARGUMENT(text, at)                                                             \
@@ -187,15 +187,15 @@ FEDGE_MUST_USE fedge_status fedge_arguments_check(const fedge_argument *argument
 typedef enum fedge_init {
     FEDGE_INIT_ZERO,
     FEDGE_INIT_ONE,
-    FEDGE_INIT_UNIFORM, /* in ±scale */
-    FEDGE_INIT_NORMAL   /* of mean 0 and standard deviation scale */
+    FEDGE_INIT_UNIFORM, /* uniform in ±scale */
+    FEDGE_INIT_NORMAL   /* normal with mean 0 and standard deviation scale */
 } fedge_init;
 
 typedef struct fedge_layer_tensor {
-    const char *name; /* without the layer's: "weight", "running_mean" */
+    const char *name; /* name without the layer's: "weight", "running_mean" */
     bool buffer;      /* a statistic: no gradient, sent in a separate section */
     bool frozen;      /* never trained in any train mode; for a buffer: never changed */
-    bool factor;      /* of matrix products, a row per output: may be in int8 (run->int8) */
+    bool factor;      /* operand of matrix products, a row per output: may be in int8 (run->int8) */
     uint32_t rank, shape[4];
     fedge_init init;
     float scale;
@@ -209,12 +209,12 @@ float fedge_init_bound(uint64_t fan_in);
 typedef struct fedge_layer_run {
     const fedge_layer_spec *spec;
     const fedge_kernels *kernels;
-    float *gemm_pack; /* for kernels->gemm */
+    float *gemm_pack; /* scratch of kernels->gemm */
     uint32_t batch;   /* ≥ 1, at most the batch given to sizes */
     bool training;    /* false: evaluation */
     bool recompute;   /* forward: the second run of this step; do not update statistics */
     uint32_t num_inputs;
-    fedge_shape in[FEDGE_MAX_LAYER_INPUTS], out; /* of one example */
+    fedge_shape in[FEDGE_MAX_LAYER_INPUTS], out; /* shapes of one example */
 
     const float *x[FEDGE_MAX_LAYER_INPUTS]; /* (batch, in…); backward: valid with FEDGE_USES_X */
     float *y;                               /* (batch, out…); backward: valid with FEDGE_USES_Y */
@@ -267,7 +267,7 @@ typedef struct fedge_layer_sizes {
 #define FEDGE_BATCH_NORM 0x40u /* normalises by the batch: FedBN does not share it */
 
 typedef struct fedge_layer_ops {
-    const fedge_argument *arguments; /* of a fedge_layer_spec; NULL: none */
+    const fedge_argument *arguments; /* arguments in a fedge_layer_spec; NULL: none */
     uint32_t min_inputs, max_inputs; /* 0, 0: exactly one */
     unsigned flags;
     float ceiling; /* > 0: a rectifier, y = min(max(x, 0), ceiling), which another can absorb */

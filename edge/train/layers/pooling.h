@@ -6,7 +6,7 @@
 #include "edge/train/layers/layer.h"
 
 typedef struct fedge_pooling {
-    uint32_t rank; /* of the shapes: 2 or 3 */
+    uint32_t rank; /* rank of the shapes: 2 or 3 */
     uint32_t kernel[2], stride[2], padding[2], dilation[2];
     bool ceil_mode; /* the last window may extend beyond the padding, if it begins before that */
     uint32_t in[2], out[2];
@@ -30,7 +30,7 @@ FEDGE_MUST_USE fedge_status fedge_pooling_infer(fedge_pooling pool, const fedge_
  * FEDGE_MAX_POOL_WINDOW elements. */
 FEDGE_MUST_USE fedge_status fedge_max_pooling_infer(fedge_pooling pool, const fedge_shape *in,
                                                     fedge_shape *out, fedge_error *err);
-const char *fedge_max_pooling_feature(fedge_pooling pool); /* or NULL */
+const char *fedge_max_pooling_feature(fedge_pooling pool); /* may return NULL */
 void fedge_max_pooling_sizes(const fedge_layer_run *run, const fedge_pooling *pool,
                              fedge_layer_sizes *sizes);
 void fedge_max_pooling_forward(const fedge_layer_run *run, fedge_pooling arguments);

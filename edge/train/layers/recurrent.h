@@ -22,14 +22,14 @@
 #include "edge/train/layers/layer.h"
 
 #define FEDGE_RECURRENT_GATES 4   /* blocks of a step */
-#define FEDGE_RECURRENT_TENSORS 4 /* of one layer, with biases */
+#define FEDGE_RECURRENT_TENSORS 4 /* tensors of one layer, with biases */
 #define FEDGE_MAX_RECURRENT_LAYERS 3
 
 static_assert(FEDGE_MAX_RECURRENT_LAYERS * FEDGE_RECURRENT_TENSORS <= FEDGE_MAX_LAYER_TENSORS,
               "a layer has space for their tensors");
 
 typedef struct fedge_cell {
-    uint32_t blocks;   /* of hidden_size rows in W_ih and in W_hh: 3 or 4 */
+    uint32_t blocks;   /* blocks of hidden_size rows in W_ih and in W_hh: 3 or 4 */
     uint32_t order[4]; /* the gate of W_ih's block k */
     uint32_t first;    /* the gate of W_hh's block 0 */
     bool second_state; /* has c */
@@ -42,7 +42,7 @@ extern const fedge_argument fedge_recurrent_arguments[];
 FEDGE_MUST_USE fedge_status fedge_recurrent_infer(const fedge_layer_spec *layer,
                                                   const fedge_shape *in, uint32_t num_inputs,
                                                   fedge_shape *out, fedge_error *err);
-const char *fedge_recurrent_feature(const fedge_layer_spec *layer); /* or NULL */
+const char *fedge_recurrent_feature(const fedge_layer_spec *layer); /* may return NULL */
 uint32_t fedge_recurrent_tensors(const fedge_cell *cell, const fedge_layer_spec *layer,
                                  fedge_layer_tensor *list);
 void fedge_recurrent_sizes(const fedge_cell *cell, const fedge_layer_run *run,

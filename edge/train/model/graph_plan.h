@@ -22,7 +22,7 @@ typedef enum fedge_part {
     FEDGE_PART_RECOMPUTE, /* y, recomputed or restored for the backward pass */
     FEDGE_PART_HALF,      /* y in 16 bits, between its uses forward and backward */
     FEDGE_PART_GRADIENT,  /* dy: (batch, out…) */
-    FEDGE_PART_SAVED,     /* from the layer's forward pass to its backward pass */
+    FEDGE_PART_SAVED,     /* lives from the layer's forward pass to its backward pass */
     FEDGE_PART_FORWARD,   /* the layer's forward scratch */
     FEDGE_PART_BACKWARD,  /* first the forward scratch of the layers recomputed at this time, one
                              after another; then, in the same memory, the layer's backward scratch,
@@ -32,7 +32,7 @@ typedef enum fedge_part {
 } fedge_part;
 
 typedef struct fedge_interval {
-    uint32_t size, offset; /* in units of FEDGE_BLOCK_ALIGNMENT bytes; size 0: unused */
+    uint32_t size, offset; /* units of FEDGE_BLOCK_ALIGNMENT bytes; size 0: unused */
     uint16_t begin, end;   /* times, both inclusive */
 } fedge_interval;
 
@@ -60,7 +60,7 @@ typedef struct fedge_graph_plan {
     const fedge_kernels *kernels;
     fedge_shape input;
     size_t num_values, num_buffers, num_trained;
-    size_t num_floats; /* of the values; the others are in int8 */
+    size_t num_floats; /* float values; the others are in int8 */
     size_t arena;      /* bytes */
     fedge_layer_plan layers[FEDGE_MAX_LAYERS];
 } fedge_graph_plan;

@@ -122,7 +122,7 @@ typedef struct fedge_value_owner {
     uint32_t layer;
     fedge_layer_type type;
     const char *tensor; /* "weight" */
-    size_t index;       /* in the tensor */
+    size_t index;       /* index in the tensor */
 } fedge_value_owner;
 
 /* The index of the first of [n] values that is not finite; [n] if all are. */
@@ -138,7 +138,7 @@ static inline double fedge_printable(double value)
 
 /* Receives the layers in order. Stores all of them if [layers] is set, and finds the largest. */
 typedef struct fedge_memory_sink {
-    fedge_layer_memory *layers; /* or NULL */
+    fedge_layer_memory *layers; /* may be NULL */
     uint32_t count, largest;
     size_t largest_bytes;
 } fedge_memory_sink;

@@ -11,7 +11,8 @@
 #define FEDGE_MAX_OPTIMIZER_STATES 2
 
 typedef struct fedge_optimizer_ops {
-    const fedge_argument *arguments; /* of a fedge_optimizer, without those of every type */
+    const fedge_argument
+        *arguments;      /* arguments in a fedge_optimizer, without those of every type */
     uint32_t num_states; /* most floats stored per parameter; SGD without momentum stores none */
 
     /* One step of the parameters w (n) with the gradient g (n). states: (n) each or NULL, 0 before

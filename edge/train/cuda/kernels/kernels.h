@@ -441,7 +441,7 @@ typedef struct fedge_cohort_step {
     uint32_t adds;         /* squares: add to the sums of earlier ranges */
     uint32_t states_first; /* index of value [first]'s states */
     uint32_t states_bf16;  /* states are bf16 with stochastic rounding, otherwise fp32 */
-    uint32_t rounding;     /* with states_bf16: upper half of stream[0] for its random numbers */
+    uint32_t rounding;     /* states_bf16: upper half of stream[0] of its random numbers */
 } fedge_cohort_step;
 /* Slots at step 1 begin: sets values to their member's start, and states and tallies to 0. */
 cudaError_t fedge_cohort_launch_begin(const fedge_cohort_shape *shape,
