@@ -196,7 +196,7 @@ fedge_status fedge_accumulator_add(fedge_accumulator *accumulator, fedge_encoded
 {
     if (!accumulator->counts_only)
         return accumulator->ops->add(accumulator->state, updates, count, ticket, err);
-    fedge_status status = FEDGE_OK; /* [ticket] stays that of earlier sums */
+    fedge_status status = FEDGE_OK; /* [ticket] stays the one of earlier sums */
     for (uint32_t i = 0; i < count && status == FEDGE_OK; i++) {
         status = accumulator->ops->begin(accumulator->state, updates[i]->weight, err);
         /* The update is counted; its copy is not needed. */

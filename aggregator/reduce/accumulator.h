@@ -39,9 +39,9 @@
 /* The GPUs that earlier processes of this program lost at work. Lies in memory that the processes
  * share, all zero at first. Thread-safe. */
 typedef struct fedge_lost_gpus {
-    _Atomic uint64_t numbers; /* a bit for each of the driver's numbers, 0 to 63 */
-    _Atomic uint32_t there;   /* the driver's number of GPUs then. When it differs now, numbers may
-                                 mean other GPUs, and [numbers] is ignored */
+    _Atomic uint64_t numbers; /* bit mask of the driver's numbers, 0 to 63 */
+    _Atomic uint32_t there; /* number of GPUs that the driver had then. When it differs now, numbers
+                               may mean other GPUs, and [numbers] is ignored */
 } fedge_lost_gpus;
 
 /* Allows gpus (num_gpus) to be used again; num_gpus 0: all. [lost] may be NULL. */
@@ -63,7 +63,7 @@ static inline void fedge_lost_gpus_forget(fedge_lost_gpus *lost, const uint32_t 
  *
  * accumulator: the state of an open accumulator, which must outlive the scatter. */
 typedef struct fedge_scatter_ops {
-    const char *name; /* "nccl" */
+    const char *name; /* such as "nccl" */
 
     /* Checks that this rank has the hardware and libraries; else the message names what is missing.
      * [release] must be the same on all ranks. */
@@ -83,7 +83,7 @@ typedef struct fedge_scatter_ops {
 /* ---- accumulators ---------------------------------------------------------------------------- */
 
 #define FEDGE_ACCUMULATOR_MAX_SECTIONS 16
-#define FEDGE_ACCUMULATOR_MAX_BATCH 16 /* updates of one add */
+#define FEDGE_ACCUMULATOR_MAX_BATCH 16 /* most updates of one add */
 #define FEDGE_ACCUMULATOR_MAX_GPUS 64
 #define FEDGE_ACCUMULATOR_MAX_LANES 256
 #define FEDGE_ACCUMULATOR_MAX_DESCRIPTION ((size_t)192 * FEDGE_ACCUMULATOR_MAX_GPUS) /* bytes */
@@ -91,7 +91,7 @@ typedef struct fedge_scatter_ops {
 /* Consecutive tensors with one codec. */
 typedef struct fedge_update_layout_section {
     fedge_codec codec;
-    const fedge_schema *schema; /* with the tensors' offsets in the block of all sections */
+    const fedge_schema *schema; /* its offsets are those in the block of all sections */
 } fedge_update_layout_section;
 
 /* The layout of an encoded update: its sections in order, as fedge_codec_encode_chunks writes them.
@@ -99,7 +99,7 @@ typedef struct fedge_update_layout_section {
 typedef struct fedge_update_layout {
     uint32_t num_sections; /* 1 to FEDGE_ACCUMULATOR_MAX_SECTIONS */
     fedge_update_layout_section sections[FEDGE_ACCUMULATOR_MAX_SECTIONS];
-    size_t num_elements; /* of all sections: the length of the sums */
+    size_t num_elements; /* elements of all sections: the length of the sums */
     size_t size;         /* most bytes of an encoded update */
 } fedge_update_layout;
 
@@ -115,22 +115,22 @@ typedef struct fedge_encoded {
     void *user;
     const int8_t *bounds_log2; /* b of each tensor, over all sections */
     uint32_t weight;           /* ≥ 1 */
-    void *staged;              /* the accumulator's, from validate until add or drop; NULL first */
+    void *staged; /* state of the accumulator, from validate until add or drop; NULL at first */
     bool copied; /* set by validate: the accumulator has a copy and does not read the bytes again */
 } fedge_encoded;
 
 /* One tensor's values and the sums that move them. An accumulator may cache the values of its last
  * step on the GPU and use them in the next one while they are [unchanged]. */
 typedef struct fedge_step_part {
-    size_t first; /* its first sum */
+    size_t first; /* index of its first sum */
     size_t count;
     int bound_log2; /* F = 30 − b */
-    double rate;    /* the strategy's, as FedAvg's η_s */
-    float *values;  /* (count), on the host; moved in place */
+    double rate;    /* the strategy's rate, such as FedAvg's η_s */
+    float *values;  /* (count) values on the host, moved in place */
     bool unchanged; /* only this accumulator's last step has written values and moments */
     const fedge_optimizer_step *optimizer; /* NULL: values[i] += (float)(rate · mean). Needs a kind
                                               with [optimizes] */
-    float *moments[2]; /* (count) each, optimizer->num_moments, on the host; moved in place */
+    float *moments[2]; /* optimizer->num_moments of (count) each, on the host; moved in place */
 } fedge_step_part;
 
 /* How several GPUs divide the work: by updates, or by coordinates of all updates. */
@@ -144,21 +144,20 @@ typedef struct fedge_accumulator_config {
     const fedge_update_layout *layout; /* copied; its schemas outlive the accumulator */
     uint32_t num_lanes; /* CPU: blocks of sums, 1 to FEDGE_ACCUMULATOR_MAX_LANES. More of them make
                            threads wait less for each other; the step adds them up */
-    uint32_t num_gpus;  /* of gpus[]; 0: all usable GPUs */
-    uint32_t gpus[FEDGE_ACCUMULATOR_MAX_GPUS]; /* the driver's numbers */
+    uint32_t num_gpus;  /* length of gpus[]; 0: all usable GPUs */
+    uint32_t gpus[FEDGE_ACCUMULATOR_MAX_GPUS]; /* the driver's GPU numbers */
     bool skip_missing;     /* leave out unusable ones of gpus[], as after a loss, and log it */
-    fedge_lost_gpus *lost; /* GPUs to leave out as well; new losses are added. May be NULL */
+    fedge_lost_gpus *lost; /* other GPUs to leave out; new losses are added. May be NULL */
     fedge_shard shard;
-    const char *join; /* how the sums of several ranks are added up: "mpi", the name of a scatter,
-                         or "auto", also NULL (distributed_accumulator.h) */
+    const char *join; /* method that adds up the sums of ranks: "mpi", the name of a scatter, or
+                         "auto", also NULL (distributed_accumulator.h) */
     bool in_place;    /* the caller adds to sums by device_pointer, so few slots for updates suffice
                        */
     bool distributed; /* sums are added to those of other ranks, whose hosts take the steps */
     unsigned num_moments;   /* moments of step's optimizer, 0 to 2, for which memory is reserved */
-    uint64_t robust_memory; /* bytes for strategies that read single updates; not used by the
-                               accumulator itself */
-    const fedge_log *log;   /* gets what was found, what was selected and why; outlives the
-                               accumulator; may be NULL */
+    uint64_t robust_memory; /* bytes of memory for strategies that read single updates; not used by
+                               the accumulator itself */
+    const fedge_log *log;   /* log of the selection and its reasons, or NULL; outlives it */
     /* Called on a separate thread when a call to a GPU does not return, with FEDGE_GPU_LOST and the
      * GPU. It must end the process. NULL: such calls are waited for. */
     void (*stuck)(const fedge_error *err);
@@ -171,16 +170,16 @@ typedef struct fedge_accumulator_totals {
 
 /* The work of one GPU since it was opened. */
 typedef struct fedge_gpu_stats {
-    uint32_t gpu;           /* the driver's number */
-    uint64_t memory_bytes;  /* allocated on it */
-    uint64_t decoded_bytes; /* of encoded updates that it summed */
+    uint32_t gpu;           /* the driver's GPU number */
+    uint64_t memory_bytes;  /* bytes allocated on it */
+    uint64_t decoded_bytes; /* bytes of encoded updates that it summed */
     /* Seconds of work: copying updates to it; checking and decoding them; adding to the sums,
      * including those of other GPUs; the steps. Overlapping work counts each time. */
     double seconds_copy, seconds_decode, seconds_reduce, seconds_step;
 } fedge_gpu_stats;
 
 typedef struct fedge_accumulator_ops {
-    const char *name; /* "cpu", "cuda" */
+    const char *name; /* such as "cpu" or "cuda" */
     bool optimizes;   /* step supports optimizers */
 
     /* Whether it can sum updates of this layout; called before open and forecast.
@@ -203,7 +202,7 @@ typedef struct fedge_accumulator_ops {
                         uint64_t *ticket, fedge_error *err);
     /* Waits until the updates of [ticket] are summed. */
     fedge_status (*wait)(void *state, uint64_t ticket, fedge_error *err);
-    void (*drop)(void *state, fedge_encoded *update); /* a validated update that is not added */
+    void (*drop)(void *state, fedge_encoded *update); /* frees a validated update, not added */
 
     /* As add, for an update in fixed point (|v| ≤ 2^30) that comes in chunks. begin counts the
      * update and its weight; add_values then adds each value once: v (count) from [first] on.
@@ -228,7 +227,7 @@ typedef struct fedge_accumulator_ops {
      * once. */
     fedge_status (*step)(void *state, const fedge_step_part *parts, uint32_t num_parts,
                          fedge_error *err);
-    fedge_status (*reset)(void *state, fedge_error *err); /* sums and totals are 0 */
+    fedge_status (*reset)(void *state, fedge_error *err); /* sets sums and totals to 0 */
 
     /* Adds up the sums of several ranks in the accumulators' memory; NULL: the host does. */
     const fedge_scatter_ops *scatter;
@@ -248,7 +247,7 @@ typedef struct fedge_accumulator_ops {
 } fedge_accumulator_ops;
 
 extern const fedge_accumulator_ops fedge_accumulator_cpu;
-extern const fedge_accumulator_ops fedge_accumulator_cuda; /* in builds with CUDA */
+extern const fedge_accumulator_ops fedge_accumulator_cuda; /* exists in builds with CUDA */
 
 /* The kinds of this build, the fastest first; ends with NULL (accumulator_kinds.c). */
 extern const fedge_accumulator_ops *const fedge_accumulator_kinds[];

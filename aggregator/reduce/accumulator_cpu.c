@@ -20,22 +20,22 @@
 #define STRIPE_ELEMENTS ((size_t)8192)
 /* Decoded values of a tile: 4 KiB. */
 #define TILE_ELEMENTS ((size_t)1024)
-#define MAX_BYTES_PER_ELEMENT 4 /* of any codec, rounded up */
+#define MAX_BYTES_PER_ELEMENT 4 /* most of all codecs, rounded up */
 
 static_assert(FEDGE_ACCUMULATOR_MAX_BATCH <= FEDGE_SUM_MAX_UPDATES, "a batch is summed at once");
 static_assert(STRIPE_ELEMENTS % TILE_ELEMENTS == 0 && TILE_ELEMENTS % FEDGE_CODEC_BLOCK == 0,
               "tiles begin where blocks do");
 
 typedef struct lane {
-    int64_t *sums;          /* num_elements */
-    pthread_mutex_t *locks; /* (num_locks), one for each stripe */
+    int64_t *sums;          /* (num_elements) */
+    pthread_mutex_t *locks; /* (num_locks): one lock for each stripe */
     size_t num_locks;
 } lane;
 
 typedef struct cpu_accumulator {
     fedge_update_layout layout;
-    size_t num_stripes;                /* locks of a lane */
-    atomic_uint_fast64_t total_weight; /* weight, reserved before values are added */
+    size_t num_stripes;                /* number of stripes, and of locks of a lane */
+    atomic_uint_fast64_t total_weight; /* weight that is reserved before values are added */
     atomic_uint_fast32_t num_updates;
     atomic_uint_fast32_t next_lane; /* lane of the next batch */
     pthread_mutex_t buffers_lock;
@@ -166,10 +166,10 @@ typedef struct run {
     const fedge_codec *codec;
     fedge_sum_fn sum; /* kernel for encoded values; NULL: decode first */
     const fedge_tensor_spec *tensor;
-    uint32_t index;      /* of the tensor, over all sections */
-    size_t first, count; /* values; [first] is a multiple of FEDGE_CODEC_BLOCK */
-    size_t offset;       /* bytes in the section */
-    uint64_t sections[FEDGE_ACCUMULATOR_MAX_BATCH]; /* of these bytes, in each update */
+    uint32_t index;      /* index of the tensor, over all sections */
+    size_t first, count; /* range of values; [first] is a multiple of FEDGE_CODEC_BLOCK */
+    size_t offset;       /* offset in bytes in the section */
+    uint64_t sections[FEDGE_ACCUMULATOR_MAX_BATCH]; /* offset of the section in each update */
 } run;
 
 /* Returns a free buffer or a new one. There is one for each thread that reads at the same time. */
@@ -244,7 +244,7 @@ static fedge_status add_run(cpu_accumulator *self, const run *part, fedge_encode
     /* A run is no longer than a stripe, so it needs at most two. Locking in ascending order avoids
      * deadlock. */
     pthread_mutex_lock(&to->locks[low]);
-    if (high != low) { /* always in ascending order */
+    if (high != low) { /* locks are taken in ascending order */
         pthread_mutex_lock(&to->locks[high]);
     }
     if (part->sum)
@@ -306,7 +306,7 @@ static fedge_status take_runs(cpu_accumulator *self, const fedge_schema *schema,
 typedef struct target {
     cpu_accumulator *self;
     lane *to;
-    size_t first; /* of the tensor's first sum */
+    size_t first; /* index of the tensor's first sum */
     uint32_t weight;
 } target;
 

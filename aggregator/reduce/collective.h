@@ -21,7 +21,7 @@
 #include "edge/core/status.h"
 
 #define FEDGE_COLLECTIVE_HOST 64       /* bytes of a host's name; longer ones are cut */
-#define FEDGE_COLLECTIVE_MAX_FACTS 16  /* the most facts compared */
+#define FEDGE_COLLECTIVE_MAX_FACTS 16  /* most facts compared */
 #define FEDGE_COLLECTIVE_FACT_TEXT 128 /* bytes of a fact; longer ones are cut */
 #define FEDGE_COLLECTIVE_MAX_MESSAGE ((size_t)1 << 30)
 

@@ -10,7 +10,7 @@
 #define AUTO "auto"
 #define MPI "mpi"
 #define MAX_MOMENTS 2
-#define MAX_PARTS 64u /* parts of a step in one message of rank 0 */
+#define MAX_PARTS 64u /* most parts of a step in one message of rank 0 */
 
 /* The operation that rank 0 wants of all ranks. */
 typedef enum act { ACT_JOIN, ACT_STEP, ACT_GATHER, ACT_AGREE } act;
@@ -20,11 +20,10 @@ typedef struct distributed {
     const fedge_collective *collective;
     const fedge_log *log; /* may be NULL */
     const char *join;
-    void *scatter; /* of the wrapped accumulator; NULL: the host and MPI add up sums */
+    void *scatter; /* scatter of the wrapped accumulator; NULL: the host and MPI add up sums */
     bool agreed;   /* the ranks have agreed whether there is a scatter */
     size_t num_elements;
-    int64_t
-        *sums; /* (num_elements): of all ranks after a join; on shards only those of this rank */
+    int64_t *sums; /* (num_elements): sums of all ranks after a join; on shards this rank's only */
     fedge_accumulator_totals totals;
     bool is_joined;
 
@@ -33,11 +32,11 @@ typedef struct distributed {
     bool on_shard; /* the sums are joined */
     fedge_distributed_together_fn together;
     void *user;
-    act wanted;                   /* rank 0 */
-    const fedge_step_part *parts; /* (num_parts): of ACT_STEP */
+    act wanted;                   /* action of rank 0 */
+    const fedge_step_part *parts; /* (num_parts): parts of ACT_STEP */
     uint32_t num_parts;
-    float *values, *moments[MAX_MOMENTS]; /* other ranks: (shard.count) each, after the last step;
-                                             NULL: there was none */
+    float *values, *moments[MAX_MOMENTS]; /* other ranks: (shard.count) each, valid after a step;
+                                             NULL before */
     bool all_have_values; /* rank 0: the other ranks have the values of the last step */
 } distributed;
 

@@ -157,7 +157,7 @@ void fedge_squares(const int32_t *const b[4], size_t count, int64_t out[4])
 /* ---- sorting networks ------------------------------------------------------------------------ */
 
 #define CACHE 32768 /* bytes of a block of coordinates, which fits the first-level cache */
-#define LEAST 32    /* coordinates of a block */
+#define LEAST 32    /* least coordinates of a block */
 
 /* Puts the minima into [a] and the maxima into [b]. */
 typedef void (*exchange_fn)(int32_t *a, int32_t *b, size_t count);

@@ -8,7 +8,7 @@
 
 /* ---- scalar products ------------------------------------------------------------------------- */
 
-#define FEDGE_DOTS_COUNT 4096 /* of a row at most */
+#define FEDGE_DOTS_COUNT 4096 /* most values of a row */
 
 /* out[4]: Σ a_k b_jk of four rows, |a|, |b| ≤ 2^24 and count ≤ FEDGE_DOTS_COUNT, so that nothing
  * overflows. */

@@ -70,12 +70,12 @@ extern const fedge_sum_kernels fedge_sum_avx512vnni, fedge_sum_avx512, fedge_sum
     fedge_sum_neon;
 
 /* The factors split into limbs of 15 bits, for kernels that multiply 16-bit numbers. */
-#define FEDGE_SUM_SCALE_SHIFT 7 /* of a block's scale, as in the codec */
+#define FEDGE_SUM_SCALE_SHIFT 7 /* shift of a block's scale, as in the codec */
 #define FEDGE_SUM_LIMB_BITS 15
-#define FEDGE_SUM_MAX_LIMBS 4 /* a weight of 32 bits times a scale of 16 */
+#define FEDGE_SUM_MAX_LIMBS 4 /* enough for a weight of 32 bits times a scale of 16 */
 typedef struct fedge_sum_limbs {
     uint32_t num_limbs;                                        /* 2 or 4; some may be all 0 */
-    int16_t limbs[FEDGE_SUM_MAX_LIMBS][FEDGE_SUM_MAX_UPDATES]; /* the lowest first */
+    int16_t limbs[FEDGE_SUM_MAX_LIMBS][FEDGE_SUM_MAX_UPDATES]; /* lowest limb first */
 } fedge_sum_limbs;
 void fedge_sum_split(const fedge_sum_block *block, fedge_sum_limbs *limbs);
 

@@ -21,17 +21,17 @@
 /* How the values v_i of a coordinate, one for each selected row, are reduced to one number. */
 typedef enum fedge_row_reduction {
     FEDGE_ROW_MEAN,    /* Σ a_i v_i */
-    FEDGE_ROW_MEDIAN,  /* the median; of an even number the sum of the two in the middle */
+    FEDGE_ROW_MEDIAN,  /* the median; for an even number of values the sum of the middle two */
     FEDGE_ROW_TRIMMED, /* the sum without the [cut] lowest and the [cut] highest */
-    FEDGE_ROW_NEAREST /* the sum without the 2 · [cut] farthest from the median; of two at the same
-                         distance the greater is left out first */
+    FEDGE_ROW_NEAREST  /* the sum without the 2 · [cut] values farthest from the median; of two at
+                          the same distance the greater is left out first */
 } fedge_row_reduction;
 
 /* The reduction of a tile. */
 typedef struct fedge_tile_choice {
     fedge_row_reduction reduction;
     uint32_t num;            /* selected rows, ≥ 1 */
-    const uint32_t *rows;    /* (num): their indices; NULL: the first ones */
+    const uint32_t *rows;    /* (num): indices of the rows; NULL: the first ones */
     const uint32_t *weights; /* (num): a_i of MEAN; their sum is at most 2^32 */
     uint32_t cut;            /* 2 · cut < num */
 } fedge_tile_choice;
@@ -49,17 +49,17 @@ typedef struct fedge_tile_sum {
     int64_t high, low;
 } fedge_tile_sum;
 
-#define FEDGE_TILE_APART 160 /* the most values of padding between two rows */
+#define FEDGE_TILE_APART 160 /* most values of padding between two rows */
 
 typedef struct fedge_tile_config {
-    uint32_t num;         /* the most rows of a tile, ≥ 1 */
+    uint32_t num;         /* most rows of a tile, ≥ 1 */
     uint32_t num_threads; /* ≥ 1 */
-    size_t size;          /* the most coordinates of a tile */
-    bool mixes;           /* mix will be called */
+    size_t size;          /* most coordinates of a tile */
+    bool mixes;           /* true if mix will be called */
 } fedge_tile_config;
 
 typedef struct fedge_tile_ops {
-    const char *name; /* as the accumulator's */
+    const char *name; /* name of the accumulator */
     size_t size;      /* preferred coordinates of a tile */
 
     /* [hardware]: from fedge_accumulator_ops.tiles. FEDGE_NO_MEMORY names the device. */

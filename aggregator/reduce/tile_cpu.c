@@ -14,17 +14,17 @@
 /* The memory of a thread. */
 typedef struct tile_lane {
     int32_t **rows;       /* (num): rows as they are read */
-    int32_t **mixed;      /* (num) */
+    int32_t **mixed;      /* (num): mixed rows */
     int32_t **chosen;     /* (num): scratch for selected rows */
-    int32_t *const *seen; /* rows or mixed: the rows that load has left */
+    int32_t *const *seen; /* [rows] or [mixed]: the rows that load has left */
     int64_t *sums;        /* (size) */
-    fedge_tile_sum *dots; /* of pairs of num rows; NULL until the first dots */
+    fedge_tile_sum *dots; /* sums of pairs of num rows; NULL until the first dots */
 } tile_lane;
 
 typedef struct cpu_tiles {
     fedge_tile_config config;
-    int32_t *values; /* of each thread: its rows, then with mixing the mixed ones */
-    int32_t **lists; /* of each thread: what the pointers of its memory point to */
+    int32_t *values; /* rows of each thread, then with mixing its mixed rows */
+    int32_t **lists; /* memory of the pointers in each thread's tile_lane */
     int64_t *sums;
     tile_lane *lanes;    /* (num_threads) */
     const uint32_t *far; /* NULL: rows are not mixed */

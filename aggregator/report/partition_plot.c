@@ -17,18 +17,18 @@
 #define FACTS_BASE 44.0
 #define LEGEND_TOP 58.0
 #define LEGEND_ROW 18.0
-#define LEGEND_ITEM 24.0 /* without its text */
-#define LEGEND_CHAR 7.0  /* per character of its text */
+#define LEGEND_ITEM 24.0 /* width of a legend entry without its text */
+#define LEGEND_CHAR 7.0  /* width per character of the text */
 #define LEGEND_TITLE 38.0
-#define PANEL_WIDTH 640.0 /* about: columns are whole pixels wide */
+#define PANEL_WIDTH 640.0 /* about this wide: columns are whole pixels wide */
 #define FRACTIONS_HEIGHT 260.0
 #define SIZES_HEIGHT 110.0
 #define PANEL_GAP 44.0
 #define BOTTOM 48.0
 
-#define MAX_SEPARATE 60u /* clients drawn with gaps between columns and with their numbers */
+#define MAX_SEPARATE 60u /* most clients drawn with gaps between columns and with their numbers */
 #define MAX_COLUMN 64.0
-#define GAP 0.14 /* fraction of the pitch of separate columns */
+#define GAP 0.14 /* gap as a fraction of the pitch of separate columns */
 #define MAX_CLIENT_TICKS 20u
 #define MAX_TEXT 160
 
@@ -40,8 +40,8 @@ static const char *const colours[] = {"#3f90da", "#ffa90e", "#bd1f01", "#94a4a2"
 
 typedef struct column {
     uint32_t client, size;
-    uint32_t main_band;  /* the most frequent */
-    uint32_t main_count; /* examples in it */
+    uint32_t main_band;  /* most frequent band */
+    uint32_t main_count; /* number of its examples */
     uint32_t *counts;    /* (num_bands) */
 } column;
 
@@ -49,10 +49,10 @@ typedef struct chart {
     const fedge_partition_data *data;
     uint32_t num_parts, num_columns;
     uint32_t num_bands, labels_per_band; /* 0: no labels */
-    uint32_t *sizes;                     /* (num_parts) examples */
-    uint32_t *counts;                    /* (num_columns, num_bands), memory of column.counts */
+    uint32_t *sizes;                     /* (num_parts): examples of each */
+    uint32_t *counts;                    /* (num_columns, num_bands): memory of column.counts */
     column *columns;                     /* (num_columns), from left to right */
-    double pitch, bar, width;            /* distance of columns, width of bars, width of panels */
+    double pitch, bar, width;            /* distance of columns, their width, width of panels */
 } chart;
 
 /* ---- counting -------------------------------------------------------------------------------- */

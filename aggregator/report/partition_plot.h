@@ -7,8 +7,8 @@
 #include "edge/core/status.h"
 #include "edge/data/partitions/partition.h"
 
-#define FEDGE_PARTITION_PLOT_MAX_CLIENTS 1000u /* drawn; from more, this many at even intervals */
-#define FEDGE_PARTITION_PLOT_MAX_BANDS 32u     /* colours; with more labels, neighbours share one */
+#define FEDGE_PARTITION_PLOT_MAX_CLIENTS 1000u /* most clients drawn; others are skipped evenly */
+#define FEDGE_PARTITION_PLOT_MAX_BANDS 32u     /* most colours; beyond, neighbours share one */
 
 /* Draws a column per client: above, the fractions of its labels, stacked (absent if the data has no
  * labels); below, its number of examples. Up to 60 clients are drawn in their order with their

@@ -10,14 +10,14 @@
 #include "edge/core/bytes.h"
 #include "edge/core/os.h"
 
-#define MAX_ROUNDS 100000u /* phases; later ones are left out */
+#define MAX_ROUNDS 100000u /* most phases; later ones are left out */
 
 /* The page, in pixels. */
 #define MARGIN 24.0
 #define TITLE 26.0
-#define LEGEND_ITEM 50.0 /* without its text */
+#define LEGEND_ITEM 50.0 /* width of a legend entry without its text */
 #define LEGEND_SAMPLE 26.0
-#define LEGEND_CHAR 6.4 /* per character of its text, about */
+#define LEGEND_CHAR 6.4 /* approximate width per character of the text */
 #define PANEL_WIDTH 400.0
 #define PANEL_HEIGHT 170.0
 #define PANEL_GAP 18.0
@@ -61,7 +61,7 @@ static const struct {
 
 /* A phase. */
 typedef struct row {
-    double round, time, up, down; /* time: simulated, or NaN; up and down: total bytes so far */
+    double round, time, up, down;              /* simulated time or NaN; total bytes so far */
     double loss[NUM_SETS], accuracy[NUM_SETS]; /* NaN: unknown */
 } row;
 
@@ -149,7 +149,7 @@ static uint32_t list_points(const curve *of, line_kind line, x_kind x, y_kind y,
         if (y != BYTES) {
             value = y == ACCURACY ? at->accuracy[line] : at->loss[line];
             if (!isfinite(at->loss[line]) && !isfinite(at->accuracy[line]))
-                continue; /* not evaluated: the line skips it */
+                continue; /* the line skips phases without an evaluation */
         }
         points[count++] = (fedge_chart_point){x_of(at, x), value};
     }

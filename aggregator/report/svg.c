@@ -6,8 +6,8 @@
 
 #include "edge/json/json.h"
 
-#define MAX_DOTTED 60u /* points of a line with dots */
-#define MAX_TICKS 64   /* at an axis; usual steps need far fewer */
+#define MAX_DOTTED 60u /* most points of a line that has dots */
+#define MAX_TICKS 64   /* most ticks of an axis; usual steps need far fewer */
 #define MAX_LABEL 96
 #define MAX_TICK_LABEL 32
 
@@ -67,7 +67,7 @@ double fedge_svg_tick_step(double range)
 /* The values from [low] to [high]; labels show them divided by [scale]. */
 typedef struct axis {
     double low, high, scale;
-    double step;      /* of ticks, in units of the labels */
+    double step;      /* distance of ticks, in units of the labels */
     const char *unit; /* "": none */
 } axis;
 
@@ -124,7 +124,7 @@ static axis fit_y(const fedge_chart *chart)
             }
         }
     }
-    if (!(y.low <= y.high)) { /* no values */
+    if (!(y.low <= y.high)) { /* there are no values */
         y.low = 0.0;
         y.high = 1.0;
     }

@@ -8,8 +8,8 @@
 #include "edge/core/bytes.h"
 #include "edge/core/status.h"
 
-#define FEDGE_SVG_MAX_SIZE ((size_t)16 << 20) /* bytes of a page */
-#define FEDGE_SVG_MAX_TICKS 6                 /* on an axis, about */
+#define FEDGE_SVG_MAX_SIZE ((size_t)16 << 20) /* most bytes of a page */
+#define FEDGE_SVG_MAX_TICKS 6                 /* approximate number of ticks on an axis */
 
 /* Begins a white page with the classes title, label (of an axis), tick and grid. The caller ends it
  * with "</svg>\n". */
@@ -29,7 +29,7 @@ double fedge_svg_tick_step(double range);
 
 /* How an axis writes its numbers. */
 typedef enum fedge_chart_unit {
-    FEDGE_CHART_NUMBER,  /* unchanged */
+    FEDGE_CHART_NUMBER,  /* the number as it is */
     FEDGE_CHART_COUNT,   /* whole numbers */
     FEDGE_CHART_PERCENT, /* 1 is 100 % */
     FEDGE_CHART_BYTES,   /* B, kB, MB, … (powers of 1000): the largest unit with at least 1 */
@@ -46,14 +46,14 @@ typedef struct fedge_chart_line {
     uint32_t count;
     const char *colour;
     const char *dash; /* stroke-dasharray; its gaps show the lines below. NULL: a solid line */
-    double thickness; /* in pixels */
+    double thickness; /* pixels */
     bool faint;       /* half transparent */
 } fedge_chart_line;
 
 /* The rectangle between the axes, in pixels of the page; labels and ticks are outside. */
 typedef struct fedge_chart {
     double left, top, width, height;
-    const char *x_label, *y_label; /* without the unit */
+    const char *x_label, *y_label; /* text without the unit */
     fedge_chart_unit x_unit, y_unit;
     const fedge_chart_line *lines;
     uint32_t num_lines;

@@ -12,7 +12,7 @@
  * initialise it with zeros. */
 typedef struct fedge_spread {
     uint32_t count;
-    double mean;    /* 0 without values */
+    double mean;    /* mean of the values; 0 without any */
     double squares; /* the sum of (x − mean)² */
 } fedge_spread;
 

@@ -14,8 +14,8 @@ static_assert(FEDGE_ACCUMULATOR_MAX_BATCH == FEDGE_CUDA_MAX_BATCH, "a batch is o
 /* A group of GPUs has the sums of all coordinates once: one GPU, or all GPUs by coordinates. An
  * update arrives by one lane of each of its GPUs and is stored in the same slot of each. */
 typedef struct group {
-    uint32_t first, count;                       /* index of the group's first GPU in the team */
-    uint32_t lanes[FEDGE_CUDA_LANES], num_lanes; /* free ones */
+    uint32_t first, count;                       /* range of the group's GPUs in the team */
+    uint32_t lanes[FEDGE_CUDA_LANES], num_lanes; /* free lanes */
     uint32_t *slots, num_slots;                  /* free slots, without the reserved one */
 } group;
 
@@ -28,19 +28,18 @@ typedef struct cuda_accumulator {
     fedge_cuda_geometry geometry;
     fedge_cuda_team team;
     fedge_cuda_tiles tiles;
-    uint32_t num_groups,
-        slots_each; /* without the reserved slot, which has the number slots_each */
+    uint32_t num_groups, slots_each; /* excludes the reserved slot, whose number is slots_each */
     group groups[FEDGE_ACCUMULATOR_MAX_GPUS];
     copy *copies; /* (num_groups, slots_each): constants that [staged] points to */
     copy only_checked;
-    pthread_mutex_t lock; /* of everything below, the groups' lists and work on sums */
+    pthread_mutex_t lock; /* guards everything below, the groups' lists and work on sums */
     pthread_cond_t freed; /* a lane or the reserved slot was freed */
     bool has_lock, has_cond;
     bool reserved_in_use;
     uint32_t next_group;
     uint64_t ticket;
     fedge_accumulator_totals totals;
-    fedge_error lost; /* with status FEDGE_GPU_LOST every further call returns it */
+    fedge_error lost; /* FEDGE_GPU_LOST: every further call returns it */
     const fedge_log *log;
     bool logged_no_memory;
 } cuda_accumulator;
@@ -582,7 +581,7 @@ static fedge_cuda_gpu_plan plan_of(const cuda_accumulator *self, const fedge_cud
         .num_slots = gpu->num_slots,
         .bytes = fedge_cuda_gpu_bytes(&self->geometry, gpu->first_block, gpu->num_blocks,
                                       self->team.joins ? self->team.num_gpus : 1, 0)};
-    plan.bytes.moments = atomic_load(&gpu->moment_bytes); /* the real size, not the planned one */
+    plan.bytes.moments = atomic_load(&gpu->moment_bytes); /* real size, not the planned one */
     return plan;
 }
 

@@ -41,32 +41,32 @@ extern const fedge_scatter_ops fedge_scatter_nccl;
  */
 
 #ifndef FEDGE_CUDA_TILE_SIZE
-#define FEDGE_CUDA_TILE_SIZE ((size_t)1 << 16) /* coordinates: a tile of 64 updates has 16 MiB */
+#define FEDGE_CUDA_TILE_SIZE ((size_t)1 << 16) /* coordinates of a tile: 64 updates have 16 MiB */
 #endif
 
 typedef struct fedge_cuda_tile_lane fedge_cuda_tile_lane;
 
 /* Buffers of one GPU for all its lanes. */
 typedef struct fedge_cuda_tile_gpu {
-    uint32_t *far;                   /* (num, num), with mixing */
-    unsigned long long *dots;        /* (2, pairs): high, then low */
-    unsigned long long *pinned_dots; /* the same on the host */
+    uint32_t *far;                   /* (num, num); NULL without mixing */
+    unsigned long long *dots;        /* (2, pairs): high words, then low words */
+    unsigned long long *pinned_dots; /* [dots] on the host */
 } fedge_cuda_tile_gpu;
 
 /* The argument of fedge_tile_ops.open; all zero but the team and the log: nothing is allocated. */
 typedef struct fedge_cuda_tiles {
     fedge_cuda_team *team;
     const fedge_log *log;
-    fedge_tile_config capacity; /* of what is allocated */
+    fedge_tile_config capacity; /* size of what is allocated */
     fedge_cuda_tile_lane *lanes;
     fedge_cuda_tile_gpu gpus[FEDGE_ACCUMULATOR_MAX_GPUS];
-    uint32_t num, num_far; /* updates of this round, and how many are far from each */
-    uint32_t num_mixed;    /* the first updates, which are mixed */
+    uint32_t num, num_far; /* updates of this round, and the number that are far from each */
+    uint32_t num_mixed;    /* count of mixed updates, which come first */
     bool mixed;
 } fedge_cuda_tiles;
 
 extern const fedge_tile_ops fedge_tile_cuda;
 
-void fedge_cuda_tiles_fini(fedge_cuda_tiles *tiles); /* before its team is closed */
+void fedge_cuda_tiles_fini(fedge_cuda_tiles *tiles); /* call it before its team is closed */
 
 #endif

@@ -2,7 +2,7 @@
 
 #include "aggregator/reduce/cuda/values.cuh"
 
-#define DRAW_PURPOSE (14u << 16) /* FEDGE_PURPOSE_CHOICE */
+#define DRAW_PURPOSE (14u << 16) /* equals FEDGE_PURPOSE_CHOICE */
 
 /* ---- where things lie ------------------------------------------------------------------------ */
 
@@ -105,7 +105,7 @@ static __device__ bool is_good_group(const fedge_cuda_chosen_tensor &tensor, uin
             return false;
         next += gap + 1;
     }
-    return gaps.at == gaps.end && gaps.buffer == 0; /* less than a byte of bits is left, all 0 */
+    return gaps.at == gaps.end && gaps.buffer == 0; /* fewer than 8 bits are left, all 0 */
 }
 
 /* Each thread checks a group. */

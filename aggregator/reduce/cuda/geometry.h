@@ -11,15 +11,15 @@
 
 /* A tensor, in the order of the encoded bytes. */
 typedef struct fedge_cuda_tensor {
-    const fedge_tensor_spec *spec; /* offset: in the accumulator's sums */
+    const fedge_tensor_spec *spec; /* its offset is that in the accumulator's sums */
     uint32_t first_block, num_blocks;
 } fedge_cuda_tensor;
 
 /* A codec that writes values, whose values a GPU can sum. */
 typedef struct fedge_cuda_codec {
     const char *name;
-    int kernel;         /* FEDGE_CUDA_NONE, … */
-    size_t block_bytes; /* of a block's values on a plane */
+    int kernel;         /* codec, such as FEDGE_CUDA_NONE */
+    size_t block_bytes; /* bytes of a block's values on a plane */
     /* Returns fedge_codec_decode's error for a bad value with the bits [bits]. */
     fedge_status (*fail_value)(const fedge_tensor_spec *spec, int bound_log2, size_t index,
                                uint32_t bits, fedge_error *err);
@@ -44,12 +44,12 @@ typedef struct fedge_cuda_segment {
     const fedge_cuda_codec *codec;
     const fedge_cuda_sparsifier *sparsifier; /* NULL: all values are sent */
     fedge_codec pipeline;
-    uint32_t section; /* of the layout */
+    uint32_t section; /* index in the layout */
     uint32_t first_block, num_blocks;
     uint32_t first_tensor, num_tensors; /* including tensors of which it has only some blocks */
     size_t size;                        /* most bytes of the section */
-    size_t plane;                       /* its offset in a slot, a multiple of 256 */
-    size_t num_bytes; /* its bytes in a slot, a multiple of 256: a plane of values or, with a
+    size_t plane;                       /* offset in a slot, a multiple of 256 */
+    size_t num_bytes; /* bytes in a slot, a multiple of 256: a plane of values or, with a
                          sparsifier, a directory and encoded bytes */
 } fedge_cuda_segment;
 
@@ -58,7 +58,7 @@ typedef struct fedge_cuda_geometry {
     fedge_cuda_tensor *tensors; /* (num_tensors), malloc'ed */
     fedge_cuda_block *blocks;   /* (num_blocks), malloc'ed */
     fedge_cuda_segment segments[FEDGE_ACCUMULATOR_MAX_SECTIONS];
-    size_t num_elements; /* as in the layout */
+    size_t num_elements; /* length of the sums, equal to the layout's */
 } fedge_cuda_geometry;
 
 /* [layout] has passed fedge_cuda_can_sum. */
@@ -83,7 +83,7 @@ uint64_t fedge_cuda_end_of(const fedge_cuda_geometry *geometry, const fedge_cuda
 
 /* A range of sums within one tensor. */
 typedef struct fedge_cuda_run {
-    uint32_t tensor; /* its index */
+    uint32_t tensor; /* index of the tensor */
     uint64_t padded; /* padded coordinate of the first sum */
     size_t count;
 } fedge_cuda_run;

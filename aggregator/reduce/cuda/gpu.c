@@ -242,7 +242,7 @@ static uint32_t blocks_of_chunk(const fedge_cuda_gpu *gpu, const fedge_cuda_segm
                                 uint32_t block)
 {
     const uint64_t from = gpu->geometry->blocks[block].offset;
-    uint32_t low = 1; /* this many fit */
+    uint32_t low = 1; /* [low] blocks fit */
     uint32_t high = segment->first_block + segment->num_blocks + 1 - block;
     while (high - low > 1) {
         const uint32_t midpoint = low + (high - low) / 2;

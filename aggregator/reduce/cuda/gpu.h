@@ -12,8 +12,8 @@
 /* Kinds of work, which are timed by events on their stream. Overlapping work counts each time. */
 typedef enum fedge_cuda_work {
     FEDGE_CUDA_COPY,   /* copying updates to the GPU */
-    FEDGE_CUDA_DECODE, /* checking and decoding them */
-    FEDGE_CUDA_REDUCE, /* adding them to the sums, and reducing the sums of several GPUs */
+    FEDGE_CUDA_DECODE, /* checking and decoding updates */
+    FEDGE_CUDA_REDUCE, /* adding updates to the sums, and reducing the sums of several GPUs */
     FEDGE_CUDA_STEP,   /* the step, including copies of its values */
     FEDGE_CUDA_NUM_WORKS
 } fedge_cuda_work;
@@ -24,15 +24,15 @@ typedef struct fedge_cuda_times {
 
 /* Times one operation at a time, in one or two parts. */
 typedef struct fedge_cuda_timing {
-    cudaEvent_t begun, split; /* split: the second part begins */
-    cudaEvent_t done;         /* of the last operation; signalled when there was none */
+    cudaEvent_t begun, split; /* [split]: the second part begins */
+    cudaEvent_t done;         /* end of the last operation; signalled when there was none */
     fedge_cuda_work first, second;
-    bool has_second; /* there is a second part */
-    bool counts;     /* it has ended and is not in the times yet */
+    bool has_second; /* true if there is a second part */
+    bool counts;     /* true if it has ended and is not in the times yet */
 } fedge_cuda_timing;
 
-cudaError_t fedge_cuda_timing_init(fedge_cuda_timing *timing); /* all zero at first */
-void fedge_cuda_timing_fini(fedge_cuda_timing *timing);        /* also after a failed init */
+cudaError_t fedge_cuda_timing_init(fedge_cuda_timing *timing); /* all zero before */
+void fedge_cuda_timing_fini(fedge_cuda_timing *timing);        /* may follow a failed init */
 
 /* Queue an event on [stream] before, within and after the work. */
 cudaError_t fedge_cuda_timing_begin(fedge_cuda_timing *timing, fedge_cuda_work first,
@@ -54,7 +54,7 @@ cudaError_t fedge_cuda_timing_count(fedge_cuda_timing *timing, fedge_cuda_times 
  */
 
 #ifndef FEDGE_CUDA_CHUNK_BYTES
-#define FEDGE_CUDA_CHUNK_BYTES ((size_t)4 << 20) /* of one copy to a GPU; a multiple of 2,048 */
+#define FEDGE_CUDA_CHUNK_BYTES ((size_t)4 << 20) /* bytes of one copy; a multiple of 2,048 */
 #endif
 #define FEDGE_CUDA_LANES 4
 /* Events of the latest tickets. A wait for an older ticket waits for the next one with an event. */
@@ -66,15 +66,15 @@ cudaError_t fedge_cuda_timing_count(fedge_cuda_timing *timing, fedge_cuda_times 
 /* A lane has two, to fill one while the other is copied. */
 typedef struct fedge_cuda_buffer {
     uint8_t *pinned, *device; /* FEDGE_CUDA_CHUNK_BYTES each */
-    fedge_cuda_timing timing; /* done: both are free again */
+    fedge_cuda_timing timing; /* [done]: both are free again */
 } fedge_cuda_buffer;
 
 typedef struct fedge_cuda_lane {
     cudaStream_t stream;
     fedge_cuda_buffer buffers[2];
-    int8_t *pinned_bounds, *bounds; /* of all tensors */
+    int8_t *pinned_bounds, *bounds; /* b of all tensors */
     unsigned long long *pinned_bad, *bad;
-    uint64_t host_bad; /* the first bad value found by the host */
+    uint64_t host_bad; /* first bad value found by the host */
     /* With a sparsifier: memory for the largest directory, malloc'ed, and a buffer on the GPU for
      * an update that is only checked. NULL without. */
     void *directory;
@@ -84,21 +84,20 @@ typedef struct fedge_cuda_lane {
 typedef struct fedge_cuda_slot {
     uint8_t *planes;          /* values, segment by segment, then scales */
     uint64_t num_encoded;     /* encoded bytes of the update */
-    fedge_cuda_timing timing; /* of the batch that it was first in; done: it is summed and may be
-                                 overwritten */
+    fedge_cuda_timing timing; /* timing of its first batch; [done]: it may be overwritten */
 } fedge_cuda_slot;
 
 typedef struct fedge_cuda_gpu {
     int ordinal;
-    char name[16];          /* "GPU 3" */
-    fedge_gpu_watch *watch; /* of its calls */
+    char name[16];          /* such as "GPU 3" */
+    fedge_gpu_watch *watch; /* watches its calls */
     const fedge_cuda_geometry *geometry;
-    uint32_t first_block, num_blocks; /* with sums on this GPU */
+    uint32_t first_block, num_blocks; /* range of the blocks with sums on this GPU */
     uint32_t max_grid;                /* thread blocks that run at once */
-    fedge_cuda_segment segments[FEDGE_ACCUMULATOR_MAX_SECTIONS]; /* the GPU's parts of them */
-    fedge_cuda_chosen chosen[FEDGE_ACCUMULATOR_MAX_SECTIONS];    /* of segments with a sparsifier */
+    fedge_cuda_segment segments[FEDGE_ACCUMULATOR_MAX_SECTIONS]; /* parts on this GPU */
+    fedge_cuda_chosen chosen[FEDGE_ACCUMULATOR_MAX_SECTIONS];    /* tables of sparse segments */
     uint32_t num_segments;
-    size_t scales; /* their offset in a slot */
+    size_t scales; /* offset of the scales in a slot */
     fedge_cuda_block *blocks;
     int64_t *sums;
     cudaStream_t stream;
@@ -106,25 +105,25 @@ typedef struct fedge_cuda_gpu {
     fedge_cuda_lane lanes[FEDGE_CUDA_LANES];
     fedge_cuda_slot *slots;
     uint32_t num_slots;
-    _Atomic uint64_t decoded_bytes; /* of slots that were summed */
+    _Atomic uint64_t decoded_bytes; /* bytes of slots that were summed */
     fedge_cuda_times times;
-    fedge_cuda_buffer work[2]; /* of the stream of sums */
+    fedge_cuda_buffer work[2]; /* buffers of the stream of sums */
     int64_t *reduced[2];       /* (FEDGE_CUDA_STEP_BLOCKS, 256): all GPUs' sums; NULL: one GPU */
-    float *values;             /* of the coordinates that it steps */
+    float *values;             /* values of the coordinates that it steps */
     size_t values_bytes;
-    float *moments[2];             /* of an optimizer; NULL until they are allocated */
-    _Atomic uint64_t moment_bytes; /* bytes of moments */
-    _Atomic uint64_t tile_bytes;   /* of robust rules' tiles (tile_cuda.c) */
+    float *moments[2];             /* moments of an optimizer; NULL until they are allocated */
+    _Atomic uint64_t moment_bytes; /* allocated bytes of moments */
+    _Atomic uint64_t tile_bytes;   /* bytes of robust rules' tiles (tile_cuda.c) */
 } fedge_cuda_gpu;
 
 /* Bytes of memory on a GPU. [sharers]: the GPUs that have sums of the same blocks and divide the
  * step; 1: only this one. */
 typedef struct fedge_cuda_bytes {
     size_t sums;
-    size_t values;  /* of the coordinates that it steps */
-    size_t moments; /* of an optimizer */
-    size_t slot;    /* of each update */
-    size_t others;  /* buffers of lanes and of the step, and the tables */
+    size_t values;  /* bytes of the coordinates' values that it steps */
+    size_t moments; /* bytes of an optimizer's moments */
+    size_t slot;    /* bytes of each update's slot */
+    size_t others;  /* bytes of the buffers of lanes and of the step, and of the tables */
 } fedge_cuda_bytes;
 fedge_cuda_bytes fedge_cuda_gpu_bytes(const fedge_cuda_geometry *geometry, uint32_t first_block,
                                       uint32_t num_blocks, uint32_t sharers, unsigned num_moments);
@@ -132,9 +131,9 @@ fedge_cuda_bytes fedge_cuda_gpu_bytes(const fedge_cuda_geometry *geometry, uint3
 typedef struct fedge_cuda_gpu_config {
     const fedge_cuda_geometry *geometry; /* borrowed */
     int ordinal;                         /* CUDA's number of the GPU */
-    uint32_t first_block, num_blocks;    /* summed on this GPU */
-    uint32_t num_slots;                  /* staged updates */
-    uint32_t sharers;                    /* as in fedge_cuda_gpu_bytes */
+    uint32_t first_block, num_blocks;    /* range of the blocks summed on this GPU */
+    uint32_t num_slots;                  /* number of staged updates */
+    uint32_t sharers;                    /* argument of fedge_cuda_gpu_bytes */
     fedge_gpu_watch *watch;              /* borrowed */
 } fedge_cuda_gpu_config;
 

@@ -161,8 +161,7 @@ fedge_status fedge_cuda_gpu_stage_chosen(fedge_cuda_gpu *gpu, fedge_cuda_lane *l
     const fedge_cuda_segment *segment = &gpu->segments[s];
     uint8_t *to = slot ? slot->planes + segment->plane : lane->check_buffer;
     size_t size = 0, begin = 0, end = 0;
-    assert(
-        update->bytes); /* updates whose sizes depend on their values are never read by offsets */
+    assert(update->bytes); /* sparse updates are never read by offsets */
     const uint8_t *in =
         update->bytes + fedge_cuda_section_at(gpu->geometry, update, segment->section, &size);
     /* On the host: the offset of each tensor depends on the bytes before it. */

@@ -21,8 +21,8 @@
 
 #include "aggregator/reduce/optimizer.h"
 
-#define FEDGE_CUDA_BLOCK 256    /* coordinates; FEDGE_CODEC_BLOCK */
-#define FEDGE_CUDA_MAX_BATCH 16 /* updates of one launch */
+#define FEDGE_CUDA_BLOCK 256    /* coordinates of a block (FEDGE_CODEC_BLOCK) */
+#define FEDGE_CUDA_MAX_BATCH 16 /* most updates of one launch */
 #define FEDGE_CUDA_NOT_BAD UINT64_MAX
 
 #ifdef __cplusplus
@@ -38,20 +38,20 @@ cudaError_t fedge_cuda_has_code(void);
 
 /* The position of a block's values in the bytes of its section. */
 typedef struct fedge_cuda_block {
-    uint64_t offset; /* of its first byte (int8: of its scale) */
+    uint64_t offset; /* offset of its first byte (int8: of its scale) */
     uint32_t tensor; /* index over all sections */
     uint32_t count;  /* values, 1 to FEDGE_CUDA_BLOCK; the others are padding */
 } fedge_cuda_block;
 
 /* A part of a section without a sparsifier. */
 typedef struct fedge_cuda_chunk {
-    int codec;                      /* FEDGE_CUDA_NONE, … */
-    uint32_t first_block;           /* index of the first in the layout */
+    int codec;                      /* codec, such as FEDGE_CUDA_NONE */
+    uint32_t first_block;           /* index of the chunk's first block in the layout */
     uint32_t num_blocks;            /* ≥ 1 */
     const fedge_cuda_block *blocks; /* (num_blocks) */
-    const uint8_t *bytes;           /* of the blocks, at any alignment */
-    uint64_t offset;                /* of bytes[0] in the section */
-    const int8_t *bounds_log2;      /* of all tensors */
+    const uint8_t *bytes;           /* bytes of the blocks, at any alignment */
+    uint64_t offset;                /* offset of bytes[0] in the section */
+    const int8_t *bounds_log2;      /* b of all tensors */
     /* The planes of these blocks; values NULL: only check. values: (num_blocks, 256) float or int8;
      * scales: (num_blocks), F of float, m of int8. f16 and bf16 are stored as float, int4 as int8:
      * 16 q, since q · 2^11 = 16 q · 2^7. */
@@ -115,49 +115,49 @@ cudaError_t fedge_cuda_optimize(const fedge_optimizer_step *step,
  * Pointers, streams, bits and errors are as in kernels.h.
  */
 
-#define FEDGE_CUDA_GROUP 32768 /* coordinates whose gaps are read alone; FEDGE_CODEC_GROUP */
+#define FEDGE_CUDA_GROUP 32768 /* coordinates whose gaps are read alone (FEDGE_CODEC_GROUP) */
 #define FEDGE_CUDA_INDEX_BYTES 4
 #define FEDGE_CUDA_KEY_BYTES 8
 #define FEDGE_CUDA_MAGNITUDE_BYTES 4
 
 /* How the indices of a tensor's sent values are encoded. */
 typedef enum fedge_cuda_index_coding {
-    FEDGE_CUDA_ALL,   /* all values are sent, as of biases and norms */
-    FEDGE_CUDA_GAPS,  /* as gaps: topk */
-    FEDGE_CUDA_SIGNS, /* as gaps, with only a sign for each: ternary */
-    FEDGE_CUDA_DRAWN  /* drawn from a key: randk */
+    FEDGE_CUDA_ALL,   /* all values are sent, such as biases and norms */
+    FEDGE_CUDA_GAPS,  /* gaps between indices: topk */
+    FEDGE_CUDA_SIGNS, /* gaps between indices, with only a sign for each: ternary */
+    FEDGE_CUDA_DRAWN  /* indices drawn from a key: randk */
 } fedge_cuda_index_coding;
 
 /* The properties of a tensor that are the same for all updates. */
 typedef struct fedge_cuda_chosen_tensor {
-    int64_t base;    /* its first coordinate relative to the GPU's first; may be negative */
+    int64_t base;    /* its first coordinate minus the GPU's first; may be negative */
     uint64_t head;   /* bytes before its values */
-    uint32_t count;  /* coordinates */
+    uint32_t count;  /* number of coordinates */
     uint32_t chosen; /* values sent, 1 to count */
     uint32_t rice;   /* bits of a gap's lower part */
-    uint32_t coding; /* FEDGE_CUDA_ALL, … */
+    uint32_t coding; /* one of FEDGE_CUDA_ALL, … */
 } fedge_cuda_chosen_tensor;
 
 /* A part of a tensor: up to 256 of its sent values, or a group of its coordinates. */
 typedef struct fedge_cuda_part {
     uint32_t tensor;
-    uint32_t first; /* value, or coordinate */
+    uint32_t first; /* index of the value or coordinate */
 } fedge_cuda_part;
 
 /* The part of a section on a GPU. */
 typedef struct fedge_cuda_chosen {
-    int codec; /* of the values: FEDGE_CUDA_NONE, … */
+    int codec; /* codec of the values, such as FEDGE_CUDA_NONE */
     uint32_t num_tensors, num_blocks, num_groups;
     const fedge_cuda_chosen_tensor *tensors; /* (num_tensors) */
-    const fedge_cuda_part *blocks; /* (num_blocks): 256 values each, not of FEDGE_CUDA_SIGNS */
-    const fedge_cuda_part *groups; /* (num_groups): of tensors with gaps */
+    const fedge_cuda_part *blocks; /* (num_blocks): 256 values each; none of FEDGE_CUDA_SIGNS */
+    const fedge_cuda_part *groups; /* (num_groups): groups of tensors with gaps */
     uint64_t num_sums;
 } fedge_cuda_chosen;
 
 /* The directory of an update: (num_tensors) tensor entries, (num_groups) group entries, then the
  * encoded bytes. */
 typedef struct fedge_cuda_tensor_entry {
-    uint64_t offset; /* of its bytes, from the end of the directory */
+    uint64_t offset; /* offset of its bytes, from the end of the directory */
     int32_t bound_log2;
     int32_t magnitude; /* FEDGE_CUDA_SIGNS: 0 to 2^30 */
 } fedge_cuda_tensor_entry;
@@ -165,7 +165,7 @@ typedef struct fedge_cuda_tensor_entry {
 typedef struct fedge_cuda_group_entry {
     uint64_t gaps;  /* offset of its gaps' bytes, from the end of the directory */
     uint32_t first; /* index of its first value in the tensor */
-    uint16_t count; /* values */
+    uint16_t count; /* number of values */
     uint16_t size;  /* bytes of its gaps */
 } fedge_cuda_group_entry;
 
@@ -177,7 +177,7 @@ cudaError_t fedge_cuda_check_chosen(const fedge_cuda_chosen *section, const uint
 
 /* Checked updates of one section, with the same bounds. */
 typedef struct fedge_cuda_chosen_batch {
-    const uint8_t *updates[FEDGE_CUDA_MAX_BATCH]; /* as above */
+    const uint8_t *updates[FEDGE_CUDA_MAX_BATCH]; /* each a directory, then encoded bytes */
     uint32_t weights[FEDGE_CUDA_MAX_BATCH];
     uint32_t count; /* 1 to FEDGE_CUDA_MAX_BATCH */
 } fedge_cuda_chosen_batch;

@@ -14,8 +14,8 @@ typedef struct selection {
     size_t free_bytes[FEDGE_ACCUMULATOR_MAX_GPUS];
     uint32_t num_gpus;
     uint32_t most_slots;
-    unsigned num_moments;               /* moments of an optimizer */
-    char why[FEDGE_ERROR_MESSAGE_SIZE]; /* the GPUs divide the work by clients; for the log */
+    unsigned num_moments;               /* number of an optimizer's moments */
+    char why[FEDGE_ERROR_MESSAGE_SIZE]; /* text for the log: the GPUs divide the work by clients */
 } selection;
 
 /* After a loss, or when all were requested, the other GPUs suffice. */

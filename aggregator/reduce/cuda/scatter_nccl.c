@@ -6,7 +6,7 @@
 #include <string.h>
 
 #define DOING "joining sums of ranks"
-#define ALIGNED ((size_t)16) /* alignment of a chunk in sums: 128 bytes */
+#define ALIGNED ((size_t)16) /* alignment of a chunk, in sums: 128 bytes */
 
 /* A GPU of any rank, and the coordinates whose totals it gets. */
 typedef struct member {
@@ -15,11 +15,11 @@ typedef struct member {
 
 typedef struct scatter {
     fedge_cuda_team *team;
-    fedge_cuda_comms comms; /* with all ranks */
+    fedge_cuda_comms comms; /* communicators with all ranks */
     member *members;        /* (num_members), in the order of ranks */
     uint32_t num_members;
-    uint32_t first_member; /* this rank's first; its others follow */
-    size_t chunk_size;     /* sums that each gets at a time */
+    uint32_t first_member; /* index of this rank's first; its others follow */
+    size_t chunk_size;     /* sums that each member gets at a time */
     size_t num_chunks;
 } scatter;
 
@@ -87,7 +87,7 @@ static fedge_status gather_members(scatter *self, const fedge_collective *ranks,
         counts ? FEDGE_OK : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the GPUs of all ranks");
     status = fedge_collective_agree(ranks, status, NULL, 0, err);
     if (status == FEDGE_OK) {
-        assert(counts); /* otherwise this rank would not have agreed */
+        assert(counts); /* without counts this rank would not have agreed */
         counts[ranks->rank] = self->team->num_gpus;
         fedge_collective_sum(ranks, counts, ranks->num_ranks);
         fedge_collective_broadcast(ranks, counts, ranks->num_ranks * sizeof(*counts), 0);
@@ -113,7 +113,7 @@ static fedge_status start(scatter *self, fedge_nccl_id id, fedge_error *err)
     const fedge_nccl *nccl = comms->nccl;
     assert(nccl);
     fedge_gpu_call call = fedge_cuda_comms_call(comms, "starting NCCL");
-    comms->num = self->team->num_gpus; /* after a failure scatter_close aborts those that exist */
+    comms->num = self->team->num_gpus; /* scatter_close aborts those that exist after a failure */
     fedge_gpu_watch_begin(comms->watch, &call);
     fedge_status status = fedge_cuda_comms_check(comms, nccl->group_start(), "starting NCCL", err);
     for (uint32_t i = 0; i < self->team->num_gpus && status == FEDGE_OK; i++) {

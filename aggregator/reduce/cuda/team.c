@@ -113,7 +113,7 @@ fedge_status fedge_cuda_comms_watch(const fedge_cuda_comms *comms, fedge_cuda_gp
 typedef struct step {
     fedge_cuda_team *team;
     const fedge_step_part *parts;
-    const fedge_cuda_run *runs; /* the position of each part */
+    const fedge_cuda_run *runs; /* position of each part */
     uint32_t num_parts;
     uint64_t total_weight;
     uint32_t num_chunks;
@@ -125,7 +125,7 @@ typedef struct step {
 
 /* The blocks of one GPU in one chunk, and its sums and values. */
 typedef struct gpu_part {
-    uint32_t first_block, num_blocks; /* 0: there is nothing to do */
+    uint32_t first_block, num_blocks; /* num_blocks 0: there is nothing to do */
     const int64_t *sums;
     float *vectors[VALUES + 1]; /* moments of the optimizer or NULL, then the values */
 } gpu_part;

@@ -16,9 +16,9 @@
 typedef struct fedge_cuda_comms {
     const fedge_nccl *nccl; /* loaded while there are communicators */
     fedge_gpu_watch *watch;
-    char names[64 + FEDGE_ACCUMULATOR_MAX_GPUS * 4]; /* "one of GPUs 3,0": for messages */
-    ncclComm_t of[FEDGE_ACCUMULATOR_MAX_GPUS];       /* NULL: not made, after a failed start */
-    uint32_t num;                                    /* 0: none */
+    char names[64 + FEDGE_ACCUMULATOR_MAX_GPUS * 4]; /* text such as "one of GPUs 3,0" */
+    ncclComm_t of[FEDGE_ACCUMULATOR_MAX_GPUS];       /* NULL: a failed start did not make it */
+    uint32_t num;                                    /* number of communicators; 0: none */
 } fedge_cuda_comms;
 
 /* Turns an error of NCCL into FEDGE_GPU_LOST, which says what failed and NCCL's text. */
@@ -38,7 +38,7 @@ void fedge_cuda_comms_close(fedge_cuda_comms *comms);
 
 /* Describes a wait for messages, and its limit. */
 typedef struct fedge_cuda_wait {
-    const char *who, *doing; /* "GPU 3", "taking the step" */
+    const char *who, *doing; /* texts such as "GPU 3" and "taking the step" */
     uint32_t limit_ms;
 } fedge_cuda_wait;
 
@@ -67,9 +67,9 @@ typedef struct fedge_cuda_team {
     uint32_t num_gpus;
     bool joins; /* several GPUs divide the work by clients */
     fedge_nccl nccl;
-    fedge_gpu_watch watch;  /* of calls of CUDA and NCCL */
-    fedge_cuda_comms comms; /* among themselves; none unless it joins */
-    bool *cached; /* (num_tensors), malloc'ed: the GPUs have the values of the tensor's last step */
+    fedge_gpu_watch watch;  /* watches calls of CUDA and NCCL */
+    fedge_cuda_comms comms; /* communicators of the GPUs; none unless it joins */
+    bool *cached; /* (num_tensors), malloc'ed: GPUs have the values of the tensor's last step */
 } fedge_cuda_team;
 
 /* Makes communicators for the open GPUs. team->nccl is loaded. */
@@ -83,7 +83,7 @@ FEDGE_MUST_USE fedge_status fedge_cuda_team_step(fedge_cuda_team *team,
                                                  const fedge_step_part *parts, uint32_t num_parts,
                                                  uint64_t total_weight, fedge_error *err);
 
-void fedge_cuda_team_close(fedge_cuda_team *team); /* its GPUs and NCCL too; all zero is fine */
+void fedge_cuda_team_close(fedge_cuda_team *team); /* closes GPUs and NCCL; all zero is fine */
 
 /* ---- opening a team: its GPUs, how they divide the work, and their memory -------------------- */
 
@@ -91,8 +91,8 @@ void fedge_cuda_team_close(fedge_cuda_team *team); /* its GPUs and NCCL too; all
 #define FEDGE_CUDA_MIN_SLOTS 2  /* one update and a reserved slot */
 
 typedef struct fedge_cuda_choice {
-    fedge_shard shard;  /* clients or coordinates; clients for one GPU */
-    uint32_t num_slots; /* of each GPU, including the reserved one */
+    fedge_shard shard;  /* clients or coordinates; always clients for one GPU */
+    uint32_t num_slots; /* slots of each GPU, including the reserved one */
 } fedge_cuda_choice;
 
 /* The memory use of one GPU. */

@@ -6,17 +6,17 @@
 
 #include "aggregator/reduce/cuda/tile_kernels.h"
 
-#define STRIDE 32 /* values; each row begins at a multiple, which is a cache line of the GPU */
+#define STRIDE 32 /* values; a row begins at a multiple, which is a cache line of the GPU */
 
 struct fedge_cuda_tile_lane {
     fedge_cuda_gpu *gpu;
     cudaStream_t stream;
     int32_t *pinned, *values; /* (num, size): rows on the host, and on the GPU */
-    int32_t *mixed;           /* the same, mixed; NULL: no mixing */
+    int32_t *mixed;           /* [values] after mixing; NULL: no mixing */
     int64_t *pinned_sums, *sums;
     uint32_t *pinned_lists, *lists; /* (2, num): the selected rows, then their weights */
     int32_t **rows;                 /* (num): pointers into pinned */
-    uint64_t stride;                /* of the present tile */
+    uint64_t stride;                /* stride of the present tile */
 };
 
 static const char DOING[] = "going through updates";

@@ -2,7 +2,7 @@
 
 #include "aggregator/reduce/cuda/values.cuh"
 
-#define PAST_ALL 0x7fffffff /* greater than every value when sorted */
+#define PAST_ALL 0x7fffffff /* sorts after every value */
 
 static __device__ __forceinline__ int32_t value_at(const fedge_cuda_tile &tile,
                                                    const fedge_cuda_rows &chosen, uint32_t i,

@@ -35,7 +35,7 @@ typedef struct fedge_cuda_tile {
 /* The selected rows of a tile. */
 typedef struct fedge_cuda_rows {
     const uint32_t *rows;    /* (num); NULL: the first ones */
-    const uint32_t *weights; /* (num), for mean */
+    const uint32_t *weights; /* (num): weights of mean */
     uint32_t num;
 } fedge_cuda_rows;
 

@@ -58,13 +58,13 @@ static __device__ __forceinline__ bool take_value(int codec, const uint8_t *from
         *bits = there ? from[2 + i] : 0;
         return *bits != 0x80;
     case FEDGE_CUDA_INT4: {
-        const bool behind = i == count && count % 2 == 1; /* the upper half of the last byte */
+        const bool behind = i == count && count % 2 == 1; /* upper half of the last byte */
         *bits = there || behind ? from[2 + i / 2] >> 4 * (i % 2) & 0xfu : 0;
         return behind ? *bits == 0 : *bits != 8;
     }
     case FEDGE_CUDA_F16:
         *bits = there ? load_u16(from + 2 * i) : 0;
-        return (*bits & 0x7fffu) <= 0x7800u; /* 2^15, to which the bound is scaled */
+        return (*bits & 0x7fffu) <= 0x7800u; /* 2^15 is the scaled bound */
     case FEDGE_CUDA_BF16:
         *bits = there ? load_u16(from + 2 * i) : 0;
         return fabsf(__int_as_float((int)(*bits << 16))) <= power_of_two(bound);

@@ -5,7 +5,7 @@
 #include "aggregator/reduce/mpi/mpi_api.h"
 
 #define MAIL_TAG 1
-#define MAX_COUNT ((size_t)1 << 27) /* bytes of one call, which counts in ints */
+#define MAX_COUNT ((size_t)1 << 27) /* most bytes of one call, which counts in ints */
 
 /* A failed call ends the job before it returns: MPI's errors are fatal by default. */
 

@@ -16,7 +16,7 @@
 /* Functions have MPI's names without "MPI_". */
 typedef struct fedge_mpi {
     void *library;
-    MPI_Comm world; /* or a group of it, with [is_part] */
+    MPI_Comm world; /* MPI_COMM_WORLD, or a group of it if [is_part] */
     bool is_part;
     MPI_Datatype byte, int64;
     MPI_Op add;
