@@ -1,4 +1,4 @@
-/* The implementations of the ciphers behind ciphers.h, and how one is checked and chosen. */
+/* Implementations of the ciphers behind ciphers.h, and how one is checked and selected. */
 #ifndef FEDGE_SECURE_CRYPTO_CIPHER_IMPLEMENTATION_H
 #define FEDGE_SECURE_CRYPTO_CIPHER_IMPLEMENTATION_H
 
@@ -7,9 +7,8 @@
 
 #include "secure/crypto/ciphers.h"
 
-/* One whole message, encrypted and authenticated or the other way round. Each function takes and
- * returns what mbedTLS's of the same name does, contexts with their keys set by mbedTLS included.
- */
+/* Functions that encrypt or decrypt one whole message with authentication. Each has the parameters
+ * and results of mbedTLS's function of the same name; mbedTLS sets the contexts' keys. */
 typedef struct fedge_ciphers {
     int (*gcm_crypt_and_tag)(mbedtls_gcm_context *context, int mode, size_t size,
                              const unsigned char *iv, size_t iv_size, const unsigned char *aad,
@@ -29,19 +28,21 @@ typedef struct fedge_ciphers {
                                    const unsigned char *in, unsigned char *out);
 } fedge_ciphers;
 
-/* mbedTLS's own. */
+/* mbedTLS's implementation. */
 extern const fedge_ciphers fedge_ciphers_mbedtls;
 
-/* libgcrypt's. AES-192, nonces of other than 12 bytes and empty messages go to mbedTLS's. */
+/* libgcrypt's implementation. It passes AES-192, nonces of other than 12 bytes and empty messages
+ * to mbedTLS. */
 extern const fedge_ciphers fedge_ciphers_gcrypt;
 
-/* NULL if [ciphers] gives the known answers in both directions, in place and not, and refuses
- * changed messages; else the first fault: "its AES-128-GCM is wrong". A message of a whole TLS
- * record is compared with [reference]'s, since only long ones use a CPU's widest instructions. */
+/* Checks [ciphers] against known answers in both directions, in place and out of place, and that it
+ * refuses changed messages. NULL, or the first fault: "its AES-128-GCM is wrong". A message of a
+ * whole TLS record is compared with [reference]'s, since only long ones use the widest instructions
+ * of a CPU. */
 const char *fedge_known_answers(const fedge_ciphers *ciphers, const fedge_ciphers *reference);
 
-/* Chooses [fast], or [portable] if there is a [refusal] of [fast] (NULL: none) or it gives wrong
- * answers; NULL when neither gives the known answers. *why: the reason against [fast], or NULL. */
+/* Selects [fast], or [portable] if [fast] has a [refusal] (NULL: none) or wrong answers; NULL if
+ * neither gives the known answers. *why: the reason against [fast], or NULL. */
 const fedge_ciphers *fedge_ciphers_choose(const fedge_ciphers *fast, const char *refusal,
                                           const fedge_ciphers *portable, const char **why);
 

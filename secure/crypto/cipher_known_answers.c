@@ -7,19 +7,19 @@
 #include "secure/crypto/cipher_implementation.h"
 
 enum {
-    MAX_SIZE = 128, /* of a text, its AAD or a key */
+    MAX_SIZE = 128, /* maximum of a text, its AAD or a key */
     NONCE = 12,
     TAG = 16,
-    RECORD = 16384, /* the most of a TLS record, and an odd end */
+    RECORD = 16384, /* a TLS record's maximum, and an odd remainder */
     ODD = 37
 };
 
 typedef enum algorithm { GCM, CHACHAPOLY } algorithm;
 
-/* All of it in hex digits. */
+/* All in hex digits. */
 typedef struct answer {
     algorithm of;
-    const char *wrong; /* what to say of an implementation that does not give it */
+    const char *wrong; /* fault reported if an implementation gives another answer */
     const char *key, *nonce, *aad, *plain, *cipher, *tag;
 } answer;
 
@@ -58,7 +58,7 @@ static const answer answers[] = {
      .tag = "1ae10b594f09e26a7e902ecbd0600691"},
 };
 
-/* Room for one record, as it is made, as it should be, and as it is opened. */
+/* Buffers for one record: produced, expected and opened. */
 typedef struct record {
     uint8_t plain[RECORD + ODD], made[RECORD + ODD], expected[RECORD + ODD], opened[RECORD + ODD];
 } record;
@@ -68,7 +68,7 @@ static bool decode(const char *hex, uint8_t *out)
     return fedge_hex_decode(hex, out, strlen(hex) / 2, NULL) == FEDGE_OK;
 }
 
-/* A key set, in a context of mbedTLS. */
+/* A context of mbedTLS with a key. */
 typedef struct keyed {
     algorithm of;
     mbedtls_gcm_context gcm;
@@ -90,7 +90,7 @@ static void keyed_fini(keyed *k)
     mbedtls_chachapoly_free(&k->chachapoly);
 }
 
-/* A message's size, and what it is sealed with besides the key. */
+/* The size of a message, and its sealing parameters besides the key. */
 typedef struct message {
     const uint8_t *nonce, *aad;
     size_t aad_size, size;
@@ -105,7 +105,7 @@ static bool seal(const fedge_ciphers *by, keyed *k, const message *m, const uint
                                                           m->aad_size, in, out, tag)) == 0;
 }
 
-/* Seals [in], and compares text and tag with the expected ones. */
+/* Seals [in] and compares text and tag with the expected ones. */
 static bool seals_as(const fedge_ciphers *by, keyed *k, const message *m, const uint8_t *in,
                      uint8_t *out, const uint8_t *expected, const uint8_t expected_tag[TAG])
 {
@@ -114,7 +114,7 @@ static bool seals_as(const fedge_ciphers *by, keyed *k, const message *m, const 
            memcmp(tag, expected_tag, TAG) == 0;
 }
 
-/* Returns what mbedTLS's function does. */
+/* Returns the result of mbedTLS's function. */
 static int unseal(const fedge_ciphers *by, keyed *k, const message *m, const uint8_t *in,
                   uint8_t *out, const uint8_t tag[TAG])
 {
@@ -124,7 +124,7 @@ static int unseal(const fedge_ciphers *by, keyed *k, const message *m, const uin
                                                       m->aad_size, tag, in, out);
 }
 
-/* Opens a sealed message in place, and refuses it with a bit changed in its text or its tag. */
+/* Opens a sealed message in place, and checks that a changed bit in its text or tag is refused. */
 static bool opens_only_the_same(const fedge_ciphers *by, keyed *k, const message *m,
                                 const uint8_t *plain, uint8_t *sealed, uint8_t tag[TAG],
                                 uint8_t *copy)
@@ -159,7 +159,7 @@ static bool gives(const fedge_ciphers *by, const answer *is)
     return right;
 }
 
-/* Compares a whole record, with the key of [is], with the reference's bytes and tag. */
+/* Compares a whole record, under the key of [is], with the reference's bytes and tag. */
 static bool agrees(const fedge_ciphers *by, const fedge_ciphers *reference, const answer *is,
                    record *r)
 {

@@ -1,6 +1,6 @@
-/* The choice of the ciphers, and the wrapped functions of mbedTLS that follow it. Both are in one
- * file so that a program which asks for the choice has all wraps. Without libgcrypt there is no
- * choice, and nothing is wrapped. */
+/* Selects the ciphers, and wraps mbedTLS's functions to use them. Both are in one file, so that a
+ * program which uses the selection links all wrappers. Without libgcrypt there is no choice, and
+ * nothing is wrapped. */
 #include "secure/crypto/ciphers.h"
 
 #include <stdio.h>
@@ -18,7 +18,7 @@
 #include "secure/crypto/cipher_implementation.h"
 #include "secure/crypto/sha256.h"
 
-static const fedge_ciphers *chosen; /* NULL: none can be used */
+static const fedge_ciphers *chosen; /* NULL: none is usable */
 static const char *why_not_fast;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 

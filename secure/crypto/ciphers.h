@@ -1,13 +1,13 @@
-/* Which library encrypts TLS records and hashes models in this process.
+/* The library that encrypts TLS records and hashes models in this process.
  *
- * mbedTLS's AES-GCM and ChaCha20-Poly1305 are portable C that takes 2.2 to 2.5 CPU seconds for each
- * GB; libgcrypt's, made of the CPU's own instructions, takes 0.2 to 0.3. Where it is built in
+ * mbedTLS's AES-GCM and ChaCha20-Poly1305 are portable C and take 2.2 to 2.5 CPU seconds per GB;
+ * libgcrypt, which uses special CPU instructions, takes 0.2 to 0.3. Where it is built in
  * (FEDGE_FAST_CRYPTO), programs that link fedge_ciphers carry -Wl,--wrap options for the four
- * functions of mbedTLS that encrypt or decrypt a whole message, and those hand it to libgcrypt.
- * Keys stay in mbedTLS's contexts. Everything else of TLS is mbedTLS's in any case.
+ * functions of mbedTLS that encrypt or decrypt a whole message, and the wrappers call libgcrypt.
+ * Keys stay in mbedTLS's contexts; mbedTLS does everything else of TLS.
  *
- * At the first use each implementation must give the known answers of NIST and RFC 8439; libgcrypt
- * is not used where it does not, nor where it is in FIPS mode.
+ * On first use each implementation must give the known answers of NIST and RFC 8439. libgcrypt is
+ * not used if it fails, or in FIPS mode.
  */
 #ifndef FEDGE_SECURE_CRYPTO_CIPHERS_H
 #define FEDGE_SECURE_CRYPTO_CIPHERS_H
@@ -20,8 +20,8 @@ enum { FEDGE_CIPHERS_TEXT = 160 };
  * 1.10.1: it is in FIPS mode". Returns [text]. Any thread. */
 const char *fedge_ciphers_text(char text[FEDGE_CIPHERS_TEXT]);
 
-/* FEDGE_INTERNAL: none of the ciphers built in gives the known answers, so that nothing may be
- * encrypted with them. Any thread. */
+/* FEDGE_INTERNAL: no built-in cipher gives the known answers, so nothing may be encrypted. Any
+ * thread. */
 FEDGE_MUST_USE fedge_status fedge_ciphers_check(fedge_error *err);
 
 #endif

@@ -1,5 +1,5 @@
-/* Ciphers of libgcrypt for contexts of mbedTLS. A handle takes 2 KB and setting a key 0.1 µs, so
- * that each thread has one handle for each cipher, and a message sets its key. */
+/* libgcrypt's ciphers for contexts of mbedTLS. A handle takes 2 KB and setting a key 0.1 µs, so
+ * each thread has one handle for each cipher, and each message sets its key. */
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -14,14 +14,14 @@
 #include "secure/crypto/cipher_implementation.h"
 
 enum {
-    NONCE = 12, /* bytes of a nonce, the only size that TLS has */
+    NONCE = 12, /* bytes of a nonce; TLS uses no other size */
     TAG = 16,
     KEY_MAX = 32
 };
 
 typedef enum cipher { AES_128_GCM, AES_256_GCM, CHACHA20_POLY1305, NUM_CIPHERS } cipher;
 
-/* A thread's handles; NULL: not opened yet. */
+/* Handles of a thread; NULL: not open yet. */
 typedef struct handles {
     gcry_cipher_hd_t of[NUM_CIPHERS];
 } handles;
@@ -70,7 +70,7 @@ static gcry_cipher_hd_t handle_of(cipher which)
     return mine->of[which];
 }
 
-/* A message, and what it is encrypted or decrypted with. */
+/* A message and its parameters. */
 typedef struct message {
     cipher which;
     bool encrypt;
@@ -79,7 +79,7 @@ typedef struct message {
     const unsigned char *nonce, *aad, *in;
     size_t aad_size, size;
     unsigned char *out;
-    unsigned char tag[TAG]; /* out: made of the encrypted bytes */
+    unsigned char tag[TAG]; /* out: computed from the ciphertext */
 } message;
 
 static bool crypt_message(gcry_cipher_hd_t handle, message *m)
@@ -102,8 +102,8 @@ static bool crypt_message(gcry_cipher_hd_t handle, message *m)
     return code == 0;
 }
 
-/* Whether the message is for libgcrypt, which is then given its key. [context]: of AES-GCM. The
- * first round keys of AES are its key. */
+/* Whether libgcrypt takes the message; then sets its key. [context] is AES-GCM's; AES's first round
+ * keys are its key. */
 static bool takes_gcm(const mbedtls_gcm_context *context, size_t iv_size, message *m)
 {
     const mbedtls_cipher_context_t *inner = &context->MBEDTLS_PRIVATE(cipher_ctx);
@@ -169,11 +169,11 @@ static int gcm_auth_decrypt(mbedtls_gcm_context *context, size_t size, const uns
     return MBEDTLS_ERR_GCM_AUTH_FAILED;
 }
 
-/* libgcrypt's handle for the message; NULL: it is for mbedTLS. */
+/* libgcrypt's handle for the message, or NULL if mbedTLS takes it. */
 static gcry_cipher_hd_t take_chachapoly(const mbedtls_chachapoly_context *context, message *m)
 {
     enum {
-        KEY_WORDS = 8, /* of the state of 16, behind four constants: RFC 8439, 2.3 */
+        KEY_WORDS = 8, /* words of the 16-word state, after four constants: RFC 8439, 2.3 */
         KEY_AT = 4
     };
     const mbedtls_chacha20_context *chacha20 = &context->MBEDTLS_PRIVATE(chacha20_ctx);

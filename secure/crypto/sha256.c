@@ -1,5 +1,4 @@
-/* SHA-256 by the libraries of this build: FEDGE_WITH_MBEDTLS, FEDGE_WITH_LIBGCRYPT, both or none.
- */
+/* SHA-256 by the libraries of the build: FEDGE_WITH_MBEDTLS, FEDGE_WITH_LIBGCRYPT, both or none. */
 #include "secure/crypto/sha256.h"
 
 #include <stdlib.h>
@@ -15,14 +14,14 @@
 #include <pthread.h>
 #endif
 
-/* Starting libgcrypt takes a millisecond and a megabyte. That does not pay for programs that hash
- * nothing but certificates. */
+/* Initialising libgcrypt takes a millisecond and a megabyte, too much for programs that hash only
+ * certificates. */
 #define LIBGCRYPT_MIN_SIZE 65536u
 
 #ifdef FEDGE_WITH_MBEDTLS
 void fedge_sha256_portable(const void *data, size_t size, uint8_t hash[32])
 {
-    /* Fails only where a hardware driver does, which fedge does not configure. */
+    /* Only a hardware driver can fail, and fedge configures none. */
     if (mbedtls_sha256(data, size, hash, 0) != 0)
         abort();
 }
@@ -33,7 +32,7 @@ void fedge_sha256_portable(const void *data, size_t size, uint8_t hash[32])
 enum {
     BLOCK = 64,
     LENGTH = 8
-}; /* bytes of a message block, and of the length that ends the last */
+}; /* bytes of a message block, and of the length at the end of the last one */
 
 /* The first 32 bits of the fractional parts of the cube roots of the first 64 primes (4.2.2). */
 static const uint32_t k[64] = {
@@ -64,7 +63,7 @@ static void compress(uint32_t h[8], const uint8_t *block)
         const uint32_t s1 = rotr(w[t - 2], 17) ^ rotr(w[t - 2], 19) ^ w[t - 2] >> 10;
         w[t] = s1 + w[t - 7] + s0 + w[t - 16];
     }
-    uint32_t v[8]; /* the working variables a to h */
+    uint32_t v[8]; /* working variables a to h */
     memcpy(v, h, sizeof(v));
     for (int t = 0; t < 64; t++) {
         const uint32_t s1 = rotr(v[4], 6) ^ rotr(v[4], 11) ^ rotr(v[4], 25);
@@ -88,8 +87,7 @@ void fedge_sha256_portable(const void *data, size_t size, uint8_t hash[32])
     const size_t whole = size / BLOCK * BLOCK, remainder = size - whole;
     for (size_t i = 0; i < whole; i += BLOCK)
         compress(h, at + i);
-    /* The rest, a bit 1, zeros, and the length in bits: one block, or two where one is too short.
-     */
+    /* Pads: the remainder, a bit 1, zeros, and the length in bits, in one block or two. */
     uint8_t last[2 * BLOCK] = {0};
     if (remainder > 0)
         memcpy(last, at + whole, remainder);
@@ -111,7 +109,7 @@ void fedge_sha256_portable(const void *data, size_t size, uint8_t hash[32])
 static const char *version, *refusal;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* FIPS 180-4's example of one block, and a size that goes through the loop for many. */
+/* FIPS 180-4's example of one block, and a size that uses the multi-block loop. */
 static const char *check_hash(void)
 {
     static const uint8_t abc[32] = {0xba, 0x78, 0x16, 0xbf, 0x8f, 0x01, 0xcf, 0xea,
@@ -141,7 +139,7 @@ static void start(void)
         (void)gcry_control(GCRYCTL_DISABLE_SECMEM, 0);
         (void)gcry_control(GCRYCTL_INITIALIZATION_FINISHED, 0);
     }
-    /* There it refuses nonces that it has not made itself. */
+    /* In FIPS mode it refuses nonces that it has not generated. */
     refusal = gcry_fips_mode_active() ? "it is in FIPS mode" : check_hash();
 }
 
@@ -180,7 +178,7 @@ void fedge_sha256_text(const void *data, size_t size, char text[65])
 #ifdef FEDGE_WITH_MBEDTLS
 struct fedge_sha256_stream {
 #ifdef FEDGE_WITH_LIBGCRYPT
-    gcry_md_hd_t fast; /* NULL: [portable] hashes */
+    gcry_md_hd_t fast; /* NULL: use [portable] */
 #endif
     mbedtls_sha256_context portable;
 };
@@ -199,8 +197,7 @@ fedge_status fedge_sha256_stream_new(uint64_t size, fedge_sha256_stream **stream
     (void)size;
 #endif
     mbedtls_sha256_init(&fresh->portable);
-    (void)mbedtls_sha256_starts(&fresh->portable,
-                                0); /* fails for another kind than 0 and 1 alone */
+    (void)mbedtls_sha256_starts(&fresh->portable, 0); /* fails only for kinds other than 0 and 1 */
     *stream = fresh;
     return FEDGE_OK;
 }

@@ -16,24 +16,24 @@
 #define MAX_CA_NAME 40
 #define NOT_A_CA (-1)
 
-/* In the order in which they are written: pairs of a key and its certificate. */
+/* Pairs of a key and its certificate, in the order in which they are written. */
 static const char *const FILES[] = {"root-key.pem", "root.pem", "issuing-key.pem", "issuing.pem"};
 enum { ROOT = 0, ISSUING = 2, NUM_FILES = sizeof(FILES) / sizeof(*FILES) };
 
 struct fedge_ca {
     mbedtls_x509_crt certificate;
     mbedtls_pk_context key;
-    char *pem; /* of the certificate */
+    char *pem; /* size of a certificate */
 };
 
 /* --- writing one certificate ------------------------------------------------------------------ */
 
-/* What a certificate will say. */
+/* Contents of a new certificate. */
 typedef struct content {
     const char *subject;            /* "CN=…" */
     const char *issuer;             /* "CN=…" */
     mbedtls_pk_context *key;        /* the subject's */
-    mbedtls_pk_context *issuer_key; /* the same for a root */
+    mbedtls_pk_context *issuer_key; /* NULL if self-signed */
     int path_length;                /* of an authority, or NOT_A_CA */
     const fedge_x509_names *names;  /* NULL for an authority */
     uint64_t now_ms, not_after_ms;
@@ -61,12 +61,12 @@ static int set_validity(mbedtls_x509write_cert *writer, uint64_t from_ms, uint64
     return mbedtls_x509write_crt_set_validity(writer, text[0], text[1]);
 }
 
-/* Extended key usage and names of a certificate that is not an authority's. */
+/* Adds extended key usage and names of an end-entity certificate. */
 static int set_leaf_extensions(mbedtls_x509write_cert *writer, const fedge_x509_names *names)
 {
     mbedtls_asn1_sequence usage = {0};
     usage.buf.tag = MBEDTLS_ASN1_OID;
-    /* Both object identifiers are as long. */
+    /* Both object identifiers have the same length. */
     usage.buf.len = MBEDTLS_OID_SIZE(MBEDTLS_OID_CLIENT_AUTH);
     usage.buf.p =
         (unsigned char *)(uintptr_t)(names->role == FEDGE_ROLE_SERVER ? MBEDTLS_OID_SERVER_AUTH
@@ -101,7 +101,7 @@ static int fill(mbedtls_x509write_cert *writer, const content *what)
             writer, is_ca ? MBEDTLS_X509_KU_KEY_CERT_SIGN | MBEDTLS_X509_KU_CRL_SIGN
                           : MBEDTLS_X509_KU_DIGITAL_SIGNATURE);
     }
-#ifdef MBEDTLS_SHA1_C /* not in the small client, where only tests sign */
+#ifdef MBEDTLS_SHA1_C /* omitted in the small client, where only tests sign */
     if (code == 0)
         code = mbedtls_x509write_crt_set_subject_key_identifier(writer);
     if (code == 0)
@@ -142,7 +142,7 @@ static fedge_status check_days(unsigned days, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* "CN=NAME KIND 1f3c": by the digits people tell successive authorities apart. */
+/* "CN=NAME KIND 1f3c": the digits distinguish successive authorities. */
 static fedge_status make_subject(const char *name, const char *kind, char *out, size_t size,
                                  fedge_error *err)
 {
@@ -162,7 +162,7 @@ static fedge_status read_key(const char *path, mbedtls_pk_context *key, fedge_er
 {
     uint8_t *data = NULL;
     size_t size = 0;
-    /* A key that others can read is no secret any more, and is not used. */
+    /* A key that others can read is no longer secret, so it is refused. */
     FEDGE_TRY(fedge_os_check_private(path, err));
     FEDGE_TRY(fedge_os_read_file(path, FEDGE_X509_MAX_PEM, &data, &size, err));
     const fedge_status status = fedge_x509_parse_key((char *)data, path, key, err);
@@ -170,8 +170,8 @@ static fedge_status read_key(const char *path, mbedtls_pk_context *key, fedge_er
     return status;
 }
 
-/* Makes a key in DIR/[key_name]. With [keep] an existing key is used: a command that was killed has
- * left it without a certificate, and no key is overwritten. */
+/* Creates a key in DIR/[key_name]. With [keep] an existing key is used: an interrupted command has
+ * left it without a certificate, and keys are never overwritten. */
 static fedge_status prepare_key(const char *dir, const char *key_name, bool keep,
                                 mbedtls_pk_context *key, fedge_error *err)
 {
@@ -187,8 +187,7 @@ static fedge_status prepare_key(const char *dir, const char *key_name, bool keep
     return status;
 }
 
-/* Loads DIR/[files] into [ca], and checks that key and certificate belong together and are valid.
- */
+/* Loads DIR/[files] to [ca], and checks that key and certificate match and are valid. */
 static fedge_status load_pair(const char *dir, const char *const files[2], uint64_t now_ms,
                               fedge_ca *ca, fedge_error *err)
 {
@@ -217,7 +216,7 @@ void fedge_ca_free(fedge_ca *ca)
     free(ca);
 }
 
-/* A new authority with the pair DIR/[files]; NULL after a failure. */
+/* Allocates an authority with the pair DIR/[files]; NULL after a failure. */
 static fedge_status load_new(const char *dir, const char *const files[2], uint64_t now_ms,
                              fedge_ca **ca, fedge_error *err)
 {
@@ -264,8 +263,8 @@ bool fedge_ca_is_of(const fedge_ca *ca, const mbedtls_x509_crt *chain)
 
 /* --- making them ------------------------------------------------------------------------------ */
 
-/* Writes a key and the certificate [what] for it to DIR/[files]. Without an issuer's key the
- * certificate is self-signed. */
+/* Writes a key and its certificate [what] to DIR/[files]. Without an issuer's key the certificate
+ * is self-signed. */
 static fedge_status make_pair(const char *dir, const char *const files[2], bool keep_key,
                               const content *given, fedge_error *err)
 {
@@ -288,7 +287,7 @@ done:
     return status;
 }
 
-/* A new intermediate under [root], written to DIR. */
+/* Creates an intermediate under [root] in DIR. */
 static fedge_status make_issuing(const char *dir, const char *name, bool keep_key, fedge_ca *root,
                                  unsigned days, uint64_t now_ms, uint64_t *end_ms, fedge_error *err)
 {
@@ -298,13 +297,12 @@ static fedge_status make_issuing(const char *dir, const char *name, bool keep_ke
     FEDGE_TRY(make_subject(name, "issuing", subject, sizeof(subject), err));
     uint64_t root_end_ms = fedge_x509_ms(&root->certificate.valid_to);
     *end_ms = now_ms + days * FEDGE_DAY_MS;
-    /* Nothing is valid beyond what signs it. */
+    /* No certificate is valid longer than its issuer. */
     *end_ms = *end_ms < root_end_ms ? *end_ms : root_end_ms;
     const content what = {.subject = subject,
                           .issuer = issuer,
                           .issuer_key = &root->key,
-                          .path_length =
-                              0, /* it signs devices and servers, and no further authority */
+                          .path_length = 0, /* it signs devices and servers, but no authority */
                           .now_ms = now_ms,
                           .not_after_ms = *end_ms};
     return make_pair(dir, FILES + ISSUING, keep_key, &what, err);
@@ -343,8 +341,7 @@ fedge_status fedge_ca_renew_issuing(const char *dir, const char *name, unsigned 
     return add_issuing(dir, name, false, issuing_days, now_ms, issuing_end_ms, err);
 }
 
-/* Loads a pair that is there and belongs to an authority of this [name]; *end_ms: of its validity.
- */
+/* Loads an existing pair of an authority with this [name]; *end_ms: the end of its validity. */
 static fedge_status check_pair(const char *dir, int first, const char *name, const char *kind,
                                uint64_t now_ms, uint64_t *end_ms, fedge_error *err)
 {
@@ -365,8 +362,8 @@ static fedge_status check_pair(const char *dir, int first, const char *name, con
     return FEDGE_OK;
 }
 
-/* How many of the files there are: those of this authority as far as it was made, or FEDGE_EXISTS.
- */
+/* Counts the files of an interrupted fedge_ca_init; FEDGE_EXISTS if they belong to another
+ * authority. */
 static fedge_status count_files(const char *dir, int *count, fedge_error *err)
 {
     *count = 0;
@@ -375,7 +372,8 @@ static fedge_status count_files(const char *dir, int *count, fedge_error *err)
         FEDGE_TRY(fedge_x509_path(path, sizeof(path), dir, FILES[i], err));
         if (!fedge_os_exists(path))
             continue;
-        /* An earlier file is missing: it was moved, as a killed command leaves none out. */
+        /* An earlier file is missing: someone moved it, since an interrupted command leaves no
+         * gaps. */
         if (*count != i) {
             return fedge_fail(err, FEDGE_EXISTS,
                               "%s exists: an authority is never overwritten; name another "
@@ -429,7 +427,7 @@ fedge_status fedge_ca_sign(const fedge_ca *ca, const fedge_key_request *request,
     fedge_x509_subject(&ca->certificate.subject, issuer, sizeof(issuer));
     uint64_t end_ms = now_ms + days * FEDGE_DAY_MS;
     uint64_t issuing_end_ms = fedge_x509_ms(&ca->certificate.valid_to);
-    /* mbedTLS only reads both keys, but takes pointers to non-const. */
+    /* mbedTLS only reads both keys, but takes non-const pointers. */
     const content what = {.subject = subject,
                           .issuer = issuer,
                           .key = (mbedtls_pk_context *)(uintptr_t)&request->csr.pk,

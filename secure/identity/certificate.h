@@ -1,4 +1,4 @@
-/* What a certificate says of a device: its id, its role, its names. */
+/* Contents of a device's certificate: id, role and names. */
 #ifndef FEDGE_SECURE_IDENTITY_CERTIFICATE_H
 #define FEDGE_SECURE_IDENTITY_CERTIFICATE_H
 
@@ -23,12 +23,12 @@ const char *fedge_role_name(fedge_role role);
 FEDGE_MUST_USE fedge_status fedge_role_from_name(const char *name, fedge_role *role,
                                                  fedge_error *err);
 
-/* Names for people (common name, name in the registry): 1 to 63 letters, digits and " ._:@-", no
- * space at either end, so that they need no escape in certificates, logs or JSON. */
+/* Names for people (common name, name in the registry): 1 to 63 letters, digits and " ._:@-",
+ * without a space at either end, so they need no escapes in certificates, logs or JSON. */
 #define FEDGE_NAME_SIZE 64
 bool fedge_name_valid(const char *name);
 
-/* What a certificate says, once parsed. Plain data. */
+/* A parsed certificate. Plain data. */
 typedef struct fedge_certificate_info {
     char device_id[FEDGE_UUID_TEXT];
     fedge_role role;
@@ -37,7 +37,7 @@ typedef struct fedge_certificate_info {
     char subject[128];                           /* text for people and logs only */
 } fedge_certificate_info;
 
-/* Unix milliseconds to and from the Gregorian calendar in UTC, as certificates write it. */
+/* Converts between Unix milliseconds and the Gregorian calendar in UTC, which certificates use. */
 
 #define FEDGE_DAY_MS UINT64_C(86400000)
 
@@ -47,7 +47,7 @@ typedef struct fedge_calendar {
 } fedge_calendar;
 
 fedge_calendar fedge_calendar_from_ms(uint64_t unix_ms);
-/* Years before 1970 give 0. The fields must be in their ranges. */
+/* Years before 1970 give 0. The fields must be within their ranges. */
 uint64_t fedge_calendar_to_ms(const fedge_calendar *time);
 
 /* "2027-05-01T12:00:00Z", for people. */

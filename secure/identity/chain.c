@@ -14,15 +14,15 @@
 #include "secure/identity/tls_private.h"
 #include "secure/identity/x509.h"
 
-/* Of each thread that runs connections. */
+/* Handler of this thread. */
 static _Thread_local fedge_chain_verified_fn verified_fn;
 static _Thread_local void *verified_user;
 
-/* The chain that this thread's handshake step verifies, from its root down. */
+/* The chain that this thread's handshake step verifies, root first. */
 static _Thread_local fedge_chain seen;
 static _Thread_local bool begun, whole;
 
-/* Hashes its name and key: a root renewed with its key is the same root to the chains below it. */
+/* Hashes name and key: a root renewed with its key stays the same root for its chains. */
 static void root_of(const mbedtls_x509_crt *certificate, uint8_t root[FEDGE_FINGERPRINT_SIZE])
 {
     mbedtls_sha256_context hash;
@@ -32,7 +32,7 @@ static void root_of(const mbedtls_x509_crt *certificate, uint8_t root[FEDGE_FING
             0 ||
         mbedtls_sha256_update(&hash, certificate->pk_raw.p, certificate->pk_raw.len) != 0 ||
         mbedtls_sha256_finish(&hash, root) != 0)
-        memset(root, 0, FEDGE_FINGERPRINT_SIZE); /* no certificate's */
+        memset(root, 0, FEDGE_FINGERPRINT_SIZE); /* hash of no certificate */
     mbedtls_sha256_free(&hash);
 }
 
@@ -44,7 +44,7 @@ static void see(const mbedtls_x509_crt *certificate, int depth)
         seen.not_after_ms = UINT64_MAX;
         root_of(certificate, seen.root);
         if (depth > 0)
-            return; /* fedge_chain_check looks at the times of the present root */
+            return; /* fedge_chain_check uses the present root's validity */
     }
     uint64_t from_ms = fedge_x509_ms(&certificate->valid_from);
     uint64_t to_ms = fedge_x509_ms(&certificate->valid_to);
@@ -55,7 +55,7 @@ static void see(const mbedtls_x509_crt *certificate, int depth)
 
 static void end_step(int socket)
 {
-    /* Only a chain that was seen down to the device's own certificate counts. */
+    /* A chain counts only if verification reached the device's certificate. */
     if (whole && socket >= 0 && verified_fn)
         verified_fn(verified_user, socket, &seen);
     begun = whole = false;
@@ -105,15 +105,16 @@ fedge_status fedge_chain_check(const fedge_chain *chain, uint64_t now_ms, fedge_
  */
 
 typedef struct cached {
-    uint8_t certificates[FEDGE_FINGERPRINT_SIZE]; /* SHA-256 of all that the peer has shown */
-    uint64_t roots;                               /* their version; 0: the entry is empty */
+    uint8_t certificates[FEDGE_FINGERPRINT_SIZE]; /* SHA-256 of all certificates that the peer
+                                                     presented */
+    uint64_t roots;                               /* version of the roots; 0: the entry is empty */
     fedge_chain chain;
 } cached;
 
-/* The wrapped function gets no context. */
+/* Global: the wrapped function gets no context. */
 static struct {
     pthread_mutex_t mutex;
-    cached *table; /* (mask + 1); each chain has one entry */
+    cached *table; /* (mask + 1); a chain has one possible entry */
     size_t mask;
     _Atomic uint64_t hits;
 } memory = {.mutex = PTHREAD_MUTEX_INITIALIZER};
@@ -121,7 +122,7 @@ static struct {
 fedge_status fedge_chain_cache_begin(uint32_t number, fedge_error *err)
 {
     size_t size = 64;
-    /* At least two entries for each device: chains that share an entry replace each other. */
+    /* At least two entries per device: chains with the same entry replace each other. */
     while (size < 2 * (size_t)number && size < FEDGE_CHAIN_CACHE_MAX)
         size *= 2;
     fedge_chain_cache_end();
@@ -149,7 +150,7 @@ static bool name_of(const mbedtls_x509_crt *shown, uint8_t name[FEDGE_FINGERPRIN
     mbedtls_sha256_context hash;
     mbedtls_sha256_init(&hash);
     bool ok = mbedtls_sha256_starts(&hash, 0) == 0;
-    for (; ok && shown && shown->raw.len > 0; shown = shown->next) { /* DER has its length */
+    for (; ok && shown && shown->raw.len > 0; shown = shown->next) { /* DER includes its length */
         ok = mbedtls_sha256_update(&hash, shown->raw.p, shown->raw.len) == 0;
     }
     ok = ok && mbedtls_sha256_finish(&hash, name) == 0;
@@ -174,7 +175,7 @@ static bool recall(const uint8_t name[FEDGE_FINGERPRINT_SIZE], uint64_t roots, f
     if (known)
         *chain = found->chain;
     pthread_mutex_unlock(&memory.mutex);
-    /* Outside the lock, as this computes hashes of the roots. */
+    /* Outside the lock, since it hashes the roots. */
     if (!known || fedge_chain_check(chain, fedge_tls_now_ms(), &err) != FEDGE_OK)
         return false;
     atomic_fetch_add(&memory.hits, 1);
@@ -196,7 +197,7 @@ static void remember(const uint8_t name[FEDGE_FINGERPRINT_SIZE], uint64_t roots,
 
 typedef int verify_callback(void *user, mbedtls_x509_crt *certificate, int depth, uint32_t *flags);
 
-/* Clients link this file without the wrapping; only a server calls what follows. */
+/* Clients link this file without the wrapper; only servers use what follows. */
 #pragma weak __real_mbedtls_x509_crt_verify_restartable
 
 FEDGE_TLS_WRAP(int, mbedtls_x509_crt_verify_restartable, mbedtls_x509_crt *shown,
@@ -211,7 +212,7 @@ FEDGE_TLS_WRAP(int, mbedtls_x509_crt_verify_restartable, mbedtls_x509_crt *shown
     const bool ours = memory.table && verified_fn && verify && !host && name_of(shown, name);
     if (ours && recall(name, version, &chain)) {
         *flags = 0;
-        const int code = verify(user, shown, 0, flags); /* the peer's own names and role */
+        const int code = verify(user, shown, 0, flags); /* the peer's names and role */
         seen = chain;
         begun = whole = true;
         return code == 0 && *flags != 0 ? MBEDTLS_ERR_X509_CERT_VERIFY_FAILED : code;

@@ -10,14 +10,14 @@
 #include "secure/identity/certificate.h"
 #include "secure/identity/x509.h"
 
-#define MAX_TRUST_BYTES 1048576u /* of all roots together */
+#define MAX_TRUST_BYTES 1048576u /* total size of all roots */
 
 fedge_status fedge_certificate_read(const uint8_t *der, size_t der_size,
                                     fedge_certificate_info *info, fedge_error *err)
 {
     mbedtls_x509_crt certificate;
     mbedtls_x509_crt_init(&certificate);
-    /* Trailing bytes would be hashed, too, and give one certificate many fingerprints. */
+    /* Trailing bytes would be hashed, too, and give a certificate many fingerprints. */
     int code = mbedtls_x509_crt_parse_der_nocopy(&certificate, der, der_size);
     fedge_status status;
     if (code != 0) {
@@ -129,7 +129,7 @@ void fedge_identity_free(fedge_identity *identity)
     free(identity);
 }
 
-/* The roots of a directory, gathered. */
+/* The roots of a directory so far. */
 typedef struct trust {
     const char *dir;
     char *pem; /* NUL-terminated */

@@ -18,36 +18,34 @@
 #include "edge/core/status.h"
 #include "secure/identity/certificate.h"
 
-/* Parses one DER certificate and checks what TLS leaves to the application: exactly one device and
- * one role SAN, extended key usage present and right for the role.
- * FEDGE_CORRUPT (not a certificate), FEDGE_DENIED (names, role or usage; the message says which).
- */
+/* Parses a DER certificate and checks what TLS leaves to the application: exactly one device SAN
+ * and one role SAN, and an extended key usage for that role. FEDGE_CORRUPT: not a certificate;
+ * FEDGE_DENIED: names, role or usage, with the reason. */
 FEDGE_MUST_USE fedge_status fedge_certificate_read(const uint8_t *der, size_t der_size,
                                                    fedge_certificate_info *info, fedge_error *err);
 
-/* This program's own identity, with the PEM texts of its files. fedge_identity_free wipes the key.
- */
+/* The program's identity, with the PEM texts of its files. fedge_identity_free wipes the key. */
 typedef struct fedge_identity {
     fedge_certificate_info certificate;
     char *key_pem;   /* NUL-terminated, PKCS#8 or SEC 1 ("EC PRIVATE KEY") */
-    char *chain_pem; /* NUL-terminated: own certificate first */
+    char *chain_pem; /* NUL-terminated: its certificate, then the intermediate */
 } fedge_identity;
 
-/* Loads DIR/key.pem and DIR/chain.pem. Refuses a key file that others may read, a key that does not
- * belong to the certificate, and a certificate that is not for [role]; FEDGE_EXPIRED when it is
- * past its end at [now_ms] (0: not checked). Messages name the file and the command that helps. */
+/* Loads DIR/key.pem and DIR/chain.pem. Refuses a key that others can read, a key that does not
+ * match the certificate, and a certificate not for [role]; FEDGE_EXPIRED if it has expired at
+ * [now_ms] (0: not checked). Messages name the file and the command that helps. */
 FEDGE_MUST_USE fedge_status fedge_identity_load(const char *dir, fedge_role role, uint64_t now_ms,
                                                 fedge_identity **identity, fedge_error *err);
-void fedge_identity_free(fedge_identity *identity); /* NULL is fine */
+void fedge_identity_free(fedge_identity *identity); /* NULL is allowed */
 
-/* Installs a signed chain (certificate, then intermediate) as DIR/chain.pem, after checking that it
- * belongs to DIR/next-key.pem (a renewal's key, which becomes key.pem) or to DIR/key.pem.
- * FEDGE_MISMATCH: to neither. May be repeated after a crash. */
+/* Installs a signed chain (certificate, then intermediate) as DIR/chain.pem if it matches
+ * DIR/next-key.pem (a renewal's key, which becomes key.pem) or DIR/key.pem. FEDGE_MISMATCH: it
+ * matches neither. May be repeated after a crash. */
 FEDGE_MUST_USE fedge_status fedge_identity_install(const char *dir, const char *chain_pem,
                                                    fedge_certificate_info *info, fedge_error *err);
 
-/* All roots of a trust directory as one PEM text, malloc'ed. FEDGE_NOT_FOUND when there is none,
- * FEDGE_DENIED when anyone may write the directory or one of them. */
+/* All roots of a trust directory as one PEM text, malloc'ed. FEDGE_NOT_FOUND: there is none;
+ * FEDGE_DENIED: others can write the directory or a root. */
 FEDGE_MUST_USE fedge_status fedge_trust_load(const char *dir, char **pem, fedge_error *err);
 
 #endif

@@ -31,13 +31,13 @@ static const uint8_t *key_of(const fedge_registry *registry, bool by_id, uint32_
     return by_id ? registry->devices[index].id.bytes : registry->certificates[index].fingerprint;
 }
 
-/* The slot that holds [key], or the empty one where it belongs. */
+/* The slot of [key], or the empty one for it. */
 static uint32_t *slot_of(const fedge_registry *registry, bool by_id, const uint8_t *key)
 {
     const fedge_registry_slots *table = by_id ? &registry->by_id : &registry->by_fingerprint;
     size_t key_size = by_id ? sizeof(fedge_device_id) : FEDGE_FINGERPRINT_SIZE;
     uint32_t mask = (UINT32_C(1) << table->bits) - 1;
-    /* Multiplication by Knuth's golden ratio spreads ids that were numbered by hand. */
+    /* Multiplying by Knuth's golden ratio spreads ids that were numbered by hand. */
     uint64_t hash = (fedge_get_u64(key) ^ fedge_get_u64(key + 8)) * UINT64_C(0x9e3779b97f4a7c15);
     uint32_t at = (uint32_t)(hash >> 32) & mask;
     while (table->slots[at] != 0 &&
@@ -46,7 +46,7 @@ static uint32_t *slot_of(const fedge_registry *registry, bool by_id, const uint8
     return &table->slots[at];
 }
 
-/* Makes the table of 2^[bits] slots and fills it with [count] entries. */
+/* Creates the table of 2^[bits] slots and fills it with [count] entries. */
 static fedge_status rebuild(fedge_registry *registry, bool by_id, uint32_t count, unsigned bits,
                             fedge_error *err)
 {
@@ -59,13 +59,13 @@ static fedge_status rebuild(fedge_registry *registry, bool by_id, uint32_t count
     free(table->slots);
     table->slots = slots;
     table->bits = bits;
-    /* Index + 1, as 0 is an empty slot. */
+    /* Index + 1; 0 marks an empty slot. */
     for (uint32_t i = 0; i < count; i++)
         *slot_of(registry, by_id, key_of(registry, by_id, i)) = i + 1;
     return FEDGE_OK;
 }
 
-/* Room in the table for one more than [count]. */
+/* Makes the table large enough for one more than [count]. */
 static fedge_status reserve_slot(fedge_registry *registry, bool by_id, uint32_t count,
                                  fedge_error *err)
 {
@@ -137,14 +137,14 @@ fedge_status fedge_registry_put_device(fedge_registry *registry, const fedge_dev
                    sizeof(*registry->devices), err));
     FEDGE_TRY(reserve_slot(registry, true, registry->num_devices, err));
     fedge_registry_device *device = &registry->devices[registry->num_devices];
-    *device = (fedge_registry_device){.id = *id,
-                                      .role = role,
-                                      /* By role, in the order of the file. The index names random
-                                       * numbers and client states, so devices are never removed,
-                                       * only revoked. */
-                                      .index = registry->num_of_role[role]++,
-                                      .first = FEDGE_REGISTRY_NONE,
-                                      .last = FEDGE_REGISTRY_NONE};
+    *device = (fedge_registry_device){
+        .id = *id,
+        .role = role,
+        /* Numbered by role, in the file's order. The index names random numbers and client states,
+           so devices are revoked, but never removed. */
+        .index = registry->num_of_role[role]++,
+        .first = FEDGE_REGISTRY_NONE,
+        .last = FEDGE_REGISTRY_NONE};
     assert(strlen(name) < sizeof(device->name));
     memcpy(device->name, name, strlen(name) + 1);
     *device_index = registry->num_devices++;
@@ -166,7 +166,7 @@ fedge_status fedge_registry_put_certificate(fedge_registry *registry, uint32_t d
         return fedge_fail(err, FEDGE_TOO_BIG, "'%s' has more than %d certificates", owner->name,
                           FEDGE_REGISTRY_MAX_CERTIFICATES);
     }
-    /* Allocate everything first, so that nothing after this can fail half-way. */
+    /* Allocate everything first, so that nothing after this can fail. */
     FEDGE_TRY(grow((void **)&registry->certificates, registry->num_certificates,
                    &registry->cap_certificates, sizeof(*registry->certificates), err));
     FEDGE_TRY(reserve_slot(registry, false, registry->num_certificates, err));
@@ -295,7 +295,7 @@ static fedge_status replace_certificate(fedge_registry *registry, uint32_t devic
     memcpy(replaced->fingerprint, info->fingerprint, sizeof(replaced->fingerprint));
     replaced->not_after_ms = info->not_after_ms;
     replaced->state = state;
-    /* Rebuilt: removing one key from a table with linear probing would hide keys after it. */
+    /* Rebuild: removing a key from a table with linear probing would hide keys after it. */
     return rebuild(registry, false, registry->num_certificates, registry->by_fingerprint.bits, err);
 }
 

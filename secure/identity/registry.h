@@ -38,55 +38,55 @@ typedef struct fedge_registry_match {
     char name[FEDGE_NAME_SIZE];
 } fedge_registry_match;
 
-/* Opaque; read-only after loading, so any thread may look up. */
+/* Opaque; read-only after loading, so any thread may read it. */
 typedef struct fedge_registry fedge_registry;
 
-/* "pending", "active", "revoked"; NULL for an unknown one. */
+/* "pending", "active", "revoked"; NULL if unknown. */
 const char *fedge_certificate_state_name(fedge_certificate_state state);
 
-/* Loads DIR/registry.json. A missing file is FEDGE_NOT_FOUND, a broken one FEDGE_CORRUPT, one of a
- * later format FEDGE_UNSUPPORTED; FEDGE_DENIED when anyone may write it or DIR. */
+/* Loads DIR/registry.json. FEDGE_NOT_FOUND: no file; FEDGE_CORRUPT: a broken one;
+ * FEDGE_UNSUPPORTED: a later format; FEDGE_DENIED: others can write it or DIR. */
 FEDGE_MUST_USE fedge_status fedge_registry_load(const char *dir, fedge_registry **registry,
                                                 fedge_error *err);
-void fedge_registry_free(fedge_registry *registry); /* NULL is fine */
+void fedge_registry_free(fedge_registry *registry); /* NULL is allowed */
 
-/* The number n of devices of role device, whose indices are 0 … n − 1. */
+/* The number n of devices with role device; their indices are 0 … n − 1. */
 uint32_t fedge_registry_num_devices(const fedge_registry *registry);
 
-/* Devices by state; the counts sum up to fedge_registry_num_devices. */
+/* Devices by state; the counts sum to fedge_registry_num_devices. */
 typedef struct fedge_registry_counts {
     uint32_t active;  /* have an active certificate: may connect */
     uint32_t pending; /* have a pending certificate, and no active one */
-    uint32_t revoked; /* all others */
+    uint32_t revoked; /* all other devices */
 } fedge_registry_counts;
 fedge_registry_counts fedge_registry_count(const fedge_registry *registry);
 
-/* Finds a certificate by its fingerprint, also a revoked one, which the caller refuses.
- * FEDGE_NOT_FOUND: it is not registered. Constant time in the number of devices. */
+/* Finds a certificate by its fingerprint, including revoked ones, which the caller refuses.
+ * FEDGE_NOT_FOUND: it is not registered. Takes constant time. */
 FEDGE_MUST_USE fedge_status fedge_registry_find(const fedge_registry *registry,
                                                 const uint8_t fingerprint[FEDGE_FINGERPRINT_SIZE],
                                                 fedge_registry_match *match, fedge_error *err);
 
-/* Decides about a connected peer, for server and client alike: parses the certificate, demands
- * [role], checks validity at [now_ms], and, when [registry] is not NULL, that it is registered to
- * the same device with the same role and active. FEDGE_DENIED, FEDGE_EXPIRED (also: not valid yet),
- * FEDGE_REVOKED or FEDGE_NOT_FOUND, with the reason as the message; for logs, [match] then has what
- * is known (all zero if the certificate could not be read). Without a registry its index is 0 and
- * its name the certificate's subject. */
+/* Checks a connected peer, on servers and clients: parses the certificate, requires [role], checks
+ * validity at [now_ms] and, if [registry] is not NULL, that it is registered for the same device
+ * and role and active. FEDGE_DENIED, FEDGE_EXPIRED (also: not yet valid), FEDGE_REVOKED or
+ * FEDGE_NOT_FOUND, with the reason. For logs, [match] then has what is known (all 0 if the
+ * certificate is unreadable). Without a registry its index is 0 and its name the certificate's
+ * subject. */
 FEDGE_MUST_USE fedge_status fedge_peer_check(const uint8_t *der, size_t der_size, fedge_role role,
                                              uint64_t now_ms, const fedge_registry *registry,
                                              fedge_registry_match *match, fedge_error *err);
 
-/* Decides about a peer that has resumed a session, by what its certificate said when the session
- * began: device_id, role and fingerprint of [known]; other members are ignored. */
+/* Checks a peer that resumed a session by the certificate of the session's start: device_id, role
+ * and fingerprint of [known]; other members are ignored. */
 FEDGE_MUST_USE fedge_status fedge_peer_recheck(const fedge_certificate_info *known, fedge_role role,
                                                const fedge_registry *registry,
                                                fedge_registry_match *match, fedge_error *err);
 
 /* --- changing it: fedge-keys ------------------------------------------------------------------ */
 
-/* Creates DIR and takes its writers' lock; the caller releases it by fedge_os_unlock. FEDGE_BUSY:
- * another process has it. */
+/* Creates DIR and takes its writers' lock; release it with fedge_os_unlock. FEDGE_BUSY: another
+ * process has it. */
 FEDGE_MUST_USE fedge_status fedge_registry_lock(const char *dir, int *lock, fedge_error *err);
 
 /* As fedge_registry_load, but a missing file is an empty registry. */
@@ -97,8 +97,8 @@ FEDGE_MUST_USE fedge_status fedge_registry_open(const char *dir, fedge_registry 
 FEDGE_MUST_USE fedge_status fedge_registry_save(const fedge_registry *registry, const char *dir,
                                                 fedge_error *err);
 
-/* Adds a certificate. Its device must be new (else FEDGE_EXISTS), but for a [renewal] known with
- * the same role (else FEDGE_NOT_FOUND, FEDGE_DENIED) and not revoked (else FEDGE_REVOKED). At
+/* Adds a certificate. Its device must be new (otherwise FEDGE_EXISTS); for a [renewal] it must
+ * exist with the same role (FEDGE_NOT_FOUND, FEDGE_DENIED) and not be revoked (FEDGE_REVOKED). At
  * FEDGE_REGISTRY_MAX_CERTIFICATES it replaces the one that expires first. FEDGE_TOO_BIG: the
  * registry is full. [match] gets the device's new state. */
 FEDGE_MUST_USE fedge_status fedge_registry_add(fedge_registry *registry,
@@ -107,7 +107,7 @@ FEDGE_MUST_USE fedge_status fedge_registry_add(fedge_registry *registry,
                                                bool renewal, fedge_registry_match *match,
                                                fedge_error *err);
 
-/* One certificate with its device, as fedge_registry_visit shows it. */
+/* A certificate with its device, for fedge_registry_visit. */
 typedef struct fedge_registry_row {
     fedge_registry_match match;
     uint8_t fingerprint[FEDGE_FINGERPRINT_SIZE];
@@ -115,7 +115,7 @@ typedef struct fedge_registry_row {
 } fedge_registry_row;
 
 /* Calls [visit] for every certificate, devices in the order of enrolment, until it fails. It may
- * change the certificate's state by row->match.state. */
+ * change the certificate's state through row->match.state. */
 typedef fedge_status (*fedge_registry_visit_fn)(void *user, fedge_registry_row *row,
                                                 fedge_error *err);
 FEDGE_MUST_USE fedge_status fedge_registry_visit(fedge_registry *registry,

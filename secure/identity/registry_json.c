@@ -1,4 +1,4 @@
-/* registry.json: reading it with every check, writing it one line per device. */
+/* registry.json: reads it with all checks, and writes one line per device. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -12,10 +12,10 @@
 #include "secure/identity/x509.h"
 
 #define FORMAT 1
-#define MAX_BYTES (512u << 20) /* a million devices take some 250 MB */
+#define MAX_BYTES (512u << 20) /* a million devices take about 250 MB */
 #define MAX_INTEGER 9007199254740992.0
 
-/* The keys of each kind of object; all of them must be there, and no other. */
+/* Keys of each kind of object; exactly these must be present. */
 enum { ROOT_FORMAT, ROOT_DEVICES, ROOT_KEYS };
 static const char *const root_keys[] = {"format", "devices"};
 enum { DEVICE_ID, DEVICE_ROLE, DEVICE_INDEX, DEVICE_NAME, DEVICE_CERTIFICATES, DEVICE_KEYS };
@@ -26,7 +26,7 @@ static const char *const certificate_keys[] = {"sha256", "state", "not_after_ms"
 #define MAX_KEYS 5
 static_assert((int)DEVICE_KEYS == MAX_KEYS, "the object with most keys");
 
-/* Sorts the members of [object] into [values] by [keys]. */
+/* Sorts the members of [object] to [values] by [keys]. */
 static fedge_status take(const cJSON *object, const char *const *keys, size_t count,
                          const cJSON *values[MAX_KEYS], fedge_error *err)
 {
@@ -103,7 +103,7 @@ static fedge_status take_certificate(fedge_registry *registry, uint32_t device, 
     return fedge_registry_put_certificate(registry, device, fingerprint, state, not_after_ms, err);
 }
 
-/* The members of a device that are not certificates. */
+/* Reads a device without its certificates. */
 static fedge_status put_device(fedge_registry *registry, const cJSON *const values[MAX_KEYS],
                                uint32_t *device, fedge_error *err)
 {
@@ -154,7 +154,7 @@ static fedge_status take_device(fedge_registry *registry, const cJSON *object, f
 
 static fedge_status take_root(fedge_registry *registry, const cJSON *root, fedge_error *err)
 {
-    /* A later format may have other keys, so its number is looked at first. */
+    /* A later format may have other keys, so check its number first. */
     const cJSON *format_value = cJSON_GetObjectItemCaseSensitive(root, "format");
     uint64_t format = FORMAT;
     if (format_value)
@@ -204,7 +204,7 @@ static fedge_status parse(const char *text, size_t size, cJSON **root, fedge_err
     return FEDGE_OK;
 }
 
-/* Makes the registry that the text describes; NULL on failure. */
+/* Creates the registry from a text; NULL on failure. */
 static fedge_status read_text(const char *text, size_t size, fedge_registry **registry,
                               fedge_error *err)
 {
@@ -222,7 +222,7 @@ done:
     return status;
 }
 
-/* Reads the file into a fresh registry. A missing file is an empty registry when [may_miss]. */
+/* Reads the file to a new registry. With [may_miss], a missing file is an empty registry. */
 static fedge_status load(const char *dir, bool may_miss, fedge_registry **registry,
                          fedge_error *err)
 {
@@ -246,7 +246,7 @@ static fedge_status load(const char *dir, bool may_miss, fedge_registry **regist
     FEDGE_TRY_OR(fedge_os_check_not_writable(path, err), done);
     status = read_text((const char *)data, size, registry, err);
     if (status != FEDGE_OK) {
-        /* Any fault of its content means that the file is corrupt. */
+        /* Any error in its content means that the file is corrupt. */
         bool keep = status == FEDGE_UNSUPPORTED || status == FEDGE_NO_MEMORY;
         status = fedge_error_prefix(err, keep ? status : FEDGE_CORRUPT, "%s", path);
     }
@@ -267,7 +267,7 @@ fedge_status fedge_registry_open(const char *dir, fedge_registry **registry, fed
     return load(dir, true, registry, err);
 }
 
-/* Names, roles and states need no escapes: fedge_name_valid sees to the only free text. */
+/* Names, roles and states need no escapes: fedge_name_valid checks the only free text. */
 static fedge_status write_device(const fedge_registry *registry,
                                  const fedge_registry_device *device, fedge_buffer *out,
                                  fedge_error *err)

@@ -2,9 +2,8 @@
  * file).
  *
  * Devices and certificates are two arrays; each device's certificates form a list by index. Two
- * open hash tables find a certificate by fingerprint and a device by id; a slot holds index + 1, 0
- * is empty. Both kinds of key are hashes or random numbers already, so eight of their bytes are the
- * hash.
+ * open hash tables find certificates by fingerprint and devices by id; a slot holds index + 1, or 0
+ * if empty. Both keys are hashes or random numbers, so eight of their bytes serve as the hash.
  */
 #ifndef FEDGE_SECURE_IDENTITY_REGISTRY_TABLE_H
 #define FEDGE_SECURE_IDENTITY_REGISTRY_TABLE_H
@@ -27,7 +26,7 @@ typedef struct fedge_registry_device {
     char name[FEDGE_NAME_SIZE];
     fedge_role role;
     uint32_t index;
-    uint32_t first, last; /* first and last of its certificates; FEDGE_REGISTRY_NONE: it has none */
+    uint32_t first, last; /* first and last certificate, or FEDGE_REGISTRY_NONE */
     uint32_t num_certificates;
 } fedge_registry_device;
 
@@ -48,15 +47,15 @@ struct fedge_registry {
 
 FEDGE_MUST_USE fedge_status fedge_registry_new(fedge_registry **registry, fedge_error *err);
 
-/* Appends a device without certificates; its index is the next of its role. FEDGE_DUPLICATE when
- * the id is known, FEDGE_TOO_BIG. *device: its index in devices. */
+/* Appends a device without certificates; its index is the next of its role. FEDGE_DUPLICATE: the id
+ * exists; FEDGE_TOO_BIG. *device: its position in devices. */
 FEDGE_MUST_USE fedge_status fedge_registry_put_device(fedge_registry *registry,
                                                       const fedge_device_id *id, fedge_role role,
                                                       const char *name, uint32_t *device,
                                                       fedge_error *err);
 
-/* Appends a certificate to a device. FEDGE_DUPLICATE when the fingerprint is known, FEDGE_TOO_BIG
- * when the device has FEDGE_REGISTRY_MAX_CERTIFICATES. */
+/* Appends a certificate to a device. FEDGE_DUPLICATE: the fingerprint exists; FEDGE_TOO_BIG: the
+ * device has FEDGE_REGISTRY_MAX_CERTIFICATES. */
 FEDGE_MUST_USE fedge_status fedge_registry_put_certificate(
     fedge_registry *registry, uint32_t device, const uint8_t fingerprint[FEDGE_FINGERPRINT_SIZE],
     fedge_certificate_state state, uint64_t not_after_ms, fedge_error *err);

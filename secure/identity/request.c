@@ -31,7 +31,7 @@ void fedge_key_request_wipe(char *secret)
 
 /* --- making ----------------------------------------------------------------------------------- */
 
-/* [out] points into [addresses], the bytes of the IP addresses. */
+/* [out] points into [addresses], which stores the bytes of the IP addresses. */
 static fedge_status read_hosts(const fedge_key_request_names *names, fedge_x509_names *out,
                                uint8_t addresses[FEDGE_X509_MAX_HOSTS][16], fedge_error *err)
 {
@@ -115,8 +115,8 @@ done:
     return status;
 }
 
-/* Unless [status] is a failure, ends the text in [out] and hands it to the caller; cleans up on
- * failure. */
+/* Ends the text in [out] and passes it to the caller, unless [status] is a failure; cleans up then.
+ */
 static fedge_status finish(fedge_status status, fedge_buffer *out, char **key_pem,
                            char **request_pem, fedge_error *err)
 {
@@ -147,7 +147,7 @@ fedge_status fedge_key_request_make(const fedge_key_request_names *names, char *
 
 /* --- renewal ---------------------------------------------------------------------------------- */
 
-/* The value of the common name in a name, or FEDGE_DENIED when there is no usable one. */
+/* The common name's value, or FEDGE_DENIED if there is no usable one. */
 static fedge_status read_common_name(const mbedtls_x509_name *subject, char name[FEDGE_NAME_SIZE],
                                      fedge_error *err)
 {
@@ -167,8 +167,7 @@ static fedge_status read_common_name(const mbedtls_x509_name *subject, char name
                       FEDGE_NAME_SIZE - 1);
 }
 
-/* The context keeps signatures for renewals apart from those that the same key makes in TLS
- * handshakes. */
+/* The context separates renewal signatures from those that the same key makes in TLS handshakes. */
 static void renewal_hash(const uint8_t *der, size_t size, uint8_t hash[32])
 {
     mbedtls_sha256_context context;
@@ -198,7 +197,7 @@ static fedge_status append_pem(const char *begin, const char *end, const mbedtls
                      : fedge_x509_fail(err, FEDGE_INTERNAL, code, CANNOT_SIGN);
 }
 
-/* Appends the present certificate, and its key's signature over the request that [out] holds. */
+/* Appends the present certificate, and its key's signature of the request in [out]. */
 static fedge_status append_proof(const mbedtls_x509_crt *present, mbedtls_pk_context *key,
                                  fedge_buffer *out, fedge_error *err)
 {
@@ -276,14 +275,14 @@ static fedge_status check_signature(mbedtls_x509_csr *csr, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* Checks the certificate and the signature that a renewal carries. */
+/* Checks a renewal's certificate and signature. */
 static fedge_status check_proof(fedge_key_request *request, mbedtls_x509_crt *present,
                                 mbedtls_pem_context *proof, fedge_error *err)
 {
     size_t size = 0;
     const unsigned char *signature = mbedtls_pem_get_buffer(proof, &size);
     FEDGE_TRY(fedge_x509_info(present, &request->present, err));
-    /* The signer checks the certificate against its registry; here the two are only compared. */
+    /* The signer checks the certificate against its registry; this only compares the two. */
     if (strcmp(request->present.device_id, request->names.device_id) != 0 ||
         request->present.role != request->names.role) {
         return fedge_fail(err, FEDGE_DENIED,
@@ -422,7 +421,7 @@ static fedge_status install_chain(const char *dir, const char *chain_pem,
     } else {
         FEDGE_TRY(status);
         FEDGE_TRY(fedge_x509_path(path, sizeof(path), dir, "key.pem", err));
-        /* A crash after this leaves a key without its chain; running it again puts that right. */
+        /* A crash after this leaves a key without its chain; running it again repairs that. */
         FEDGE_TRY(fedge_os_rename(next, path, err));
     }
     FEDGE_TRY(fedge_x509_path(path, sizeof(path), dir, "chain.pem", err));

@@ -31,41 +31,41 @@ typedef struct fedge_key_request_names {
     size_t num_ip;
 } fedge_key_request_names;
 
-/* Makes a fresh key and a request for it, both as PEM text that the caller frees (the key with
- * fedge_key_request_wipe). FEDGE_INVALID_ARGUMENT, FEDGE_DENIED (hosts and role do not fit),
+/* Creates a key and a request for it, both as PEM text that the caller frees (the key with
+ * fedge_key_request_wipe). FEDGE_INVALID_ARGUMENT, FEDGE_DENIED (hosts and role do not match),
  * FEDGE_TOO_BIG. */
 FEDGE_MUST_USE fedge_status fedge_key_request_make(const fedge_key_request_names *names,
                                                    char **key_pem, char **request_pem,
                                                    fedge_error *err);
 
-/* Makes a request for renewal with the names of the present certificate. With [new_key], *key_pem
- * gets a fresh key; else the present key is used again and *key_pem is NULL. */
+/* Creates a renewal request with the names of the present certificate. With [new_key], *key_pem is
+ * a new key; otherwise the present key is reused and *key_pem is NULL. */
 FEDGE_MUST_USE fedge_status fedge_key_request_renew(const fedge_identity *present, bool new_key,
                                                     char **key_pem, char **request_pem,
                                                     fedge_error *err);
 
-/* Overwrites a secret text and frees it; NULL is fine. */
+/* Overwrites a secret text and frees it; NULL is allowed. */
 void fedge_key_request_wipe(char *secret);
 
-/* A request that has been read and checked: its own signature, its key's curve and its names. */
+/* A request that was read and checked: its signature, its key's curve and its names. */
 typedef struct fedge_key_request {
     mbedtls_x509_csr csr;
     fedge_x509_names names; /* points into csr */
     char name[FEDGE_NAME_SIZE];
-    bool renews; /* the present certificate's key signed it, and the present certificate names the
-                    same device, the same role and all its hosts */
+    bool renews; /* signed by the present certificate's key; that certificate names the same device,
+                    role and all hosts */
     fedge_certificate_info present;
 } fedge_key_request;
 
-/* Reads a request's PEM text. FEDGE_CORRUPT; FEDGE_DENIED: a check has failed. Free it by
+/* Reads a request's PEM text. FEDGE_CORRUPT; FEDGE_DENIED: a check failed. Free it with
  * fedge_key_request_fini, also after an error. */
 FEDGE_MUST_USE fedge_status fedge_key_request_read(const char *pem, fedge_key_request *request,
                                                    fedge_error *err);
 void fedge_key_request_fini(fedge_key_request *request);
 
-/* Checks that [granted] has exactly the hosts that [request] asks for, in any order; its other
- * members are ignored. FEDGE_DENIED: the message has the difference. FEDGE_INVALID_ARGUMENT,
- * FEDGE_TOO_BIG: a granted name cannot be a host. */
+/* Checks that [granted] has exactly the hosts of [request], in any order; its other members are
+ * ignored. FEDGE_DENIED: the message has the difference. FEDGE_INVALID_ARGUMENT, FEDGE_TOO_BIG: a
+ * granted name is not a valid host. */
 FEDGE_MUST_USE fedge_status fedge_key_request_check_hosts(const fedge_key_request *request,
                                                           const fedge_key_request_names *granted,
                                                           fedge_error *err);

@@ -16,15 +16,15 @@
 #include "secure/identity/tls_private.h"
 #include "secure/identity/x509.h"
 
-#if defined(MBEDTLS_SSL_SRV_C) && defined(MBEDTLS_SSL_SESSION_TICKETS) /* not on devices */
+#if defined(MBEDTLS_SSL_SRV_C) && defined(MBEDTLS_SSL_SESSION_TICKETS) /* omitted on devices */
 
 #define VERSION 1
 #define DAY_SIZE 4
 #define NONCE_SIZE 12
 #define TAG_SIZE 16
 #define HEAD_SIZE (DAY_SIZE + NONCE_SIZE)
-#define MAX_KEY 48 /* of a session: a hash's size */
-/* version, suite, flags, age, key and its size, issued; fingerprint, device, role, chain */
+#define MAX_KEY 48 /* size of a session's secret: a hash */
+/* version, suite, flags, age, key with its size, time issued; fingerprint, device, role, chain */
 #define BODY_SIZE                                                                                  \
     (1 + 4 + 1 + 4 + 1 + MAX_KEY + 8 + FEDGE_FINGERPRINT_SIZE + FEDGE_UUID_TEXT + 1 +              \
      FEDGE_FINGERPRINT_SIZE + 8 + 8)
@@ -34,7 +34,7 @@ static_assert(MBEDTLS_SSL_TLS1_3_TICKET_RESUMPTION_KEY_LEN <= MAX_KEY, "a sessio
 
 #define OF(session, field) ((session)->MBEDTLS_PRIVATE(field))
 
-/* Of this thread. */
+/* State of this thread. */
 static _Thread_local fedge_tickets hooks;
 static _Thread_local int socket_in_step = -1;
 
@@ -45,7 +45,7 @@ static uint32_t day_of(uint64_t unix_ms)
     return (uint32_t)(unix_ms / FEDGE_DAY_MS);
 }
 
-/* HMAC-SHA256 of the day under the identity's secret. */
+/* HMAC-SHA256 of the day with the identity's secret. */
 static bool key_of(uint32_t day, mbedtls_gcm_context *gcm)
 {
     uint8_t secret[FEDGE_TICKET_SECRET_SIZE];
@@ -102,7 +102,8 @@ static void write_body(uint8_t body[BODY_SIZE], const mbedtls_ssl_session *sessi
     (void)put(at, number, 8);
 }
 
-/* The opposite of write_body. Only the version needs a check, since this server sealed the rest. */
+/* Parses what write_body wrote. Only the version needs a check, since this server sealed the
+ * others. */
 static bool read_body(const uint8_t body[BODY_SIZE], mbedtls_ssl_session *session,
                       fedge_ticket_owner *owner, uint64_t *issued_ms)
 {
@@ -133,7 +134,7 @@ static bool read_body(const uint8_t body[BODY_SIZE], mbedtls_ssl_session *sessio
 
 /* --- mbedTLS's functions ---------------------------------------------------------------------- */
 
-/* False without a certificate, as after a resumption: with a ticket in return for a ticket a device
+/* False without a certificate, as after a resumption: if a ticket led to a new ticket, a device
  * could stay for years without showing its certificate. */
 static bool owner_of(const mbedtls_ssl_session *session, fedge_ticket_owner *owner)
 {
@@ -150,8 +151,7 @@ static bool owner_of(const mbedtls_ssl_session *session, fedge_ticket_owner *own
     return true;
 }
 
-/* mbedTLS has no way to send no ticket. Any client ignores an empty one without lifetime (4.6.1).
- */
+/* mbedTLS cannot omit the ticket. Clients ignore an empty one without lifetime (4.6.1). */
 static int write_none(unsigned char *out, const unsigned char *end, size_t *size, uint32_t *life_s)
 {
     if (end == out)
@@ -177,9 +177,9 @@ static int write_ticket(void *user, const mbedtls_ssl_session *session, unsigned
     mbedtls_gcm_init(&gcm);
     fedge_put_u32(out, day_of(now_ms));
     write_body(body, session, &owner, now_ms);
-    /* A random nonce of 96 bits under a key of one day: with 2^32 tickets a day the chance of a
-     * repeat is below 2^-32, and no counter has to survive a restart. The day chooses the key, so
-     * it is authenticated, too. */
+    /* A random nonce of 96 bits with a daily key: with 2^32 tickets a day the probability of a
+     * repeat is below 2^-32, and no counter must survive a restart. The day selects the key, so it
+     * is authenticated, too. */
     const bool ok = fedge_x509_random(NULL, out + DAY_SIZE, NONCE_SIZE) == 0 &&
                     key_of(day_of(now_ms), &gcm) &&
                     mbedtls_gcm_crypt_and_tag(&gcm, MBEDTLS_GCM_ENCRYPT, BODY_SIZE, out + DAY_SIZE,
@@ -201,7 +201,7 @@ static bool open_ticket(const unsigned char *ticket, size_t size, uint64_t now_m
     if (size != TICKET_SIZE)
         return false;
     const uint32_t day = fedge_get_u32(ticket);
-    /* Checked before any cryptography, so that junk is cheap. */
+    /* Checked before any cryptography, so that invalid tickets are cheap. */
     if (day > day_of(now_ms) || day_of(now_ms) - day > FEDGE_TICKET_LIFETIME_MS / FEDGE_DAY_MS)
         return false;
     mbedtls_gcm_context gcm;
@@ -285,10 +285,10 @@ void fedge_tickets_end(void)
 
 #if defined(MBEDTLS_SSL_SESSION_TICKETS) && defined(MBEDTLS_SSL_CLI_C)
 
-/* Of this thread: the latest ticket's session. */
+/* This thread's latest ticket and session. */
 static _Thread_local mbedtls_ssl_session latest;
 static _Thread_local bool has_latest;
-static _Thread_local bool was_lost; /* the last handshake that offered it broke off */
+static _Thread_local bool was_lost; /* the last handshake with it failed */
 
 static void client_configure(mbedtls_ssl_config *conf)
 {

@@ -1,16 +1,15 @@
-/* Session tickets (RFC 8446, 4.6.1): a device that reconnects shows a ticket in place of its
- * certificate, which saves both sides signatures, at the price of one key exchange.
+/* Session tickets (RFC 8446, 4.6.1): a reconnecting device shows a ticket instead of its
+ * certificate, which saves both sides signatures for the price of one key exchange.
  *
- * The server seals a ticket (AES-256-GCM) with a key of the day, derived from the server's own key:
- * tickets survive a restart without any storage, end with the server's key, and can be forged only
- * with it. A ticket holds the device's id, role and certificate fingerprint, and its chain's root
- * and validity. It is good for FEDGE_TICKET_LIFETIME_MS from the handshake in which the device has
- * proved its key; a resumed session gets no new ticket. Resumption always includes a fresh key
- * exchange, so recorded traffic stays secret even if the keys become known.
+ * The server seals a ticket (AES-256-GCM) with a daily key derived from the server's key: tickets
+ * survive a restart without storage, end with the server's key, and cannot be forged without it. A
+ * ticket has the device's id, role and certificate fingerprint, and its chain's root and validity.
+ * It is valid for FEDGE_TICKET_LIFETIME_MS from the handshake in which the device proved its key; a
+ * resumed session gets no new ticket. Resumption always includes a new key exchange, so recorded
+ * traffic stays secret even if the keys leak.
  *
- * A ticket does not admit a device: on resumption its chain is checked against the roots and the
- * time here, and the registry by fedge_peer_recheck. A device with a bad ticket makes a full
- * handshake.
+ * A ticket does not admit a device: on resumption its chain is checked here against roots and time,
+ * and the registry by fedge_peer_recheck. A device with a bad ticket makes a full handshake.
  */
 #ifndef FEDGE_SECURE_IDENTITY_TICKETS_H
 #define FEDGE_SECURE_IDENTITY_TICKETS_H
@@ -21,7 +20,7 @@
 #include "secure/identity/chain.h"
 #include "secure/identity/identity.h"
 
-/* The longest that TLS 1.3 allows. */
+/* The maximum of TLS 1.3. */
 #define FEDGE_TICKET_LIFETIME_MS ((uint64_t)7 * 24 * 3600 * 1000)
 
 /* The sealed description of the owner. Plain data. */
@@ -34,14 +33,14 @@ typedef struct fedge_ticket_owner {
 
 typedef struct fedge_tickets {
     void *user;
-    /* Gets the verified chain of this socket's peer; false: not known, so no ticket is issued. */
+    /* Gets the verified chain of this socket's peer; false: unknown, so no ticket is issued. */
     bool (*chain_of)(void *user, int socket, fedge_chain *chain);
-    /* Called for a good ticket. It counts once the handshake is over and the peer has no
-     * certificate (mbedtls_ssl_get_peer_cert): then the peer has proved that it owns the ticket. */
+    /* Called for a valid ticket. It counts once the handshake is complete and the peer has no
+     * certificate (mbedtls_ssl_get_peer_cert), which proves that the peer owns the ticket. */
     void (*shown)(void *user, int socket, const fedge_ticket_owner *owner);
 } fedge_tickets;
 
-/* For connections of this thread that are set up from now on. [tickets] is copied. */
+/* Applies to connections that this thread sets up from now on. [tickets] is copied. */
 void fedge_tickets_begin(const fedge_tickets *tickets);
 void fedge_tickets_end(void);
 

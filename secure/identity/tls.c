@@ -1,6 +1,6 @@
-/* The settings of tls.h and the wrapped functions of mbedTLS that apply them. Both are in one file
- * so that a program which sets anything has all wraps. Checked against libwebsockets 4.3.5
- * (lib/tls/ mbedtls) and mbedTLS 3.6. */
+/* The settings of tls.h, and the wrapped functions of mbedTLS that apply them. Both are in one
+ * file, so that a program which sets anything links all wrappers. Checked against
+ * libwebsockets 4.3.5 (lib/tls/mbedtls) and mbedTLS 3.6. */
 #include "secure/identity/tls.h"
 
 #include <stdatomic.h>
@@ -23,7 +23,7 @@
 #include "secure/identity/tls_private.h"
 #include "secure/identity/x509.h"
 
-/* Handshakes under way keep pointers to replaced credentials; none takes as long as this. */
+/* Handshakes in progress point to replaced credentials; none takes this long. */
 #define RETIRE_MS 600000u
 
 /* Roots, or the server's chain with its key. */
@@ -35,20 +35,20 @@ typedef struct credentials {
     struct credentials *older;
 } credentials;
 
-/* What this thread's handshake step has found out about the peer's certificate. */
+/* What this thread's handshake step knows about the peer's certificate. */
 typedef struct peer_check {
     char subject[FEDGE_X509_MAX_SUBJECT];
-    char reason[FEDGE_ERROR_MESSAGE_SIZE]; /* ours; empty where mbedTLS itself objects */
+    char reason[FEDGE_ERROR_MESSAGE_SIZE]; /* fedge's reason; "" if mbedTLS itself refuses */
     uint32_t flags;                        /* MBEDTLS_X509_BADCERT_… of the whole chain */
-    const char *host;                      /* a client's: the name connected to; else NULL */
+    const char *host;                      /* on a client: the name connected to; else NULL */
 } peer_check;
 
-/* The one place in fedge with mutable globals: the wrapped functions get no other context. */
+/* The only mutable globals in fedge: the wrapped functions get no context. */
 static credentials *_Atomic current_roots;
 static credentials *_Atomic current_identity;
 static _Atomic uint64_t roots_version;
 static _Atomic uint64_t min_time_ms;
-/* Of each thread that runs connections. */
+/* Handler of this thread. */
 static _Thread_local fedge_tls_refused_fn refused_fn;
 static _Thread_local void *refused_user;
 static _Thread_local int refused_socket = -1;
@@ -121,7 +121,7 @@ static fedge_status credentials_new(const char *pem, const char *what, credentia
     return status;
 }
 
-/* Puts [fresh] in place and frees old credentials that no handshake can still use. */
+/* Publishes [fresh], and frees old credentials that no handshake can still use. */
 static void replace(credentials *_Atomic *current, credentials *fresh)
 {
     uint64_t now_ms = fedge_os_monotonic_ms();
@@ -135,7 +135,7 @@ static void replace(credentials *_Atomic *current, credentials *fresh)
             break;
         }
     }
-    /* Last, since other threads use it from here on. */
+    /* Published last: other threads use it from here on. */
     atomic_store(current, fresh);
 }
 
@@ -145,13 +145,13 @@ fedge_status fedge_tls_set_roots(const char *pem, fedge_error *err)
     use_certificate_time();
     FEDGE_TRY(credentials_new(pem, "the roots", &fresh, err));
     replace(&current_roots, fresh);
-    /* After the roots: a chain verified in between is remembered under the older version, which no
-     * lookup asks for. */
+    /* After the roots: a chain verified in between is cached under the older version, which no
+     * lookup uses. */
     atomic_fetch_add(&roots_version, 1);
     return FEDGE_OK;
 }
 
-/* Derives the secret that seals tickets from the key's text, which only its owner has. */
+/* Derives the tickets' secret from the key's text, which only its owner has. */
 static fedge_status make_ticket_secret(credentials *fresh, const char *key_pem, fedge_error *err)
 {
     static const unsigned char purpose[] = "fedge session tickets";
@@ -234,7 +234,7 @@ int fedge_tls_refused_socket(void)
     return refused_socket;
 }
 
-/* libwebsockets and mbedTLS's own sockets both hand mbedtls_net_context to the transport. */
+/* libwebsockets and mbedTLS's sockets both pass mbedtls_net_context to the transport. */
 static int socket_of(const mbedtls_ssl_context *ssl)
 {
     const mbedtls_net_context *net = ssl->MBEDTLS_PRIVATE(p_bio);
@@ -271,7 +271,7 @@ static const char *flags_text(uint32_t flags)
     return "failed verification";
 }
 
-/* Texts with a colon in front say what is wrong with the certificate, as the peer sees it. */
+/* Texts that begin with a colon state the fault of the certificate from the peer's view. */
 static const char *alert_text(int alert)
 {
     switch (alert) {
@@ -308,8 +308,8 @@ bool fedge_tls_is_lost(int code)
            code == MBEDTLS_ERR_SSL_PEER_CLOSE_NOTIFY;
 }
 
-/* The alert that made a function return MBEDTLS_ERR_SSL_FATAL_ALERT_MESSAGE: the record is still in
- * the buffer, level and number in two bytes. */
+/* The alert behind MBEDTLS_ERR_SSL_FATAL_ALERT_MESSAGE: the record is still in the buffer, level
+ * and number in two bytes. */
 static const char *last_alert(const mbedtls_ssl_context *ssl)
 {
     const unsigned char *message = ssl->MBEDTLS_PRIVATE(in_msg);
@@ -326,8 +326,8 @@ static bool is_client(const mbedtls_ssl_context *ssl)
            MBEDTLS_SSL_IS_CLIENT;
 }
 
-/* mbedTLS's TLS 1.3 encrypts an alert about a certificate with the handshake's keys where its peer
- * already expects the application's, so the reason does not arrive: its authentication fails. */
+/* mbedTLS's TLS 1.3 encrypts an alert about a certificate with handshake keys when its peer expects
+ * application keys, so the peer cannot authenticate the reason. */
 #define BROKEN_OFF                                                                                 \
     "the peer broke off at the end of the handshake, most likely because it refused this side's "  \
     "certificate; its own log says why"
@@ -367,7 +367,7 @@ static void report_failure(const mbedtls_ssl_context *ssl, int code)
 
 /* --- verification ----------------------------------------------------------------------------- */
 
-/* Fills in the reason: the host connected to, and the hosts that the certificate is for. */
+/* Writes the reason: the host connected to, and the hosts in the certificate. */
 static void name_hosts(const mbedtls_x509_crt *certificate)
 {
     fedge_x509_names names;
@@ -381,7 +381,7 @@ static void name_hosts(const mbedtls_x509_crt *certificate)
     }
 }
 
-/* The names and role of the peer's own certificate. [user]: the configuration. */
+/* Checks names and role of the peer's certificate. [user]: the configuration. */
 static int verify(void *user, mbedtls_x509_crt *certificate, int depth, uint32_t *flags)
 {
     const mbedtls_ssl_config *conf = user;
@@ -406,7 +406,7 @@ static int verify(void *user, mbedtls_x509_crt *certificate, int depth, uint32_t
     }
     if (status != FEDGE_OK) {
         snprintf(seen.reason, sizeof(seen.reason), "%s", err.message);
-        /* A flag and no error: mbedTLS goes on to the end of the chain and then refuses. */
+        /* Only a flag: mbedTLS continues to the end of the chain and then refuses. */
         *flags |= MBEDTLS_X509_BADCERT_OTHER;
     }
     return 0;
@@ -414,8 +414,8 @@ static int verify(void *user, mbedtls_x509_crt *certificate, int depth, uint32_t
 
 /* --- the wrapped functions -------------------------------------------------------------------- */
 
-/* A server takes the first of its client's suites that it has: AES-GCM where the client's CPU has
- * instructions for it, which every CPU of a server has. */
+/* A server selects its client's first supported suite: AES-GCM if the client's CPU has AES
+ * instructions, which every server's CPU has. */
 static const int *suites(void)
 {
     static const int aes_first[] = {MBEDTLS_TLS1_3_AES_128_GCM_SHA256,
@@ -447,7 +447,7 @@ static void apply_settings(mbedtls_ssl_config *conf)
     mbedtls_ssl_conf_cert_profile(conf, &profile);
     mbedtls_ssl_conf_verify(conf, verify, conf);
 #if defined(MBEDTLS_SSL_TLS1_3_KEY_EXCHANGE_MODE_PSK_EPHEMERAL_ENABLED)
-    /* Forward secrecy holds for resumed sessions, too. */
+    /* Resumed sessions have forward secrecy, too. */
     mbedtls_ssl_conf_tls13_key_exchange_modes(
         conf, MBEDTLS_SSL_TLS1_3_KEY_EXCHANGE_MODE_EPHEMERAL |
                   MBEDTLS_SSL_TLS1_3_KEY_EXCHANGE_MODE_PSK_EPHEMERAL);
@@ -468,13 +468,13 @@ FEDGE_TLS_WRAP(int, mbedtls_ssl_config_defaults, mbedtls_ssl_config *conf, int e
                int transport, int preset)
 {
     int code = __real_mbedtls_ssl_config_defaults(conf, endpoint, transport, preset);
-    /* A wrong cipher would fail in the first record, with a misleading reason. */
+    /* A wrong cipher would fail in the first record with a misleading reason. */
     if (code == 0 && fedge_ciphers_check(NULL) != FEDGE_OK)
         code = MBEDTLS_ERR_PLATFORM_FEATURE_UNSUPPORTED;
     if (code != 0)
         return code;
     apply_settings(conf);
-    /* Set for each connection, so a reload holds from the next one on. */
+    /* Set per connection, so a reload applies from the next one on. */
     credentials *roots = atomic_load(&current_roots);
     if (roots)
         __real_mbedtls_ssl_conf_ca_chain(conf, &roots->certificates, NULL);
@@ -504,7 +504,7 @@ FEDGE_TLS_WRAP(void, mbedtls_ssl_conf_authmode, mbedtls_ssl_config *conf, int mo
     __real_mbedtls_ssl_conf_authmode(conf, strict_mode(conf, mode));
 }
 
-/* The set_hs_ functions are libwebsockets' way when the client names a host. */
+/* libwebsockets uses the set_hs_ functions if the client names a host. */
 FEDGE_TLS_WRAP(void, mbedtls_ssl_set_hs_authmode, mbedtls_ssl_context *ssl, int mode)
 {
     __real_mbedtls_ssl_set_hs_authmode(ssl, strict_mode(mbedtls_ssl_context_get_config(ssl), mode));
@@ -520,7 +520,7 @@ FEDGE_TLS_WRAP(void, mbedtls_ssl_set_hs_ca_chain, mbedtls_ssl_context *ssl, mbed
 FEDGE_TLS_WRAP(int, mbedtls_ssl_conf_own_cert, mbedtls_ssl_config *conf, mbedtls_x509_crt *chain,
                mbedtls_pk_context *key)
 {
-    /* libwebsockets sets it again before each step of a handshake, and mbedTLS would keep each. */
+    /* libwebsockets sets it again before each handshake step, and mbedTLS would store each. */
     if (conf->MBEDTLS_PRIVATE(key_cert))
         return 0;
     bool is_server = mbedtls_ssl_conf_get_endpoint(conf) == MBEDTLS_SSL_IS_SERVER;
@@ -539,7 +539,7 @@ FEDGE_TLS_WRAP(int, mbedtls_ssl_set_hs_own_cert, mbedtls_ssl_context *ssl, mbedt
     return __real_mbedtls_ssl_set_hs_own_cert(ssl, chain, key);
 }
 
-/* A connection's own callback would hide the configuration's, which is verify(). */
+/* A connection's callback would override the configuration's, which is verify(). */
 FEDGE_TLS_WRAP(void, mbedtls_ssl_set_verify, mbedtls_ssl_context *ssl,
                int (*callback)(void *, mbedtls_x509_crt *, int, uint32_t *), void *user)
 {
@@ -548,7 +548,7 @@ FEDGE_TLS_WRAP(void, mbedtls_ssl_set_verify, mbedtls_ssl_context *ssl,
 
 FEDGE_TLS_WRAP(int, mbedtls_ssl_handshake_step, mbedtls_ssl_context *ssl)
 {
-    /* The reasons of an earlier connection of this thread must not be reported for this one. */
+    /* Reasons of an earlier connection on this thread must not be reported for this one. */
     seen = (peer_check){.host = ssl->MBEDTLS_PRIVATE(hostname)};
     if (resumption && resumption->before_step)
         resumption->before_step(ssl, socket_of(ssl));
@@ -562,14 +562,14 @@ FEDGE_TLS_WRAP(int, mbedtls_ssl_handshake_step, mbedtls_ssl_context *ssl)
     return code;
 }
 
-/* In TLS 1.3 a server checks the client's certificate after the client's handshake is over, so the
- * client reads a refusal in place of the first data. */
+/* In TLS 1.3 a server checks the client's certificate after the client's handshake has ended, so
+ * the client reads a refusal instead of the first data. */
 FEDGE_TLS_WRAP(int, mbedtls_ssl_read, mbedtls_ssl_context *ssl, unsigned char *out, size_t size)
 {
     if (take_buffers && !take_buffers(ssl))
         return MBEDTLS_ERR_SSL_ALLOC_FAILED;
     int code = __real_mbedtls_ssl_read(ssl, out, size);
-    /* A ticket is a record of its own; the data follow it. */
+    /* A ticket is a separate record; the data follow it. */
     while (resumption && resumption->after_read && resumption->after_read(ssl, code))
         code = __real_mbedtls_ssl_read(ssl, out, size);
     const char *reason = NULL;

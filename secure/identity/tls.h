@@ -25,45 +25,41 @@
 #include "edge/core/status.h"
 #include "secure/identity/identity.h"
 
-/* Trusts exactly the roots in [pem] (fedge_trust_load), one or several, in place of those of
- * libwebsockets. May be called again at any time, e.g. on SIGHUP. FEDGE_CORRUPT: the old ones stay.
- */
+/* Trusts exactly the roots in [pem] (fedge_trust_load), one or more, instead of libwebsockets'. May
+ * be called again at any time, e.g. on SIGHUP. FEDGE_CORRUPT: the old ones stay. */
 FEDGE_MUST_USE fedge_status fedge_tls_set_roots(const char *pem, fedge_error *err);
 
-/* Presents this identity, with its whole chain, on every server-side connection, in place of that
- * of libwebsockets, which would present only the first certificate. Copied. May be called again at
+/* Presents this identity with its whole chain on every server-side connection, instead of
+ * libwebsockets', which would present only the first certificate. Copies it. May be called again at
  * any time. FEDGE_CORRUPT: the old one stays. */
 FEDGE_MUST_USE fedge_status fedge_tls_set_server_identity(const fedge_identity *identity,
                                                           fedge_error *err);
 
-/* Forgets roots, identity and this thread's handler, and frees them. Only without connections: for
- * the end of a program, and for tests. */
+/* Frees roots, identity and this thread's handler. Only without connections: at the end of a
+ * program, and in tests. */
 void fedge_tls_reset(void);
 
 /* Called on a connection's thread when its handshake fails. [reason]: "expired", "not signed by a
- * trusted root", "no certificate", …; [subject]: the claimed name of the peer, "" without a
- * certificate. For a connection lost in the handshake only a client's handler is called. Also
- * called when the peer has refused this side: between two of fedge's programs only the peer's log
- * then has the cause, and [reason] says so. One handler for each thread, set by the thread itself;
- * NULL removes it. */
+ * trusted root", "no certificate", …; [subject]: the peer's claimed name, "" without a certificate.
+ * If the connection was lost, only a client's handler is called. Also called if the peer has
+ * refused this side: between two fedge programs only the peer's log has the cause, as [reason]
+ * says. One handler per thread, set by that thread; NULL removes it. */
 typedef void (*fedge_tls_refused_fn)(void *user, const char *subject, const char *reason);
 void fedge_tls_on_refused(fedge_tls_refused_fn fn, void *user);
 
-/* Within the handler: the socket of the connection, for getpeername; −1 anywhere else. */
+/* In the handler: the connection's socket, for getpeername; −1 elsewhere. */
 int fedge_tls_refused_socket(void);
 
-/* Certificate time, against which validity is checked here and in mbedTLS: the latest of the system
- * clock, the build's date and the time set here (the last server time that a client stored), so
- * that boards without a clock battery work. Any thread. */
+/* Certificate time, for validity checks here and in mbedTLS: the latest of the system clock, the
+ * build's date and the time set here (the last server time that a client stored), so that boards
+ * without a clock battery work. Any thread. */
 void fedge_tls_set_min_time(uint64_t unix_ms);
 uint64_t fedge_tls_now_ms(void);
 
-/* Record buffers on loan, for servers with many idle connections: mbedTLS keeps two buffers of 16
- * KiB for each connection, but one that waits for its peer needs neither.
- *
- * From begin on, this thread's connections have buffers only while bytes are on their way, and pass
- * them on. At the end of the thread, end frees the spare ones. The program is linked with
- * mbedtls_ssl_write and mbedtls_ssl_close_notify wrapped. */
+/* Shared record buffers, for servers with many idle connections: mbedTLS allocates two buffers of
+ * 16 KiB per connection, but an idle one needs neither. After begin, connections of this thread
+ * have buffers only during transfers. At the end of the thread, end frees the spare ones. The
+ * program must wrap mbedtls_ssl_write and mbedtls_ssl_close_notify. */
 void fedge_tls_buffers_begin(void);
 void fedge_tls_buffers_end(void);
 

@@ -1,5 +1,5 @@
 /* Checked against mbedTLS 3.6 (library/ssl_msg.c, ssl_tls.c): between records a connection needs
- * nothing of its buffers but the eight bytes of the incoming record counter. */
+ * only eight bytes of its buffers, the incoming record counter. */
 #include "secure/identity/tls.h"
 
 #include <assert.h>
@@ -12,9 +12,9 @@
 
 #include "secure/identity/tls_private.h"
 
-/* A buffer of mbedTLS is a record's content, header and at most this. */
+/* A buffer of mbedTLS has a record's content, a header and at most this many bytes. */
 #define OVERHEAD 1024
-#define COUNTER_SIZE 8 /* of records; it stands before the header */
+#define COUNTER_SIZE 8 /* bytes of the record counter, which precedes the header */
 #define HEADER_SIZE 5
 #define MESSAGE_AT (COUNTER_SIZE + HEADER_SIZE)
 
@@ -45,7 +45,7 @@ static bool output_is_idle(const mbedtls_ssl_context *ssl)
 
 static void put_back(unsigned char **spare_buffer, unsigned char *buffer)
 {
-    /* One of a kind is enough: a thread is within one connection at a time. */
+    /* One of each kind is enough: a thread works on one connection at a time. */
     if (!*spare_buffer)
         *spare_buffer = buffer;
     else
@@ -109,7 +109,7 @@ static bool take(mbedtls_ssl_context *ssl)
 
 void fedge_tls_buffers_begin(void)
 {
-    /* The counter needs the whole of mbedTLS's field for users. */
+    /* The counter needs all of mbedTLS's field for users. */
     spare.on = sizeof(uintptr_t) >= COUNTER_SIZE;
     fedge_tls_on_read(take, give_back);
 }

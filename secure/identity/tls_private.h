@@ -1,4 +1,4 @@
-/* What tls.c and chain.c share with tls_buffers.c and tickets.c. Not for other folders. */
+/* Shared by tls.c, chain.c, tls_buffers.c and tickets.c. Private to this folder. */
 #ifndef FEDGE_SECURE_IDENTITY_TLS_PRIVATE_H
 #define FEDGE_SECURE_IDENTITY_TLS_PRIVATE_H
 
@@ -10,27 +10,27 @@
 
 #include "secure/identity/chain.h"
 
-/* The trusted roots, a list; NULL when none were set. Valid for minutes after they are replaced. */
+/* The list of trusted roots; NULL if none were set. Stays valid for minutes after a replacement. */
 const mbedtls_x509_crt *fedge_tls_roots(void);
 
-/* Counts how often they were set, from 1; 0: never. */
+/* The number of times roots were set; 0: never. */
 uint64_t fedge_tls_roots_version(void);
 
-/* From now on, on this thread, calls [take] before each read of a connection, to provide its
- * buffers (false: no memory), and [give_back] after it, to release idle ones. NULL: no more. */
+/* On this thread, calls [take] before each read of a connection to provide its buffers (false: no
+ * memory), and [give_back] after it to release idle ones. NULL: stop. */
 void fedge_tls_on_read(bool (*take)(mbedtls_ssl_context *ssl),
                        void (*give_back)(mbedtls_ssl_context *ssl));
 
-/* From now on, on this thread, calls [see] for each certificate that verification passes, from the
- * root (highest depth) to the peer's own (0), and [end] after each step of a handshake, with its
- * socket, or −1 when the step did not succeed. NULL: no more. */
+/* On this thread, calls [see] for each certificate that passes verification, from the root (highest
+ * depth) to the peer's (0), and [end] after each step of a handshake, with its socket, or −1 if the
+ * step failed. NULL: stop. */
 void fedge_tls_watch_chains(void (*see)(const mbedtls_x509_crt *certificate, int depth),
                             void (*end)(int socket));
 
-/* Whether a step of a handshake returned this because its connection was gone. */
+/* Whether a handshake step returned this because the connection was lost. */
 bool fedge_tls_is_lost(int code);
 
-/* What tickets.c does around the connections of this thread. Any may be NULL. */
+/* Callbacks of tickets.c for the connections of this thread. Any may be NULL. */
 typedef struct fedge_tls_resumption {
     void (*configure)(mbedtls_ssl_config *conf); /* called when a configuration gets its defaults */
     void (*before_step)(mbedtls_ssl_context *ssl,
@@ -38,11 +38,11 @@ typedef struct fedge_tls_resumption {
     void (*after_step)(mbedtls_ssl_context *ssl, int code);
     bool (*after_read)(mbedtls_ssl_context *ssl, int code); /* true: read again */
 } fedge_tls_resumption;
-/* Not copied. NULL: no more. */
+/* Not copied. NULL: stop. */
 void fedge_tls_resume(const fedge_tls_resumption *hooks);
 
 #define FEDGE_TICKET_SECRET_SIZE 32
-/* Made from the key of the server's identity; false: none was set. */
+/* Derived from the key of the server's identity; false: none was set. */
 bool fedge_tls_ticket_secret(uint8_t secret[FEDGE_TICKET_SECRET_SIZE]);
 
 /* Begins the definition of a wrapped function of mbedTLS. The linker's --wrap calls __wrap_X in

@@ -34,8 +34,7 @@ void fedge_x509_error_text(int code, char *out, size_t size)
         (void)fedge_os_format(out, size, "mbedTLS error -0x%04x", (unsigned)-code);
 }
 
-/* An error of mbedTLS is one of a module of the higher level (0xFF80), a lower one (0x7F), or both.
- */
+/* An error of mbedTLS has a high-level code (0xFF80), a low-level code (0x7F), or both. */
 static bool is_no_memory(int code)
 {
     int lower = code % 0x80;
@@ -100,8 +99,8 @@ void fedge_x509_subject(const mbedtls_x509_name *name, char *out, size_t size)
     snprintf(out, size, "%s", whole);
 }
 
-/* [prefix] starts the URI: the rest goes to [out] as a string. A NUL inside would let two readers
- * see two names, so it makes the URI foreign. */
+/* If the URI begins with [prefix], its remainder goes to [out] as a string. A URI with a NUL is
+ * foreign, since readers could see different names. */
 static bool strip_prefix(const mbedtls_x509_buf *uri, const char *prefix,
                          char out[FEDGE_X509_URN_SIZE])
 {
@@ -152,8 +151,8 @@ static fedge_status add_host(mbedtls_x509_buf *hosts, size_t *count, const mbedt
     return FEDGE_OK;
 }
 
-/* A name of a kind that is not known is refused, not skipped: whoever checks names must have
- * understood all that a certificate claims. */
+/* An unknown kind of name is refused, not skipped: whoever checks names must understand all that a
+ * certificate claims. */
 static fedge_status read_name(const mbedtls_x509_buf *name, fedge_x509_names *out, bool *has_role,
                               fedge_error *err)
 {
@@ -186,7 +185,7 @@ fedge_status fedge_x509_names_read(const mbedtls_x509_sequence *names, fedge_x50
     return FEDGE_OK;
 }
 
-/* mbedTLS takes a missing extended key usage, and "any", for every usage; fedge does not. */
+/* mbedTLS accepts a missing extended key usage, and "any", for every usage; fedge does not. */
 static fedge_status check_usage(const mbedtls_x509_crt *certificate, fedge_role role,
                                 fedge_error *err)
 {
@@ -275,7 +274,7 @@ fedge_status fedge_x509_check_hosts(const fedge_x509_names *names, fedge_error *
                           "role %s takes no DNS names or IP addresses; only servers and relays do",
                           fedge_role_name(names->role));
     }
-    /* No wildcard, and nothing that reads as another name where it is shown. */
+    /* No wildcard, and nothing that looks like another name when shown. */
     for (size_t i = 0; i < names->num_dns; i++) {
         const mbedtls_x509_buf *dns = &names->dns[i];
         if (!fedge_x509_dns_valid((const char *)dns->p, dns->len)) {
@@ -286,7 +285,7 @@ fedge_status fedge_x509_check_hosts(const fedge_x509_names *names, fedge_error *
     return FEDGE_OK;
 }
 
-/* Puts those of [hosts] that are none of [of] into [out]; returns how many. */
+/* Copies those of [hosts] that are not in [of] to [out]; returns their number. */
 static size_t put_others(const mbedtls_x509_buf *hosts, size_t num, const mbedtls_x509_buf *of,
                          size_t num_of, mbedtls_x509_buf *out)
 {

@@ -1,5 +1,5 @@
-/* Helpers of this folder on top of mbedTLS: randomness, errors, times, files and the names in a
- * certificate. Not for other folders. */
+/* Helpers for mbedTLS: randomness, errors, times, files and the names in a certificate. Private to
+ * this folder. */
 #ifndef FEDGE_SECURE_IDENTITY_X509_H
 #define FEDGE_SECURE_IDENTITY_X509_H
 
@@ -22,18 +22,18 @@
 #define FEDGE_X509_URN_SIZE 64
 #define FEDGE_X509_HOSTS_TEXT (FEDGE_X509_MAX_HOSTS * 320) /* bytes of all hosts as text */
 
-/* The operating system's randomness in mbedTLS's form. */
+/* The operating system's random numbers in mbedTLS's form. */
 int fedge_x509_random(void *unused, unsigned char *out, size_t size);
 
-/* mbedTLS's text for [code], or its number where mbedTLS is built without texts. */
+/* mbedTLS's text for [code], or its number in builds without texts. */
 void fedge_x509_error_text(int code, char *out, size_t size);
 
-/* fedge_fail with "what: " and that text; FEDGE_NO_MEMORY where [code] says so. */
+/* fedge_fail with "what: " and that text; FEDGE_NO_MEMORY if [code] means that. */
 fedge_status fedge_x509_fail(fedge_error *err, fedge_status status, int code, const char *what);
 
 uint64_t fedge_x509_ms(const mbedtls_x509_time *time);
 
-/* The names in a request or certificate. Hosts point into what they were read from. */
+/* The names in a request or certificate. Hosts point into the parsed data. */
 typedef struct fedge_x509_names {
     char device_id[FEDGE_UUID_TEXT];
     fedge_role role;
@@ -44,11 +44,11 @@ typedef struct fedge_x509_names {
 } fedge_x509_names;
 
 /* Reads subject alternative names: exactly one device and one role, any hosts, nothing else.
- * FEDGE_DENIED says what is wrong. */
+ * FEDGE_DENIED names the fault. */
 FEDGE_MUST_USE fedge_status fedge_x509_names_read(const mbedtls_x509_sequence *names,
                                                   fedge_x509_names *out, fedge_error *err);
 
-/* Names as mbedTLS writes them, filled from [names], into which it points. */
+/* Names in mbedTLS's form, filled from [names], into which it points. */
 typedef struct fedge_x509_san_nodes {
     mbedtls_x509_san_list nodes[2 + 2 * FEDGE_X509_MAX_HOSTS]; /* the list starts at nodes[0] */
     char device[FEDGE_X509_URN_SIZE];
@@ -56,11 +56,12 @@ typedef struct fedge_x509_san_nodes {
 } fedge_x509_san_nodes;
 void fedge_x509_names_list(const fedge_x509_names *names, fedge_x509_san_nodes *list);
 
-/* A name of letters, digits, '.' and '-', 253 bytes at most; no wildcard. */
+/* Whether it has only letters, digits, '.' and '-', at most 253 bytes; no wildcard. */
 bool fedge_x509_dns_valid(const char *name, size_t length);
-/* FEDGE_DENIED unless servers have a host, no others but relays do, and all DNS names are valid. */
+/* FEDGE_DENIED unless servers have a host, only servers and relays have any, and DNS names are
+ * valid. */
 FEDGE_MUST_USE fedge_status fedge_x509_check_hosts(const fedge_x509_names *names, fedge_error *err);
-/* The hosts of [names] that are none of [of]; returns their number. DNS names are compared byte by
+/* The hosts of [names] that are not in [of]; returns their number. DNS names are compared byte by
  * byte. Sets no other member of [out]. */
 size_t fedge_x509_hosts_beyond(const fedge_x509_names *names, const fedge_x509_names *of,
                                fedge_x509_names *out);
@@ -69,20 +70,20 @@ bool fedge_x509_hosts_within(const fedge_x509_names *names, const fedge_x509_nam
 /* "fl.example.org, 10.0.0.1", for people. The names must be valid. Returns [out]. */
 const char *fedge_x509_hosts_text(const fedge_x509_names *names, char out[FEDGE_X509_HOSTS_TEXT]);
 
-/* A fresh ECDSA key on P-256 in [key], initialised by the caller; and a key as PEM text, which the
- * caller frees. */
+/* Creates an ECDSA key on P-256 in [key], which the caller has initialised; writes a key as PEM
+ * text, which the caller frees. */
 FEDGE_MUST_USE fedge_status fedge_x509_make_key(mbedtls_pk_context *key, fedge_error *err);
 FEDGE_MUST_USE fedge_status fedge_x509_key_text(const mbedtls_pk_context *key, char **pem,
                                                 fedge_error *err);
 /* FEDGE_DENIED unless it is an elliptic-curve key on P-256. */
 FEDGE_MUST_USE fedge_status fedge_x509_check_curve(const mbedtls_pk_context *key, fedge_error *err);
 
-/* Parses a key's PEM text into [key], initialised by the caller. [what] is for messages. */
+/* Parses a key's PEM text to [key], which the caller has initialised. [what] is for messages. */
 FEDGE_MUST_USE fedge_status fedge_x509_parse_key(const char *pem, const char *what,
                                                  mbedtls_pk_context *key, fedge_error *err);
 
-/* Checks that DIR/NAME is the private key of [public_key]. FEDGE_NOT_FOUND: there is no file;
- * FEDGE_MISMATCH: it is another's. [path] gets its path. */
+/* Checks that DIR/NAME is the private key of [public_key]. FEDGE_NOT_FOUND: no file;
+ * FEDGE_MISMATCH: another key. [path] gets its path. */
 FEDGE_MUST_USE fedge_status fedge_x509_compare_key(const char *dir, const char *name,
                                                    const mbedtls_pk_context *public_key,
                                                    char path[FEDGE_OS_MAX_PATH], fedge_error *err);
@@ -91,15 +92,15 @@ FEDGE_MUST_USE fedge_status fedge_x509_compare_key(const char *dir, const char *
 FEDGE_MUST_USE fedge_status fedge_x509_info(const mbedtls_x509_crt *certificate,
                                             fedge_certificate_info *info, fedge_error *err);
 
-/* Parses a NUL-terminated PEM text of one or more certificates into [chain], initialised by the
- * caller, who also frees it. [what] is the file's name, for messages. */
+/* Parses a NUL-terminated PEM text of one or more certificates to [chain], which the caller
+ * initialises and frees. [what] is the file's name, for messages. */
 FEDGE_MUST_USE fedge_status fedge_x509_parse_chain(const char *pem, const char *what,
                                                    mbedtls_x509_crt *chain, fedge_error *err);
 
-/* A distinguished name as text ("CN=pi-4"), cut at [size]; for people only. */
+/* A distinguished name as text ("CN=pi-4"), truncated at [size]; for people only. */
 void fedge_x509_subject(const mbedtls_x509_name *name, char *out, size_t size);
 
-/* DIR/NAME; FEDGE_TOO_BIG when it does not fit. */
+/* DIR/NAME; FEDGE_TOO_BIG if it does not fit. */
 FEDGE_MUST_USE fedge_status fedge_x509_path(char *out, size_t size, const char *dir,
                                             const char *name, fedge_error *err);
 

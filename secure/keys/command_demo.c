@@ -18,7 +18,7 @@ typedef struct options {
     uint32_t clients, days;
 } options;
 
-/* The demonstration while it is made. */
+/* State of a demonstration being created. */
 typedef struct demo {
     const options *given;
     char registry_dir[FEDGE_OS_MAX_PATH];
@@ -27,15 +27,15 @@ typedef struct demo {
     uint64_t not_after_ms; /* of the server's certificate */
 } demo;
 
-/* Writes DIR/NAME, mode 0600, without waiting for the disk: thousands of files would take minutes,
- * and after a crash a demonstration is made again. */
+/* Writes DIR/NAME, mode 0600, without syncing: thousands of syncs would take minutes, and after a
+ * crash a demonstration is created again. */
 static fedge_status write_quickly(const char *dir, const char *name, const char *text,
                                   fedge_error *err)
 {
     char path[FEDGE_OS_MAX_PATH];
     fedge_os_file file;
     FEDGE_TRY(fedge_x509_path(path, sizeof(path), dir, name, err));
-    /* A killed command may have left a longer one. */
+    /* An interrupted command may have left a longer one. */
     if (fedge_os_exists(path))
         FEDGE_TRY(fedge_os_remove(path, err));
     FEDGE_TRY(fedge_os_open(&file, path, FEDGE_OS_CREATE, err));
@@ -140,9 +140,9 @@ static bool has_text(const char *dir, const char *name)
     return has;
 }
 
-/* The registry is written last, so a command that was killed has left all or nothing. But the
- * files of clients do not wait for the disk, whose power may have failed, and a folder may have
- * been removed since. */
+/* The registry is written last, so an interrupted command has left all or nothing. But clients'
+ * files are not synced and may be lost in a power failure, and a folder may have been removed
+ * since. */
 static fedge_status check_clients(const options *given, fedge_error *err)
 {
     for (unsigned i = 0; i < given->clients; i++) {
@@ -159,7 +159,7 @@ static fedge_status check_server(demo *all, const mbedtls_x509_crt *chain, fedge
 {
     const options *given = all->given;
     fedge_certificate_info server;
-    fedge_key_request made = {.renews = false}; /* its names alone are used */
+    fedge_key_request made = {.renews = false}; /* only its names are used */
     const fedge_key_request_names names = fedge_keys_names(&given->hosts);
     FEDGE_TRY(fedge_x509_info(chain, &server, err));
     FEDGE_TRY(fedge_x509_names_read(&chain->subject_alt_names, &made.names, err));

@@ -1,4 +1,4 @@
-/* The commands that show and change the registry: list, revoke, activate. */
+/* Commands that show and change the registry: list, revoke, activate. */
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include "secure/identity/registry.h"
 #include "secure/keys/keys.h"
 
-#define MIN_PREFIX 16 /* hex digits of a fingerprint that name it well enough */
+#define MIN_PREFIX 16 /* hex digits of a fingerprint that identify it well enough */
 
 /* --- list ------------------------------------------------------------------------------------- */
 
@@ -80,7 +80,7 @@ int fedge_keys_list(int argc, char **argv)
 
 /* --- revoke, activate ------------------------------------------------------------------------- */
 
-/* The selected certificates, by one of the three members, and their new state. */
+/* Selection of certificates, by one of three members, and their new state. */
 typedef struct change {
     const char *registry;
     const char *device_id, *name, *fingerprint;

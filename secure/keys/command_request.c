@@ -10,7 +10,7 @@
 #include "secure/identity/request.h"
 #include "secure/keys/keys.h"
 
-/* FEDGE_EXISTS with [advice] when DIR/NAME is there. */
+/* FEDGE_EXISTS with [advice] if DIR/NAME exists. */
 static fedge_status check_absent(const char *dir, const char *name, const char *advice,
                                  fedge_error *err)
 {
@@ -21,8 +21,8 @@ static fedge_status check_absent(const char *dir, const char *name, const char *
     return FEDGE_OK;
 }
 
-/* Whether DIR holds the key [key_name] and its request, so that a command given again has nothing
- * to do. The caller frees *request either way. */
+/* Whether DIR has the key [key_name] and its request, so that a repeated command has nothing to do.
+ * The caller frees *request in any case. */
 static bool is_made(const char *dir, const char *key_name, fedge_key_request *request)
 {
     char path[FEDGE_OS_MAX_PATH];
@@ -50,7 +50,7 @@ static const char *default_name(fedge_role role, const char *device_id, char nam
     return name;
 }
 
-/* If the same request was made in DIR before, prints it again and returns true. */
+/* If DIR has the same request, prints it and returns true. */
 static bool print_existing(const char *dir, const fedge_key_request_names *given)
 {
     fedge_key_request made;
@@ -106,8 +106,8 @@ static fedge_status run_request(void *settings, fedge_error *err)
     fedge_status status;
     FEDGE_TRY_OR(fedge_os_make_dirs(dir, err), done);
     FEDGE_TRY_OR(fedge_keys_write(dir, "request.pem", request_pem, 0644, err), done);
-    /* The key is last, since its file means that a request has been made: after a crash in between
-     * the command can be given again. */
+    /* The key is last, since its file marks a complete request: after a crash in between, the
+     * command can be repeated. */
     FEDGE_TRY_OR(fedge_keys_write(dir, "key.pem", key_pem, 0600, err), done);
     print_request(dir, names.name, names.role, names.device_id);
 done:
@@ -151,7 +151,7 @@ int fedge_keys_request(int argc, char **argv)
 }
 
 /* Renewal works for any role, and does not check the end of validity (time 0): the signer decides
- * whether an expired certificate may still be renewed. */
+ * whether an expired certificate may be renewed. */
 static fedge_status load_any_role(const char *dir, fedge_identity **identity, fedge_error *err)
 {
     fedge_status status = FEDGE_DENIED;
@@ -168,7 +168,7 @@ static void print_renewal(const char *dir, const fedge_certificate_info *present
            present->device_id, end, dir);
 }
 
-/* If the same renewal was requested before, prints it again and returns true. */
+/* If DIR has the same renewal request, prints it and returns true. */
 static bool print_pending_renewal(const char *dir, const fedge_certificate_info *present)
 {
     fedge_key_request made;

@@ -51,7 +51,7 @@ static fedge_status check_asked(const options *given, const fedge_key_request *r
     return fedge_key_request_check_hosts(request, &granted, err);
 }
 
-/* The chain at --out, if it can be read. [chain] is freed by the caller in any case. */
+/* Reads the chain at --out, if possible. The caller frees [chain] in any case. */
 static bool read_out(const char *path, mbedtls_x509_crt *chain, fedge_certificate_info *info)
 {
     uint8_t *pem = NULL;
@@ -66,14 +66,14 @@ static bool read_out(const char *path, mbedtls_x509_crt *chain, fedge_certificat
 
 static bool is_same_key(const mbedtls_pk_context *a, const mbedtls_pk_context *b)
 {
-    unsigned char text[2][256]; /* each at the end of its room */
+    unsigned char text[2][256]; /* each at the end of its buffer */
     const int size = mbedtls_pk_write_pubkey_der(a, text[0], sizeof(text[0]));
     return size > 0 && mbedtls_pk_write_pubkey_der(b, text[1], sizeof(text[1])) == size &&
            memcmp(text[0] + sizeof(text[0]) - size, text[1] + sizeof(text[1]) - size,
                   (size_t)size) == 0;
 }
 
-/* The same key may have asked for another role or other hosts before. */
+/* The same key may have requested another role or other hosts before. */
 static bool has_names(const mbedtls_x509_crt *certificate, const fedge_x509_names *asked)
 {
     fedge_x509_names names;
@@ -82,8 +82,8 @@ static bool has_names(const mbedtls_x509_crt *certificate, const fedge_x509_name
            fedge_x509_hosts_within(asked, &names);
 }
 
-/* Whether this authority has signed this request into --out and registered it, so that a command
- * given again has nothing to do. An expired certificate does not count. */
+/* Whether this authority has signed this request to --out and registered it, so that a repeated
+ * command has nothing to do. An expired certificate does not count. */
 static bool is_signed(const options *given, const fedge_ca *ca, const fedge_registry *registry,
                       const fedge_key_request *request, fedge_certificate_info *info,
                       fedge_registry_match *match)

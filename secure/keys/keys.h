@@ -31,11 +31,12 @@ int fedge_keys_demo(int argc, char **argv);
         .num_options = sizeof(options_) / sizeof(*(options_)), .notes = "", .short_help = true     \
     }
 
-/* A step of a command; [settings] is the command's own struct. */
+/* A step of a command; [settings] is the command's struct. */
 typedef fedge_status (*fedge_keys_fn)(void *settings, fedge_error *err);
 
-/* Reads the options into [settings], zeroed by the caller, then calls [check] (NULL: none), whose
- * failure is a wrong option, then [run]. Prints failures on stderr. Returns the exit code. */
+/* Reads the options to [settings], which the caller has zeroed, then calls [check] (NULL: none),
+ * whose failure means a wrong option, then [run]. Prints failures on stderr. Returns the exit code.
+ */
 int fedge_keys_run(const fedge_command_line *line, int argc, char **argv, void *settings,
                    fedge_keys_fn check, fedge_keys_fn run);
 
@@ -52,17 +53,17 @@ fedge_status fedge_keys_take_dns(void *settings, const char *option, const char 
 fedge_status fedge_keys_take_ip(void *settings, const char *option, const char *value,
                                 fedge_error *err);
 
-/* The hosts of a request; everything else is 0. Points into [hosts]. */
+/* The hosts of a request; other members are 0. Points into [hosts]. */
 fedge_key_request_names fedge_keys_names(const fedge_keys_hosts *hosts);
 
-/* Prints "role device, device UUID, expires 2027-…, SHA-256 …" and a newline on stdout. */
+/* Prints "role device, device UUID, expires 2027-…, SHA-256 …" with a newline on stdout. */
 void fedge_keys_print_certificate(const fedge_certificate_info *info);
 
 /* Writes DIR/NAME atomically. */
 FEDGE_MUST_USE fedge_status fedge_keys_write(const char *dir, const char *name, const char *text,
                                              unsigned mode, fedge_error *err);
 
-/* Copies CA/root.pem into the directory TRUST as root-HEX.pem, HEX being digits of its SHA-256. */
+/* Copies CA/root.pem to the directory TRUST as root-HEX.pem; HEX are digits of its SHA-256. */
 FEDGE_MUST_USE fedge_status fedge_keys_trust_root(const char *ca, const char *trust,
                                                   fedge_error *err);
 
