@@ -282,7 +282,7 @@ static int run_sweep(const fedge_simulate_options *options, fedge_collective *co
     }
     if (fedge_sweep_num_done(sweep) > 0) {
         fedge_sweep_print(sweep, stdout);
-        (void)fflush(stdout); /* before the messages on stderr */
+        (void)fflush(stdout); /* Messages on stderr come after the table. */
     }
     fedge_error unwritten;
     const fedge_status left =

@@ -27,7 +27,7 @@ typedef struct fedge_attack_kind fedge_attack_kind;
 typedef struct fedge_attack {
     const fedge_attack_kind *kind;
     uint32_t num;    /* malicious clients */
-    double strength; /* as the kind says */
+    double strength; /* 0 to 1e6 for an attack on updates, 0 to 1 for one on data */
 } fedge_attack;
 
 /* "KIND:N" or "KIND:N:STRENGTH". FEDGE_INVALID_ARGUMENT lists the kinds. */
@@ -49,7 +49,7 @@ FEDGE_MUST_USE fedge_status fedge_attack_poison_data(const fedge_attack *attack,
 /* A round's updates, in which those of malicious clients are replaced. */
 typedef struct fedge_attacked {
     fedge_attack attack;
-    fedge_updates honest;  /* before the attack */
+    fedge_updates honest;  /* the updates before the attack */
     const bool *malicious; /* (honest.num): is the update a malicious client's? */
 } fedge_attacked;
 

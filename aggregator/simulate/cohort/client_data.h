@@ -20,17 +20,17 @@
 typedef struct fedge_client_data {
     fedge_dataset *dataset; /* all examples; where ranks have local files, those of this rank's
                                clients, then the others' examples for validation */
-    const fedge_placement *placement; /* of the data on the ranks; NULL: all ranks have all */
+    const fedge_placement *placement; /* the ranks that have the data; NULL: all ranks have all */
     uint32_t num_clients;
-    uint32_t num_examples; /* of all clients on all ranks, and those without an owner */
-    int32_t *labels;       /* (num_examples), with local files; NULL: the data set has them */
-    uint32_t crc32;        /* with local files: fedge_dataset_crc32 of all examples */
+    uint32_t num_examples; /* examples of all clients on all ranks, and those without an owner */
+    int32_t *labels;       /* (num_examples), set with local files; NULL: the data set has them */
+    uint32_t crc32;        /* fedge_dataset_crc32 of all examples, set with local files */
     uint32_t *owner;       /* (num_examples); FEDGE_PARTITION_UNUSED or _VALIDATION: none */
     uint32_t *examples;    /* indices into [dataset], client by client, each client's held-out ones
                               last; then those for validation. UINT32_MAX: only other ranks have it */
     uint32_t *first;       /* (num_clients + 1): client c has examples[first[c], first[c + 1]) */
-    uint32_t *held_out_first; /* (num_clients): from here to first[c + 1] they are held out */
-    uint32_t max_examples;    /* of the largest training or held-out part */
+    uint32_t *held_out_first; /* (num_clients): start of the held-out ones, up to first[c + 1] */
+    uint32_t max_examples;    /* size of the largest training or held-out part */
     uint32_t num_validation;
 } fedge_client_data;
 

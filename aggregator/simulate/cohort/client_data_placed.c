@@ -16,7 +16,7 @@
 /* A rank's description of one client's file. It has no padding, since it is compared. */
 typedef struct file_facts {
     uint32_t count;        /* examples */
-    uint32_t crc32_values; /* as they are stored */
+    uint32_t crc32_values; /* CRC-32 of the values as stored */
     uint32_t crc32_labels;
 } file_facts;
 

@@ -283,7 +283,7 @@ fedge_status fedge_client_states_save(const fedge_client_states *states, const c
     float *values = malloc(values_size(states));
     fedge_status status;
     FEDGE_TRY_OR(row && values ? FEDGE_OK : no_memory(states, err), done);
-    FEDGE_TRY_OR(fedge_os_remove_tree(built, err), done); /* of a program that was killed */
+    FEDGE_TRY_OR(fedge_os_remove_tree(built, err), done); /* A killed program may have left it. */
     FEDGE_TRY_OR(fedge_os_open(&file, built, FEDGE_OS_CREATE, err), done);
     status = write_all(states, &file, row, values, err);
     fedge_os_close(&file);

@@ -19,7 +19,7 @@
 /* Limits the memory of the states. All 0: no limit. */
 typedef struct fedge_client_states_limit {
     uint64_t memory;    /* bytes of values; 0: no limit */
-    const char *folder; /* of the file; NULL: TMPDIR, or /var/tmp */
+    const char *folder; /* the file's folder; NULL: TMPDIR, or /var/tmp */
     /* Called on any thread once the file is made in [folder]; may be NULL. */
     void (*on_spill)(void *user, const char *folder);
     void *user;
@@ -28,18 +28,18 @@ typedef struct fedge_client_states_limit {
 /* Where one client's values are. All 0: nowhere, and they are zeros. */
 typedef struct fedge_client_location {
     float *values; /* NULL: not in memory */
-    uint32_t slot; /* in the file, from 1; 0: not in the file */
+    uint32_t slot; /* 1-based position in the file; 0: not in the file */
 } fedge_client_location;
 
 /* All 0: no clients. */
 typedef struct fedge_client_states {
     uint32_t num_clients;
-    size_t num_values;                /* of each */
-    fedge_client_location *committed; /* (num_clients), of the closed rounds */
-    fedge_client_location *pending;   /* (num_clients), of the open round; nowhere: unchanged */
+    size_t num_values;                /* values of each client */
+    fedge_client_location *committed; /* (num_clients): values after the closed rounds */
+    fedge_client_location *pending;   /* (num_clients): open round's values; nowhere: unchanged */
     uint32_t round;                   /* the last closed round */
     fedge_client_states_limit limit;
-    pthread_mutex_t lock; /* of the fields below */
+    pthread_mutex_t lock; /* guards the fields below */
     uint64_t used;        /* bytes of values in memory */
     bool has_file;
     fedge_os_file file;

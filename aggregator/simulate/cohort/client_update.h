@@ -15,15 +15,15 @@
 
 typedef struct fedge_client_update {
     const fedge_sim_backend_config *config;
-    uint32_t lane;      /* of the global model's accumulator */
-    float *values;      /* as trained, then the changes to send; NULL: the trained values
-                           themselves are changed and accumulated */
-    int32_t *v;         /* the update in fixed point, where clients have states or the strategy
-                           collects */
-    const float *start; /* the model that training began with */
+    uint32_t lane; /* index in the global model's accumulator */
+    float *values; /* trained values, then the changes to send; NULL: the trained values themselves
+                      are changed and accumulated */
+    int32_t *v;    /* the update in fixed point, where clients have states or the strategy
+                      collects */
+    const float *start;       /* the model that training began with */
     fedge_deflater *deflater; /* NULL, as the two below, when updates are not deflated */
     uint8_t *bytes, *packed;
-    fedge_hooks_state hooks; /* when the plan has hooks */
+    fedge_hooks_state hooks; /* used when the plan has hooks */
     uint64_t total;          /* bytes of all of these, and of the lane's sums */
 } fedge_client_update;
 

@@ -78,9 +78,9 @@ bool fedge_classification_add(cJSON *json, const fedge_classification *classific
 
 /* Each client counts once, except in the weighted mean. Plain data; all 0: unknown. */
 typedef struct fedge_client_accuracies {
-    uint32_t num_clients;  /* evaluated */
-    uint32_t num_eligible; /* with such examples; if more, those evaluated are a random sample */
-    bool held_out;         /* on held-out examples; else on the training examples */
+    uint32_t num_clients;  /* clients that were evaluated */
+    uint32_t num_eligible; /* candidates with examples; if more, a random sample was evaluated */
+    bool held_out;         /* evaluated on held-out examples, not on the training examples */
     uint64_t num_examples;
     double mean, weighted_mean;     /* weighted by examples: the accuracy over all of them */
     double deviation;               /* over the clients, divided by their number, as the variance

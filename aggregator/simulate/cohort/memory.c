@@ -19,7 +19,7 @@
 #define CACHE_LINE 64u
 #define MACHINE_CLIENT 16u              /* bytes of a client: in the round machine, and to join */
 #define MACHINE_TASK 128u               /* bytes of a task: there, and in the virtual clock */
-#define THREAD_BYTES ((uint64_t)192000) /* of a thread: stack and allocator */
+#define THREAD_BYTES ((uint64_t)192000) /* stack and allocator of one thread */
 
 /* ---- counting -------------------------------------------------------------------------------- */
 

@@ -12,11 +12,11 @@
 
 /* In bytes. Plain data. */
 typedef struct fedge_memory {
-    uint64_t present; /* of the program and its data now */
+    uint64_t present; /* the program and its data now */
     uint64_t model;   /* the global model, its sums, its strategy and its file */
-    uint64_t threads; /* of all threads */
-    uint64_t states;  /* of clients, with the pending ones of an open round */
-    uint64_t tasks;   /* of a round */
+    uint64_t threads; /* all threads */
+    uint64_t states;  /* clients' states, with the pending ones of an open round */
+    uint64_t tasks;   /* the tasks of a round */
     uint32_t num_threads;
 } fedge_memory;
 
@@ -24,8 +24,8 @@ typedef struct fedge_memory {
 typedef struct fedge_memory_demand {
     const fedge_job *job;
     uint32_t num_clients, num_threads;
-    uint64_t thread_bytes;  /* of one thread: fedge_sim_backend_ops.size */
-    size_t task_bytes;      /* of one task in the simulation */
+    uint64_t thread_bytes;  /* fedge_sim_backend_ops.size: bytes per thread */
+    size_t task_bytes;      /* bytes per task in the simulation */
     bool no_hashes;         /* no hashes of the rounds' models */
     bool is_distributed;    /* several ranks sum together */
     uint64_t state_memory;  /* fedge_client_states_limit.memory */

@@ -12,7 +12,7 @@
 
 #define MAX_NAMES ((size_t)1 << 30) /* bytes of a rank's list of files */
 #define MAX_PATHS FEDGE_OS_MAX_PATH /* bytes of a line */
-#define MAX_RANKS_LISTED 4u         /* in a message */
+#define MAX_RANKS_LISTED 4u         /* ranks that a message names */
 #define MAX_RANKS_TEXT 320u
 
 static fedge_status no_memory(fedge_error *err)
@@ -142,7 +142,7 @@ typedef struct known_file {
     uint32_t line, rank;
     uint32_t client;  /* the owner */
     bool alone;       /* listed_file.alone */
-    const char *name; /* in the gathered lists */
+    const char *name; /* points into the gathered lists */
 } known_file;
 
 typedef struct known_files {

@@ -15,7 +15,7 @@
 #include "edge/core/status.h"
 #include "edge/site/site.h"
 
-#define FEDGE_PLACEMENT_ANYONE UINT32_MAX /* in place of a client: any rank can do the work */
+#define FEDGE_PLACEMENT_ANYONE UINT32_MAX /* a client index: any rank can do the work */
 
 /* Read by any number of threads. All 0: all ranks have all data. */
 typedef struct fedge_placement {
@@ -24,10 +24,10 @@ typedef struct fedge_placement {
     uint8_t *holders; /* (num_clients, (num_ranks + 7) / 8): a bit for each rank that has the
                        * client's file; NULL: all ranks have all files */
     uint8_t *tests;   /* (num_ranks): 1: the rank has the test set; NULL: all have it, or none */
-    uint32_t *homes;  /* (num_clients), with holders: fedge_placement_home */
-    uint32_t *local;  /* (num_local), with holders: clients whose files this rank has, ascending */
-    uint32_t num_local;    /* with holders */
-    char *values, *labels; /* with holders: this rank's files, one path per line */
+    uint32_t *homes;  /* (num_clients): fedge_placement_home; NULL without holders */
+    uint32_t *local;  /* (num_local): ascending clients with files on this rank; NULL: no holders */
+    uint32_t num_local;    /* 0 without holders */
+    char *values, *labels; /* this rank's files, one path per line; NULL without holders */
 } fedge_placement;
 
 /* All ranks call this, with the division per-file and the same number of lines in [data]. Finds the

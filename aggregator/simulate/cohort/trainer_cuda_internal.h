@@ -28,7 +28,7 @@ typedef struct trainer_cuda_gpu {
     fedge_cohort *cohort;
     fedge_cohort_memory memory;
     uint32_t index;
-    uint64_t last_ns; /* when its last task ended */
+    uint64_t last_ns; /* monotonic time at which its last task ended */
     fedge_status status;
     fedge_error error;
 } trainer_cuda_gpu;
@@ -48,8 +48,8 @@ struct trainer_cuda_team {
     trainer_cuda_storage storage;
     uint32_t num_gpus, max_members;
     trainer_cuda_gpu *gpus;
-    fedge_worker_pool *threads; /* of all GPUs but the first */
-    pthread_mutex_t mutex;      /* of the queue and of all below */
+    fedge_worker_pool *threads; /* one for each GPU but the first */
+    pthread_mutex_t mutex;      /* guards the queue and all fields below */
     pthread_cond_t changed;
     trainer_cuda *runs[FEDGE_COHORT_MAX_MEMBERS];
     uint32_t num_runs, num_waiting;
@@ -70,11 +70,11 @@ struct trainer_cuda {
     fedge_cohort_chunk **chunks;  /* (num_gpus), (num_chunks): the sums of changes on each GPU */
     uint64_t host_bytes;
     bool accumulates;    /* GPUs add changes to the sums themselves */
-    uint32_t num_chunks; /* with accumulates */
-    size_t update_bytes; /* with accumulates: of an encoded update */
+    uint32_t num_chunks; /* chunks on each GPU; used if [accumulates] */
+    size_t update_bytes; /* size of an encoded update; used if [accumulates] */
     trainer_cuda_job *jobs;
     uint32_t capacity, num_jobs, next, num_done;
-    bool waiting; /* for the other runs of the team, or for the one that works for all */
+    bool waiting; /* it waits for the team's other runs, or for the one that works for all */
     bool failed;  /* its work cannot begin: [error] says why */
     fedge_error error;
     const int8_t *bounds_log2;

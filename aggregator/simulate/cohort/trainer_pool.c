@@ -24,13 +24,13 @@ typedef struct trainer_pool trainer_pool;
 /* One thread. */
 typedef struct worker {
     trainer_pool *pool;
-    uint32_t lane;                  /* of the global model's accumulator */
+    uint32_t lane;                  /* index in the global model's accumulator */
     fedge_model *model, *evaluator; /* the same, unless evaluation has its own */
-    fedge_model *tester;            /* with the batch size of the server's evaluation */
+    fedge_model *tester;            /* a model with the batch size of the server's evaluation */
     void *block, *evaluator_block, *tester_block, *scratch;
     size_t scratch_size;
     fedge_client_update update;
-    uint_fast32_t ready_for; /* in this call of run the model already equals the global one */
+    uint_fast32_t ready_for; /* number of the call of run whose global model [model] equals */
     uint64_t total;          /* bytes of all */
 } worker;
 
@@ -466,7 +466,7 @@ static void close_pool(void *state)
     trainer_pool *pool = state;
     if (!pool)
         return;
-    fedge_worker_pool_free(pool->threads); /* before their memory */
+    fedge_worker_pool_free(pool->threads); /* The threads use the memory below. */
     for (uint32_t i = 0; i < pool->config.num_threads; i++) {
         worker *self = &pool->workers[i];
         free(self->block);

@@ -39,44 +39,44 @@ typedef struct fedge_sim_backend_task {
     bool may_stop;      /* TEST: FEDGE_CANCELLED when [cancel] says so */
     bool personal;      /* EVALUATE and TEST: use the client's model, where the plan is personal */
     fedge_status status;
-    char message[FEDGE_ERROR_MESSAGE_SIZE]; /* when it failed */
+    char message[FEDGE_ERROR_MESSAGE_SIZE]; /* the reason of a failure */
     fedge_trainer_result result;
-    uint32_t round;           /* TRAIN: in which the client began; 0: the current one */
+    uint32_t round;           /* TRAIN: the round in which the client began; 0: the current one */
     const float *start;       /* TRAIN: the model to start from; NULL: the global one */
     fedge_update_facts facts; /* TRAIN: round is given; the backend sets the rest */
-    uint32_t update_index;    /* TRAIN: of the stored update, where the strategy collects */
-    uint64_t bytes_up;        /* TRAIN: of the update as it would be sent */
+    uint32_t update_index;    /* TRAIN: index of the stored update, where the strategy collects */
+    uint64_t bytes_up;        /* TRAIN: size of the update as it would be sent */
     uint64_t clamped;
-    double seconds; /* of the thread */
+    double seconds; /* elapsed time on its thread */
 } fedge_sim_backend_task;
 
 /* State shared by the backends of concurrent runs. A backend sets it. */
 typedef struct fedge_sim_shared {
-    uint32_t max_runs;     /* at a time */
-    pthread_mutex_t mutex; /* of the fields below */
+    uint32_t max_runs;     /* runs at a time */
+    pthread_mutex_t mutex; /* guards the fields below */
     void *state;           /* NULL: none yet */
     void (*close)(void *state);
 } fedge_sim_shared;
 
 void fedge_sim_shared_init(fedge_sim_shared *shared, uint32_t max_runs);
-void fedge_sim_shared_fini(fedge_sim_shared *shared); /* after all backends are closed */
+void fedge_sim_shared_fini(fedge_sim_shared *shared); /* Call it after all backends are closed. */
 
 typedef struct fedge_sim_backend_config {
     const fedge_job *job;
     const fedge_client_data *client_data;
-    const fedge_dataset *test_set; /* of TEST, besides the client data; NULL: none */
+    const fedge_dataset *test_set; /* examples for TEST besides [client_data]; NULL: none */
     fedge_global_model *global;    /* its accumulator has at least num_threads lanes */
     uint32_t max_evaluated;        /* examples of a TEST; 0: none */
-    fedge_client_states *states;   /* of clients, where the plan has them */
+    fedge_client_states *states;   /* the clients' states, where the plan has them */
     uint32_t num_threads;     /* 1 to FEDGE_SIM_BACKEND_MAX_THREADS; the caller's is one of them */
-    uint32_t num_gpus;        /* of gpus[]; 0: all that there are */
+    uint32_t num_gpus;        /* length of [gpus]; 0: all GPUs */
     const uint32_t *gpus;     /* the driver's numbers */
-    fedge_sim_shared *shared; /* with the backends of concurrent runs; NULL: alone */
-    const fedge_log *log;     /* of the choice and its reason; may be NULL */
+    fedge_sim_shared *shared; /* what the backends of concurrent runs share; NULL: alone */
+    const fedge_log *log;     /* receives the choice and its reason; may be NULL */
     fedge_cancel_fn cancel;   /* asked between steps of training; may be NULL */
     /* Called now and then on the caller's thread with the number of tasks done. May be NULL. */
     void (*on_done)(void *user, uint32_t num_done);
-    void *user; /* of both */
+    void *user; /* argument of [cancel] and [on_done] */
 } fedge_sim_backend_config;
 
 typedef struct fedge_sim_backend_ops {

@@ -17,8 +17,8 @@
 #include "edge/plan/plan.h"
 
 #define MAX_SUMMARY ((size_t)1 << 20) /* bytes of summary.json */
-#define SWEEP_PICTURE "sweep.svg"     /* of older releases' sweeps */
-#define BYTES (-1)                    /* as decimals: print with a unit of bytes */
+#define SWEEP_PICTURE "sweep.svg"     /* a file that sweeps of older releases wrote */
+#define BYTES (-1)                    /* a value of [decimals]: print with a unit of bytes */
 #define MAX_CELL 64
 #define MAX_KEY 64
 
@@ -28,7 +28,7 @@
 static const struct {
     const char *title, *within, *key; /* within an object of the summary, or NULL */
     double scale;
-    int width, decimals; /* or BYTES */
+    int width, decimals; /* characters; [decimals] may be BYTES */
 } COLUMNS[] = {{"clients", NULL, "clients", 1.0, 8, 0},
                {"seed", NULL, "seed", 1.0, 5, 0},
                {"rounds", NULL, "rounds", 1.0, 6, 0},

@@ -13,7 +13,7 @@ typedef struct fedge_compare_request {
     uint32_t num_dirs;
     bool each;            /* do not group runs that differ only in their seeds */
     bool json;            /* print summaries with "dir" added, a line for each folder, not rows */
-    const char *csv_path; /* of the table; NULL: only print it */
+    const char *csv_path; /* file for the table; NULL: only print it */
 } fedge_compare_request;
 
 /* Prints a row for each folder, a simulation's or a server's STATE/runs/RUN_ID. Runs that differ

@@ -13,7 +13,7 @@
 
 /* A folder. */
 typedef struct compared_run {
-    char *dir; /* as given, without slashes at its end */
+    char *dir; /* the argument, without slashes at its end */
     cJSON *summary;
     char *settings;     /* job and settings without seeds; NULL: equal to no other's */
     bool counts;        /* it counts in its group's means: it has not failed, or all have */
@@ -32,7 +32,7 @@ typedef struct compared_group {
 typedef struct comparison {
     compared_run *runs; /* (num_runs) */
     uint32_t num_runs;
-    compared_group *groups; /* (num_groups), in the order of their first runs */
+    compared_group *groups; /* (num_groups), sorted by their first runs */
     uint32_t num_groups;
 } comparison;
 

@@ -19,13 +19,13 @@ typedef struct fedge_experiment_config {
     const fedge_simulate_options *options; /* outlives the experiment */
     const char *job_text;                  /* the job's bytes; options->job names them */
     size_t job_size;
-    const fedge_collective *collective; /* of the ranks that share it; NULL: alone */
-    const char *out;                    /* the folder; NULL: nothing is written; of rank 0 only */
-    bool summary;                       /* the last model is evaluated in detail, for a summary */
+    const fedge_collective *collective; /* the ranks that share it; NULL: alone */
+    const char *out; /* the folder, set on rank 0 only; NULL: nothing is written */
+    bool summary;    /* the last model is evaluated in detail, for a summary */
     FILE *progress;  /* a line per phase, and a bar on a terminal; NULL: silence */
     const char *run; /* "run 2 of 6" of a sweep: shows only the bar, with this; NULL: alone */
-    fedge_sim_shared *shared; /* of a sweep's runs; NULL: none */
-    const fedge_log *log;     /* of what is chosen, and why; may be NULL */
+    fedge_sim_shared *shared; /* what the runs of a sweep share; NULL: none */
+    const fedge_log *log;     /* receives choices and their reasons; may be NULL */
     bool resume;              /* continues the simulation in [out], if there is one */
     fedge_cancel_fn cancel;   /* asked between steps of training; may be NULL */
     void *cancel_user;
@@ -40,16 +40,16 @@ typedef struct fedge_experiment {
     fedge_site_data data; /* the job's, with the command line's partition */
     fedge_simulation_settings settings;
     fedge_dataset *test_set;   /* NULL: the job has none, or not on this rank */
-    fedge_placement placement; /* of the data on the ranks */
+    fedge_placement placement; /* the ranks that have the data */
     fedge_client_data *client_data;
     fedge_client_profiles *profiles; /* NULL: time is not virtual */
-    fedge_replay replay;             /* of options->replay; all 0: none */
+    fedge_replay replay;             /* the contents of options->replay; all 0: none */
     fedge_simulation *simulation;
     fedge_results results;
-    fedge_final_evaluation final_evaluation; /* of a complete run, with config.summary */
+    fedge_final_evaluation final_evaluation; /* set after a complete run with config.summary */
     fedge_progress progress;                 /* out is NULL: not wanted */
-    const char *ending; /* of a run: "complete", "target", "interrupted", "failed" */
-    char resume_note[FEDGE_RESULTS_MAX_NOTE]; /* after a failed run: fedge_results_describe */
+    const char *ending; /* how the run ended: "complete", "target", "interrupted", "failed" */
+    char resume_note[FEDGE_RESULTS_MAX_NOTE]; /* fedge_results_describe's text after a failed run */
     uint64_t started_ms, drawn_ms;
     uint32_t resumed_at;       /* rounds that were done before */
     uint64_t clients_at_start; /* clients that were trained before */
@@ -75,7 +75,8 @@ FEDGE_MUST_USE fedge_status fedge_experiment_check(fedge_experiment *experiment,
 FEDGE_MUST_USE fedge_status fedge_experiment_init(fedge_experiment *experiment,
                                                   const fedge_experiment_config *config,
                                                   fedge_error *err);
-void fedge_experiment_fini(fedge_experiment *experiment); /* also after a check or a failed init */
+/* Call it also after a check or a failed init. */
+void fedge_experiment_fini(fedge_experiment *experiment);
 
 /* On rank 0: runs it, with options->stop_at_target until all targets are reached, and writes the
  * results. FEDGE_CANCELLED: it was interrupted, perhaps in the last evaluation; the results are

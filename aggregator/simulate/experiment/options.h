@@ -29,18 +29,18 @@ typedef struct fedge_simulate_options {
     fedge_simulate_action action;
     const char *job, *data, *out, *partition;
     fedge_attack attack;               /* all 0: none */
-    const char *attack_text;           /* as given; NULL: none */
+    const char *attack_text;           /* text of [attack]; NULL: none */
     const char *replay;                /* rounds.jsonl of an asynchronous run; NULL: none */
     const char *strategy_plugin;       /* FILE; NULL: none */
     const struct fedge_plugin *plugin; /* loaded by the caller; or NULL */
     const char *owner;                 /* the csv files' column of owners; NULL: none */
     bool has_seed, has_partition_seed;
     uint64_t seed, partition_seed;
-    uint32_t seed_offset; /* of a sweep's runs: added to both seeds */
+    uint32_t seed_offset; /* added to both seeds in a run of a sweep */
     uint32_t num_clients, num_threads, num_rounds;
     const char *backend;           /* name of the training backend, or "auto"; default "cpu" */
     const char *accumulator;       /* name of a kind, or "auto"; NULL: that of the backend */
-    fedge_accumulator_config sums; /* as given; the caller sets the others */
+    fedge_accumulator_config sums; /* the given options; the caller sets the others */
     uint64_t client_state_memory;  /* bytes; 0: what the machine allows */
     uint32_t evaluate_every;       /* default 1 */
     uint32_t client_accuracy;      /* clients on which the last model is evaluated */
@@ -48,13 +48,13 @@ typedef struct fedge_simulate_options {
     double targets[FEDGE_RUN_SUMMARY_MAX_TARGETS];
     uint32_t num_targets;
     bool stop_at_target;                       /* then num_targets ≥ 1 */
-    const char *axes[FEDGE_SIMULATE_MAX_AXES]; /* of a sweep: KEY=VALUE,… (sweep.h) */
+    const char *axes[FEDGE_SIMULATE_MAX_AXES]; /* KEY=VALUE,… of a sweep (sweep.h) */
     uint32_t num_axes;                         /* 0: no sweep */
     fedge_client_profiles_settings profiles;
     bool plan; /* print fedge_simulation_plan and exit */
     bool resume, quiet, json;
-    bool each;   /* of compare */
-    char **dirs; /* to compare */
+    bool each;   /* compare: do not group runs */
+    char **dirs; /* (num_dirs): folders to compare */
     uint32_t num_dirs;
 } fedge_simulate_options;
 

@@ -31,7 +31,7 @@ typedef struct generator {
     fedge_npy_writer arrays[NUM_ARRAYS];
     fedge_synthetic *synthetic;
     uint32_t *owner; /* (num_train) */
-    void *values;    /* of an example */
+    void *values;    /* one example's values */
     uint32_t next;   /* position in owner */
     double best_sum; /* over the test set */
     fedge_generate_report report;

@@ -27,8 +27,8 @@ typedef struct fedge_generate_settings {
     const char *dir;
     uint64_t seed;
     uint32_t num_clients;
-    uint32_t num_examples; /* for training, of each client; 0: by fedprox's law */
-    uint32_t num_test;     /* of the test set; not for fedprox, where each client adds its own */
+    uint32_t num_examples; /* training examples per client; 0: fedprox's law gives the number */
+    uint32_t num_test;     /* test examples, but for fedprox each client adds its own */
     bool force;            /* replace existing files */
 } fedge_generate_settings;
 

@@ -15,8 +15,8 @@
 typedef struct fedge_npy_writer {
     fedge_os_file file;
     fedge_dtype dtype;
-    fedge_buffer rows; /* not written yet */
-    uint64_t offset;   /* of these in the file */
+    fedge_buffer rows; /* bytes that are not written yet */
+    uint64_t offset;   /* the file's offset of [rows] */
 } fedge_npy_writer;
 
 /* Creates [path], which must not exist, and reserves space for all of [shape] (rank numbers, at
@@ -31,6 +31,6 @@ FEDGE_MUST_USE fedge_status fedge_npy_writer_append(fedge_npy_writer *writer, co
 
 /* Writes the remaining rows and syncs the file. */
 FEDGE_MUST_USE fedge_status fedge_npy_writer_finish(fedge_npy_writer *writer, fedge_error *err);
-void fedge_npy_writer_fini(fedge_npy_writer *writer); /* also after a failed init */
+void fedge_npy_writer_fini(fedge_npy_writer *writer); /* Call it also after a failed init. */
 
 #endif

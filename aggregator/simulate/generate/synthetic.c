@@ -106,7 +106,7 @@ double fedge_synthetic_example(fedge_synthetic *synthetic, uint32_t client, uint
 
 /* ---- draws ----------------------------------------------------------------------------------- */
 
-#define TAYLOR_TERMS 14               /* of exp on [-1/4, 1/4]: the next one is below 1e-20 */
+#define TAYLOR_TERMS 14 /* terms of exp's series on [-1/4, 1/4]; the next one is below 1e-20 */
 #define LEAST_EXPONENT (-700.0)       /* below it exp is 0 */
 #define WIDTH 0.85776388496070679649  /* sqrt(2 / e) */
 #define ACCEPT 5.13610166675096593629 /* 4 exp(1/4) */

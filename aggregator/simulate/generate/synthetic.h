@@ -17,12 +17,12 @@
 #define FEDGE_SYNTHETIC_MAX_FEATURES 65536u
 #define FEDGE_SYNTHETIC_MAX_LABELS 1000u
 #define FEDGE_SYNTHETIC_MAX_CHANNELS 16u
-#define FEDGE_SYNTHETIC_MIN_SIDE 8u /* of an image */
+#define FEDGE_SYNTHETIC_MIN_SIDE 8u /* pixels of an image's side */
 #define FEDGE_SYNTHETIC_MAX_SIDE 1024u
 #define FEDGE_SYNTHETIC_MAX_LAW ((uint64_t)1 << 24) /* values of an example times labels */
-#define FEDGE_SYNTHETIC_MAX_EXAMPLES 1048576u       /* of one client */
-#define FEDGE_SYNTHETIC_MAX_SPREAD 1000.0           /* of alpha and beta */
-#define FEDGE_SYNTHETIC_TEST UINT32_MAX             /* in place of a client: the test set */
+#define FEDGE_SYNTHETIC_MAX_EXAMPLES 1048576u       /* examples per client */
+#define FEDGE_SYNTHETIC_MAX_SPREAD 1000.0           /* limit of alpha and beta */
+#define FEDGE_SYNTHETIC_TEST UINT32_MAX             /* a client index: the test set */
 
 typedef enum fedge_synthetic_kind {
     /* logistic[:FEATURES,LABELS]: one softmax regression for all. x ~ N(0, I), y drawn from
@@ -53,8 +53,8 @@ typedef enum fedge_synthetic_kind {
 
 typedef struct fedge_synthetic_spec {
     fedge_synthetic_kind kind;
-    uint32_t rank, shape[3]; /* of an example: (features), or (channels, height, width) */
-    fedge_dtype dtype;       /* of its values: FEDGE_F32, or FEDGE_U8 for images */
+    uint32_t rank, shape[3]; /* shape of an example: (features), or (channels, height, width) */
+    fedge_dtype dtype;       /* FEDGE_F32, or FEDGE_U8 for images */
     uint32_t num_labels;
     double alpha, beta; /* fedprox */
     bool iid;           /* fedprox:iid */

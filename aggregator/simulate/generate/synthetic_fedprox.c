@@ -8,7 +8,7 @@ enum { FEATURES = 60, LABELS = 10, ROOT_STEPS = 60 };
 
 typedef struct law {
     double w[LABELS][FEATURES], b[LABELS];
-    double mean[FEATURES], spread[FEATURES]; /* of x */
+    double mean[FEATURES], spread[FEATURES]; /* mean and standard deviation of x */
 } law;
 
 /* Parses a number; *end: the text after it, or NULL without one. */

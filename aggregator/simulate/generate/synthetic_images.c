@@ -5,7 +5,7 @@
 /* Whole numbers only, so that the bytes are the same everywhere. */
 enum {
     NODES = 4,          /* a picture is drawn between this many grey values each way */
-    ONE = 256,          /* of fixed-point weights */
+    ONE = 256,          /* 1.0 as a fixed-point weight */
     GREY = 128,         /* the middle of a byte */
     CONTRAST = ONE / 4, /* the least; the most is twice as much */
     MOVES = 8,          /* a side moves by up to this part of it */

@@ -6,8 +6,8 @@
 #include "edge/core/rng.h"
 
 typedef struct fedge_synthetic_ops {
-    const char *name;  /* before the colon */
-    const char *usage; /* with its arguments, for messages */
+    const char *name;  /* the text before the colon */
+    const char *usage; /* name and arguments, for messages */
     /* [arguments]: the text after the colon, or NULL. Sets all of [spec] except the kind. */
     fedge_status (*parse)(const char *arguments, fedge_synthetic_spec *spec, fedge_error *err);
     /* Bytes of the law, which is aligned for doubles and may include scratch of [example]. */
@@ -27,8 +27,8 @@ extern const fedge_synthetic_ops fedge_synthetic_logistic, fedge_synthetic_fedpr
 enum {
     FEDGE_DRAW_EXAMPLE = 0, /* b = position */
     FEDGE_DRAW_LAW = 1,
-    FEDGE_DRAW_MEANS = 2, /* fedprox: of x */
-    FEDGE_DRAW_COUNT = 3  /* fedprox: of examples */
+    FEDGE_DRAW_MEANS = 2, /* fedprox: the means of x */
+    FEDGE_DRAW_COUNT = 3  /* fedprox: the number of examples */
 };
 
 /* Parses [count] whole numbers with commas between them, up to the text's end. */

@@ -18,7 +18,7 @@
 /* Begins as all 0. */
 typedef struct fedge_best_model {
     float *values;  /* malloc'ed, of the plan's schema; NULL: none yet */
-    uint32_t round; /* of the values */
+    uint32_t round; /* round of [values] */
     uint32_t saved; /* round of the file in checkpoints/; 0: none */
 } fedge_best_model;
 

@@ -38,17 +38,17 @@ typedef struct fedge_results {
     char dir[FEDGE_MAX_PATH];         /* "": nothing is written */
     char checkpoints[FEDGE_MAX_PATH]; /* DIR/checkpoints */
     bool resumed, locked;
-    int lock; /* on DIR/lock */
+    int lock; /* descriptor of DIR/lock */
     const fedge_job *job;
     fedge_simulation_settings settings;
     fedge_run_summary run_summary;
-    fedge_best_model best; /* with keep-best */
+    fedge_best_model best; /* used with keep-best */
     fedge_round_log log;
     bool unsynced;          /* lines may not be on the disk: no further checkpoint */
     bool has_continued;     /* a phase has followed: the summary of an earlier end is removed */
     uint32_t checkpoint;    /* the newest one's round; 0: none */
-    uint64_t checkpoint_ms; /* of the last one, monotonic */
-    uint64_t interval_ms;   /* until the next one */
+    uint64_t checkpoint_ms; /* monotonic time of the newest checkpoint */
+    uint64_t interval_ms;   /* time from the newest checkpoint to the next */
 } fedge_results;
 
 typedef struct fedge_results_config {
@@ -69,7 +69,7 @@ typedef struct fedge_results_config {
 FEDGE_MUST_USE fedge_status fedge_results_open(fedge_results *results,
                                                const fedge_results_config *config,
                                                fedge_error *err);
-void fedge_results_close(fedge_results *results); /* also after a failed open */
+void fedge_results_close(fedge_results *results); /* Call it also after a failed open. */
 
 /* Writes partition.csv and partition.svg. FEDGE_MISMATCH: a resumed run had another division. */
 FEDGE_MUST_USE fedge_status fedge_results_partition(const fedge_results *results,

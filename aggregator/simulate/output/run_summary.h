@@ -23,8 +23,8 @@ typedef struct fedge_simulation_settings {
     uint32_t num_clients;
     char partition[FEDGE_PARTITION_MAX_TEXT]; /* "dirichlet:0.5" */
     uint64_t partition_seed;
-    double validation_fraction; /* held out by each client */
-    double validation_split;    /* of all examples, set apart before they are divided */
+    double validation_fraction; /* fraction that each client holds out */
+    double validation_split;    /* fraction of all examples, set apart before they are divided */
     uint32_t num_validation;    /* examples set apart, by the split or a partition file */
     uint32_t num_rounds;
     uint32_t evaluate_every; /* rounds from one evaluation to the next */
@@ -32,7 +32,7 @@ typedef struct fedge_simulation_settings {
     /* fedge_dataset_crc32 of the data of a run that writes into a folder. */
     bool has_data_sum, has_test_sum;
     uint32_t data_sum, test_sum;
-    const char *attack;  /* as given to --attack; NULL: none */
+    const char *attack;  /* text of --attack; NULL: none */
     const char *backend; /* NULL: the CPU */
     fedge_client_profiles_settings profiles;
 } fedge_simulation_settings;
@@ -52,7 +52,7 @@ typedef struct fedge_run_summary {
     uint64_t clients, examples; /* trained, over all rounds */
     uint64_t bytes_up, bytes_down;
     uint64_t clamped;                    /* values of updates that were clamped to their bounds */
-    double seconds;                      /* of all phases */
+    double seconds;                      /* sum over all phases */
     double client_loss, client_accuracy; /* last evaluation on clients; NaN: none yet */
     fedge_run_summary_curve test, validation;
     double test_at_best; /* test accuracy in the round that validation would choose; NaN: none */
@@ -64,7 +64,7 @@ typedef struct fedge_run_summary {
     double reached[FEDGE_RUN_SUMMARY_MAX_TARGETS];
     uint32_t evaluated; /* round of the last evaluation */
     bool has_virtual_time;
-    double virtual_time; /* at the end of the last phase */
+    double virtual_time; /* seconds at the end of the last phase */
     bool trained_last;   /* the last phase was a training */
     /* Training tasks by the clients' speed of computing, the slowest quarter first. */
     uint64_t asked_by_speed[FEDGE_SPEED_QUANTILES], reported_by_speed[FEDGE_SPEED_QUANTILES];

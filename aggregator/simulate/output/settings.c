@@ -7,7 +7,7 @@
 #include "aggregator/store/json_file.h"
 #include "edge/core/message.h"
 
-#define CRC "_crc32" /* after the name of the setting that names a file */
+#define CRC "_crc32" /* suffix of a setting: the CRC-32 of the file that the setting names */
 #define EVALUATE_EVERY "evaluate_every"
 #define FILE_SPEC "file:"
 #define DATA "data" /* read from the client's file */

@@ -13,7 +13,7 @@
 
 /* Owns the classifications' arrays; all 0: unknown. */
 typedef struct fedge_final_evaluation {
-    fedge_classification test, validation; /* of the sets that exist */
+    fedge_classification test, validation; /* all 0 where there is no such set */
     fedge_client_accuracies clients;
     bool has_backdoor;
     double backdoor; /* fedge_backdoor_measure */

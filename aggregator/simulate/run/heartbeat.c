@@ -22,7 +22,7 @@ struct fedge_heartbeat {
     fedge_collective collective;
     fedge_ranks_watch watch;
     pthread_t thread;
-    pthread_mutex_t mutex; /* of the two below */
+    pthread_mutex_t mutex; /* guards [changed] and [ends] */
     pthread_cond_t changed;
     bool ends;
 
@@ -32,7 +32,7 @@ struct fedge_heartbeat {
     uint8_t word;
     uint32_t from;
     uint32_t num_ended;
-    uint64_t next_ms; /* of the next heartbeat */
+    uint64_t next_ms; /* time of the next heartbeat */
 };
 
 static bool is_peer(const fedge_heartbeat *self, uint32_t rank)

@@ -73,7 +73,7 @@ static void describe_task(const fedge_sim_ranks *self, const fedge_sim_backend_t
 /* The buffers of one call of run. */
 typedef struct shared_run {
     ranks_task *sent;                /* (num_tasks) */
-    fedge_sim_backend_task *results; /* (num_tasks): of one rank */
+    fedge_sim_backend_task *results; /* (num_tasks): results of one rank */
     uint32_t *rank_of;               /* (num_tasks) */
     fedge_buffer state;              /* the strategy's */
 } shared_run;

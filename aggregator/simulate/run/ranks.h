@@ -22,9 +22,9 @@
 /* All 0: alone, and every call below returns at once. */
 typedef struct fedge_sim_ranks {
     const fedge_collective *collective; /* NULL: alone */
-    fedge_sim_backend_config config;    /* of the backend */
+    fedge_sim_backend_config config;    /* configuration of the backend */
     bool has_states;                    /* clients have states */
-    fedge_sim_backend local;            /* of this rank */
+    fedge_sim_backend local;            /* this rank's backend */
     fedge_sim_backend_ops shared; /* rank 0: the simulation's backend, which shares the work */
     bool has_sent_model;          /* rank 0: the others have the current model */
     bool leads;                   /* rank 0: the others serve */
@@ -32,7 +32,7 @@ typedef struct fedge_sim_ranks {
     fedge_error failed; /* other ranks: why this one can do no more work; FEDGE_OK: it can */
     bool *unsent;       /* (num_clients), other ranks: its state has changed since rank 0 had it */
     fedge_placement placement; /* config.client_data's, or all 0 */
-    uint64_t *loads;           /* (num_ranks), of fedge_placement_deal */
+    uint64_t *loads;           /* (num_ranks): buffer for fedge_placement_deal */
 } fedge_sim_ranks;
 
 /* Bytes of a task's copies for other ranks. */

@@ -8,7 +8,7 @@
 typedef enum ranks_command_kind {
     RANKS_RUN,     /* the model if it changed, tasks → results, classes */
     RANKS_JOIN,    /* → sums */
-    RANKS_COMMIT,  /* of a round */
+    RANKS_COMMIT,  /* the closed round */
     RANKS_DROP,    /* the open round */
     RANKS_COLLECT, /* → changed states of clients */
     RANKS_SPREAD,  /* the states of all clients */
@@ -20,7 +20,7 @@ typedef struct ranks_command {
     uint32_t round;       /* RUN, COMMIT, SPREAD */
     uint32_t num_tasks;   /* RUN */
     uint32_t num_clients; /* SPREAD: clients with a state */
-    uint64_t state_size;  /* RUN: of a strategy that broadcasts its state; 0: not sent */
+    uint64_t state_size;  /* RUN: bytes of the strategy's broadcast state; 0: not sent */
     bool has_model, has_bounds;
     int8_t bounds_log2[FEDGE_MAX_TENSORS];
 } ranks_command;
@@ -29,7 +29,7 @@ typedef struct ranks_command {
 typedef struct ranks_task {
     fedge_sim_backend_task task; /* only the count of [view] is valid; [predicted] is not */
     fedge_placement_work work;
-    uint32_t first; /* TEST: of its examples, in the client data's list or in the test set */
+    uint32_t first; /* TEST: index of its examples in the client data's list or in the test set */
     bool wants_classes;
 } ranks_task;
 

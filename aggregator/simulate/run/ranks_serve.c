@@ -36,10 +36,10 @@ static fedge_status receive_model(const fedge_sim_ranks *self, const ranks_comma
 
 /* The buffers of one run of tasks on this rank. */
 typedef struct local_run {
-    ranks_task *sent;              /* (num_tasks), of all ranks */
+    ranks_task *sent;              /* (num_tasks): tasks of all ranks */
     uint32_t *rank_of;             /* (num_tasks) */
     fedge_sim_backend_task *tasks; /* (count) */
-    uint32_t *indices;             /* (num_indices), of tests */
+    uint32_t *indices;             /* (num_indices): examples of tests */
     int32_t *classes;              /* (num_indices) */
     uint32_t count;
 } local_run;

@@ -25,7 +25,7 @@
 #include "edge/core/status.h"
 #include "edge/plan/plan.h"
 
-#define FEDGE_SIMULATE_MAX_WAIT_US ((uint64_t)30 * 86400 * 1000000) /* for enough clients */
+#define FEDGE_SIMULATE_MAX_WAIT_US ((uint64_t)30 * 86400 * 1000000) /* longest wait for clients */
 #define FEDGE_SIMULATE_MAX_FAILURES 10 /* failed attempts of a round that fail the run */
 
 typedef struct fedge_simulation fedge_simulation;
@@ -36,16 +36,15 @@ typedef struct fedge_simulation_config {
     const fedge_dataset *test_set;         /* NULL: none */
     const fedge_metric_plugin *metrics;    /* counted on the test set, too; NULL: none */
     const fedge_client_profiles *profiles; /* NULL: time is not virtual */
-    const fedge_collective *collective;    /* of ranks that share the work; NULL: alone */
+    const fedge_collective *collective;    /* the ranks that share the work; NULL: alone */
     uint32_t num_threads;
     const char *backend;               /* name of the training backend, or "auto"; NULL: "cpu" */
-    fedge_sim_shared *shared;          /* with concurrent simulations; NULL: none */
+    fedge_sim_shared *shared;          /* what concurrent simulations share; NULL: none */
     const fedge_log *log;              /* says which backend trains, and why; may be NULL */
     const char *accumulator;           /* NULL: that of the backend, if it has one, else "cpu" */
     fedge_accumulator_config sums;     /* its GPUs are the backend's too */
     fedge_attack attack;               /* all 0: none; an attack on data is made already */
-    const struct fedge_replay *replay; /* of an asynchronous job; NULL: the order follows from
-                                          seed and profiles */
+    const struct fedge_replay *replay; /* asynchronous order; NULL: by seed and profiles */
     uint32_t evaluate_every; /* ≥ 1: rounds between evaluations of the model; the last round always
                                 has one */
     /* fedge_simulation_evaluate will not be called: no memory for evaluation is taken, unless there
@@ -53,7 +52,7 @@ typedef struct fedge_simulation_config {
     bool rounds_only;
     /* Summaries have no hash of the model, which takes longer than the step of a small one. */
     bool no_hashes;
-    fedge_client_states_limit states; /* of clients' states */
+    fedge_client_states_limit states; /* limit of the clients' states */
     fedge_cancel_fn cancel;           /* asked between steps of training; may be NULL */
     /* Called after each phase, with the model of the round's end. May be NULL. A failure ends the
      * run. */
@@ -61,7 +60,7 @@ typedef struct fedge_simulation_config {
     /* Called before clients begin, and now and then while they work, with [done] of [asked] tasks
      * of the phase. May be NULL. */
     void (*on_progress)(void *user, uint32_t round, uint32_t done, uint32_t asked);
-    void *user; /* of the callbacks */
+    void *user; /* argument of the callbacks */
 } fedge_simulation_config;
 
 /* What a resumed run needs to know. Plain data. */

@@ -15,7 +15,7 @@
 #include "aggregator/store/round_log.h"
 #include "edge/plan/update.h"
 
-#define TASK_US ((uint64_t)1000000) /* without client profiles */
+#define TASK_US ((uint64_t)1000000) /* time of each task without client profiles */
 #define STREAM 3                    /* apart from those of rounds.c */
 
 /* The state of the federation. */
@@ -25,8 +25,8 @@ typedef struct federation {
     fedge_event_queue due;     /* one event for each busy client; its task is the version */
     uint32_t *idle;            /* (num_idle) clients that are not busy */
     uint32_t num_idle;
-    uint32_t *begun; /* by client: 1 + the version that it began last; 0: none */
-    fedge_rng rng;   /* of the current round */
+    uint32_t *begun; /* (num_clients): 1 + the version that the client began last; 0: none */
+    fedge_rng rng;   /* draws of the current round */
     uint32_t too_stale;
 } federation;
 

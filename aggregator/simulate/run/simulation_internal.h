@@ -29,35 +29,35 @@ struct fedge_simulation {
     const fedge_plan *plan;
     fedge_global_model global;
     fedge_view test_set;        /* all of it, by index; count 0: none */
-    fedge_evaluator *evaluator; /* of a plugin's metrics; NULL: none */
-    fedge_client_states states; /* of clients */
-    uint64_t states_memory;     /* bytes: config.states.memory, or what the machine allows */
-    uint64_t promised;          /* bytes that this run may take */
+    fedge_evaluator *evaluator; /* counts a plugin's metrics; NULL: none */
+    fedge_client_states states;
+    uint64_t states_memory; /* bytes: config.states.memory, or what the machine allows */
+    uint64_t promised;      /* bytes that this run may take */
     fedge_sim_backend backend;
     fedge_sim_ranks ranks; /* all 0: alone */
     fedge_rounds *rounds;
-    uint64_t now_ms;                   /* without client profiles */
-    fedge_virtual_clock virtual_clock; /* with client profiles */
-    uint64_t clock_us;                 /* with profiles: when the last phase ended */
-    uint64_t waiting_us; /* with profiles: when the last phase ended or the run began */
+    uint64_t now_ms;                   /* the time without client profiles */
+    fedge_virtual_clock virtual_clock; /* the time with client profiles */
+    uint64_t clock_us;                 /* end of the last phase, with client profiles */
+    uint64_t waiting_us; /* end of the last phase or start of the run, with client profiles */
     bool evaluation_due; /* the next phase is an evaluation */
     bool mid_step;       /* the model is between two rounds */
     uint32_t rounds_closed;
-    uint32_t last_round; /* of an asynchronous run */
+    uint32_t last_round; /* used by asynchronous runs */
     uint64_t next_task_id;
     uint32_t failures;        /* consecutive failed attempts of a round */
-    uint64_t first_opened_us; /* with profiles: when the round's first attempt opened */
-    uint32_t asked_failed[FEDGE_SPEED_QUANTILES]; /* with profiles: tasks of failed attempts */
+    uint64_t first_opened_us; /* start of the round's first attempt, with client profiles */
+    uint32_t asked_failed[FEDGE_SPEED_QUANTILES]; /* tasks of failed attempts, with profiles */
     char why[FEDGE_ERROR_MESSAGE_SIZE];           /* why the last attempt failed */
     /* The open phase. */
     int8_t bounds_log2[FEDGE_MAX_TENSORS];
-    sent_task *sent; /* as sent; without client profiles, those in work by tie-break */
+    sent_task *sent; /* (capacity) in sent order; without profiles, work sorts them by tie-break */
     uint32_t num_sent, num_done, capacity;
     uint32_t num_reported;
-    uint64_t bytes_down;    /* of the sent tasks, with those of failed attempts */
-    uint64_t download;      /* of the last sent task */
+    uint64_t bytes_down;    /* total of the sent tasks, with those of failed attempts */
+    uint64_t download;      /* bytes down of the last sent task */
     bool from_seed;         /* clients make the first model from the seed and do not fetch it */
-    uint32_t *model_rounds; /* by client: 1 + the closed rounds of the model it has; 0: none */
+    uint32_t *model_rounds; /* (num_clients): 1 + closed rounds of the client's model; 0: none */
     fedge_sim_backend_task *batch; /* (capacity) */
     batch_task *order;             /* (capacity): the tasks of [batch] */
     uint64_t phase_started_ns;

@@ -283,7 +283,7 @@ static fedge_status set_up(fedge_simulation *self, fedge_error *err)
     const fedge_sim_backend_ops *backend = NULL;
     fedge_sim_backend_config wanted = backend_config(config);
     FEDGE_TRY(fedge_sim_backend_choose(backend_name(config), &wanted, &backend, err));
-    FEDGE_TRY(check_memory(self, backend, err)); /* before anything large is taken */
+    FEDGE_TRY(check_memory(self, backend, err)); /* Comes before anything large is allocated. */
     FEDGE_TRY(list_test_set(self, err));
     FEDGE_TRY(open_global(self, backend, err));
     FEDGE_TRY(fedge_global_model_begin(&self->global, err));

@@ -21,7 +21,7 @@
 #include "edge/train/trainer.h"
 
 #define FEDGE_SWEEP_MAX_RUNS 10000u
-#define FEDGE_SWEEP_TABLE "sweep.csv" /* in options->out, beside the runs */
+#define FEDGE_SWEEP_TABLE "sweep.csv" /* a file in options->out, beside the runs */
 
 typedef struct fedge_sweep fedge_sweep;
 

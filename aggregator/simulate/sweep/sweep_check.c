@@ -10,7 +10,7 @@
 #include "edge/data/formats/file_list.h"
 
 #define TEST_SET "test-set"
-#define SEED_PART ",seed=1000" /* of a run's folder, at its longest */
+#define SEED_PART ",seed=1000" /* the longest suffix of a run's folder */
 
 /* ---- messages -------------------------------------------------------------------------------- */
 

@@ -6,13 +6,13 @@
 #include "aggregator/simulate/sweep/sweep.h"
 #include "edge/plan/plan.h"
 
-#define FEDGE_SWEEP_MAX_VALUES 64u /* of one axis */
-#define FEDGE_SWEEP_MAX_TEXT 1024u /* of one axis */
-#define FEDGE_SWEEP_MAX_NAME 256u  /* of a combination: its folder, as long as names may be */
+#define FEDGE_SWEEP_MAX_VALUES 64u /* values per axis */
+#define FEDGE_SWEEP_MAX_TEXT 1024u /* bytes per axis, with NUL */
+#define FEDGE_SWEEP_MAX_NAME 256u  /* bytes of a combination's folder, as long as names may be */
 
 #define FEDGE_SWEEP_MAX_BATCHED 16u /* runs that GPUs train together */
 
-#define FEDGE_SWEEP_MAX_FOLDER (FEDGE_SWEEP_MAX_NAME + 32u) /* of a run: with its seed */
+#define FEDGE_SWEEP_MAX_FOLDER (FEDGE_SWEEP_MAX_NAME + 32u) /* bytes of a run's folder */
 
 #define FEDGE_SWEEP_COLUMN "run" /* the first of the table as csv */
 
@@ -37,12 +37,12 @@ typedef struct sweep_outcome {
 
 /* One of the runs. */
 typedef struct sweep_run {
-    uint32_t number; /* from 1, in the order of running */
+    uint32_t number; /* 1-based, in the order of running */
     uint32_t combination, seed;
     uint32_t num_threads;               /* ≥ 1 */
     bool alone;                         /* no other run is under way, so it may draw its bar */
-    fedge_sim_shared *shared;           /* with concurrent runs; NULL: none */
-    const fedge_collective *collective; /* of the ranks that share it; NULL: alone */
+    fedge_sim_shared *shared;           /* what concurrent runs share; NULL: none */
+    const fedge_collective *collective; /* the ranks that share the run; NULL: alone */
     const char *backend;                /* NULL: the sweep's */
 } sweep_run;
 
@@ -51,7 +51,7 @@ typedef struct sweep_callbacks {
     fedge_cancel_fn cancel;
     void (*begun)(void *user, uint64_t promised); /* called once the run is set up, with the bytes
                                                      that it may still take; may be NULL */
-    void *user;                                   /* of both */
+    void *user;                                   /* argument of both callbacks */
 } sweep_callbacks;
 
 /* The number of clients of a partition. */
@@ -63,21 +63,21 @@ typedef struct sweep_counted {
 
 struct fedge_sweep {
     const fedge_simulate_options *options;
-    const fedge_collective *collective; /* of the ranks that deal the runs; NULL: alone */
+    const fedge_collective *collective; /* the ranks that deal the runs; NULL: alone */
     const char *job_text;
     size_t job_size;
-    sweep_axis axes[FEDGE_SIMULATE_MAX_AXES]; /* without seeds */
+    sweep_axis axes[FEDGE_SIMULATE_MAX_AXES]; /* the axes other than seeds */
     uint32_t num_axes;
     uint32_t num_seeds;        /* 0 until they are known */
-    uint32_t num_combinations; /* without seeds */
+    uint32_t num_combinations; /* product of the axes' numbers of values */
     sweep_outcome *outcomes;   /* num_combinations · num_seeds, seeds innermost */
-    uint32_t *cohorts;         /* of each combination: clients that train in a round; 0: unknown */
-    bool *shareable;           /* of each combination: ranks can share its runs */
+    uint32_t *cohorts;         /* (num_combinations): clients that train in a round; 0: unknown */
+    bool *shareable;           /* (num_combinations): ranks can share its runs */
     sweep_counted counted[FEDGE_SWEEP_MAX_VALUES];
     uint32_t num_counted;
     uint32_t profiles[FEDGE_SWEEP_MAX_VALUES]; /* numbers of clients whose profiles are valid */
     uint32_t num_profiles;
-    const char *backend; /* of all runs; "auto": each chooses one, and they take turns */
+    const char *backend; /* the runs' backend; "auto": each chooses one, and they take turns */
     char no_gpus[FEDGE_ERROR_MESSAGE_SIZE]; /* why "auto" is the last backend of the table */
     bool has_test_set;                      /* its files exist */
     bool uses_plugin;                       /* a run uses all of options->plugin */

@@ -11,7 +11,7 @@
 #include "aggregator/threads/worker_pool.h"
 #include "edge/core/os.h"
 
-#define STACK_SIZE ((size_t)8 << 20) /* of a thread of runs: a main thread's */
+#define STACK_SIZE ((size_t)8 << 20) /* bytes per thread of runs, as a main thread has */
 
 /* The runs of a sweep, side by side where one has no work for all threads. */
 typedef struct pool {
@@ -19,19 +19,19 @@ typedef struct pool {
     fedge_cancel_fn cancel;
     void *user;
     uint32_t num_runs;    /* each done by one rank */
-    uint32_t num_threads; /* of all runs */
+    uint32_t num_threads; /* threads of all runs */
     uint32_t num_batched; /* runs that GPUs train together; 0: each has its threads */
     fedge_sim_shared shared;
     uint64_t usable, at_start; /* bytes: usable, and resident before any run */
     atomic_bool stopping;      /* the machine failed a run: the others end as by Ctrl-C */
-    pthread_mutex_t mutex;     /* of the fields below */
+    pthread_mutex_t mutex;     /* guards the fields below */
     pthread_cond_t changed;
     uint32_t num_workers;
     uint32_t next;              /* the first run that has not begun */
     uint32_t running, num_busy; /* runs, and their threads */
     uint64_t need;              /* bytes of one run; 0: unknown yet */
     uint32_t interrupted;
-    fedge_status status; /* of the failure that ended all */
+    fedge_status status; /* the failure that ended all runs */
     fedge_error err;
 } pool;
 

@@ -148,7 +148,7 @@ done:
     fedge_experiment_fini(experiment);
     free(experiment);
     free(text);
-    fedge_os_return_freed(); /* before the next run counts its memory */
+    fedge_os_return_freed(); /* The next run counts its resident memory. */
     return status;
 }
 

@@ -89,14 +89,14 @@ static const struct {
 
 #define NUM_MEASURES (sizeof(MEASURES) / sizeof(MEASURES[0]))
 #define NONE UINT32_MAX
-#define MIN_WIDTH 12 /* of an axis's column */
+#define MIN_WIDTH 12 /* characters of an axis's column */
 
 /* The columns that the table has. */
 typedef struct columns {
     bool shows[NUM_MEASURES];
     bool measured;                       /* more than times is known */
     uint32_t chosen;                     /* the combination with the best validation, or NOTHING */
-    int widths[FEDGE_SIMULATE_MAX_AXES]; /* of the axes' columns */
+    int widths[FEDGE_SIMULATE_MAX_AXES]; /* characters of each axis's column */
 } columns;
 
 /* The combination with the best validation over the seeds that did not fail, or NOTHING. */

@@ -41,7 +41,7 @@
 #define FEDGE_DISTRIBUTION_MAX_TEXT 64 /* bytes, with NUL */
 
 typedef enum fedge_distribution_kind {
-    FEDGE_DISTRIBUTION_NONE,     /* not given: draws are INFINITY */
+    FEDGE_DISTRIBUTION_NONE,     /* no distribution; draws are INFINITY */
     FEDGE_DISTRIBUTION_FIXED,    /* fixed:A */
     FEDGE_DISTRIBUTION_UNIFORM,  /* uniform:A,B in [A, B) */
     FEDGE_DISTRIBUTION_LOGNORMAL /* lognormal:A,B = A·exp(B·z), z standard normal: median A */
@@ -68,7 +68,7 @@ typedef struct fedge_client_profiles_settings {
     const char *compute;      /* examples trained a second: "lognormal:100,0.5"; NULL: no time */
     const char *bandwidth;    /* bytes a second down and up, "DOWN" or "DOWN/UP"; NULL: no time */
     double failure;           /* probability that a task fails, in [0, 1) */
-    const char *availability; /* as in availability.h; NULL: clients are always online */
+    const char *availability; /* text of fedge_availability_new; NULL: clients are always online */
     const char *trace;        /* a file of profiles, as above; NULL: none */
 } fedge_client_profiles_settings;
 

@@ -47,16 +47,16 @@ FEDGE_MUST_USE fedge_status fedge_event_queue_push(fedge_event_queue *events, fe
 fedge_event fedge_event_queue_pop(fedge_event_queue *events);
 
 #define FEDGE_TIME_NEVER UINT64_MAX
-#define FEDGE_TIME_NO_TASK UINT32_MAX /* in place of a task, for events of a client only */
+#define FEDGE_TIME_NO_TASK UINT32_MAX /* [task] of an event that has only a client */
 
 /* All 0: at time 0. */
 typedef struct fedge_virtual_clock {
     uint64_t now_us;
-    uint64_t opened_us;        /* when the phase opened */
-    uint64_t deadline_us;      /* of the phase; FEDGE_TIME_NEVER: none, or no phase */
-    fedge_event_queue due;     /* the ends of the phase's tasks */
+    uint64_t opened_us;    /* start of the phase */
+    uint64_t deadline_us;  /* end of the phase at the latest; FEDGE_TIME_NEVER: none, or no phase */
+    fedge_event_queue due; /* the ends of the phase's tasks */
     fedge_event_queue changes; /* LEAVE and JOIN without a task */
-    fedge_event *sure;         /* (sure_capacity), of fedge_virtual_clock_sure */
+    fedge_event *sure;         /* (sure_capacity): results of fedge_virtual_clock_sure */
     uint32_t sure_capacity;
 } fedge_virtual_clock;
 
