@@ -67,7 +67,7 @@ static size_t next_size(uint64_t left)
 
 fedge_status fedge_rank_blobs_broadcast(fedge_rank_blobs *self, fedge_blob *blob, fedge_error *err)
 {
-    /* In chunks, as a model may be larger than what MPI counts in one call. */
+    /* Chunks are needed, as a model may be larger than what MPI counts in one call. */
     for (uint64_t at = 0; at < blob->size;) {
         const size_t size = next_size(blob->size - at);
         FEDGE_TRY(fedge_blob_read(blob, at, self->chunk, size, err));

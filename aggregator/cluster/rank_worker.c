@@ -155,8 +155,8 @@ static void look(void *user, uint32_t worker, fedge_work *work)
 {
     fedge_rank_worker *self = user;
     (void)worker, (void)work;
-    /* Before the mailbox is read: a completion that comes meanwhile posts this task once more, so
-     * that it does not wait for the next one. */
+    /* This comes before the mailbox is read: a completion that comes meanwhile posts this task once
+     * more, so that it does not wait for the next one. */
     atomic_store(&self->looking, false);
     handle_completions(self);
 }
@@ -344,7 +344,7 @@ static void run_task(void *user, uint32_t worker, fedge_work *work)
         const uint64_t size = size_of(posted->request);
         if (!atomic_load(&self->stopped))
             take_part(self, posted->request);
-        /* At half, or connections would be paused and resumed for each part. */
+        /* Peers resume at half; else they would be paused and resumed for each part. */
         if (atomic_fetch_sub(&self->queued, size) - size <= FEDGE_RANK_WORKER_INBOX_BYTES / 2 &&
             atomic_exchange(&self->was_full, false) && !atomic_load(&self->stopped))
             resume_all(self);
@@ -512,7 +512,7 @@ static fedge_status make_dir(fedge_rank_worker *self, fedge_error *err)
 static fedge_status recover(fedge_rank_worker *self, fedge_error *err)
 {
     const fedge_status status = make_dir(self, err);
-    /* Also after a failure: rank 0 waits for this rank in each command. */
+    /* A failed rank follows, too: rank 0 waits for this rank in each command. */
     const fedge_status followed = follow_rank_0(self, status == FEDGE_OK ? err : &(fedge_error){0});
     return status == FEDGE_OK ? followed : status;
 }

@@ -48,7 +48,7 @@ struct fedge_ranks {
     pthread_cond_t join_done;
 
     /* Used by the thread alone. */
-    fedge_rank_message *sending, **sending_tail; /* not sent yet */
+    fedge_rank_message *sending, **sending_tail; /* messages that are not sent yet */
     fedge_rank_blobs blobs;
     fedge_ranks_watch watch;
     uint8_t *in;   /* (FEDGE_RANK_MESSAGE_MAX_SIZE) */
@@ -159,7 +159,7 @@ void fedge_ranks_send_order(fedge_ranks *ranks, uint32_t to, const fedge_order *
                                         order->size, to));
 }
 
-/* For fedge_rank_worker_callbacks. */
+/* Callbacks of fedge_rank_worker_callbacks. */
 static void send_report(void *ranks, const fedge_report *report, const void *bytes)
 {
     post(ranks, fedge_rank_message_with(FEDGE_RANK_MESSAGE_REPORT, report, sizeof(*report), bytes,
@@ -364,7 +364,7 @@ static bool forget_sent(fedge_ranks *self)
         fedge_rank_message_free(message);
         busy = true;
     }
-    /* At half, or connections would be paused and resumed for each message. */
+    /* Peers resume at half; else they would be paused and resumed for each message. */
     if (busy && !atomic_load(&self->ending) &&
         atomic_load(&self->queued) <= FEDGE_RANKS_OUTBOX_BYTES / 2 &&
         atomic_exchange(&self->was_full, false))
@@ -616,7 +616,7 @@ static void *run(void *arg)
     fedge_os_name_thread("ranks");
     self->nap_us = FIRST_NAP_US;
     for (;;) {
-        /* In this order: messages sent before a join are on their way when a rank waits in the
+        /* The order matters: messages sent before a join are on their way when a rank waits in the
          * join. */
         send_status(self);
         bool busy = send_new(self);

@@ -151,7 +151,7 @@ fedge_status fedge_blob_move_to_file(fedge_blob *blob, const char *path, fedge_e
     }
     FEDGE_TRY_OR(sum_chunks(blob, &sums, err), done);
     pthread_mutex_lock(&blob->lock);
-    /* Only once: a second move to the same file changes nothing. */
+    /* A second move to the same file changes nothing. */
     if (blob->bytes && blob->file.fd < 0) {
         blob->retired = blob->bytes;
         blob->bytes = NULL;

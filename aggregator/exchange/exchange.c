@@ -116,7 +116,7 @@ bool fedge_quota_take(fedge_quota *quota, uint32_t burst, uint32_t per_second, u
         quota->counted_ms += passed_ms;
     } else {
         quota->used -= (uint32_t)restored;
-        /* Only the time of whole units, so that frequent calls do not lose the rest. */
+        /* Counting only the time of whole units loses no remainder in frequent calls. */
         quota->counted_ms += restored * 1000 / per_second;
     }
     if (quota->used >= burst)

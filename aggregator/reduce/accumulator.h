@@ -204,9 +204,9 @@ typedef struct fedge_accumulator_ops {
     fedge_status (*wait)(void *state, uint64_t ticket, fedge_error *err);
     void (*drop)(void *state, fedge_encoded *update); /* frees a validated update, not added */
 
-    /* As add, for an update in fixed point (|v| ≤ 2^30) that comes in chunks. begin counts the
-     * update and its weight; add_values then adds each value once: v (count) from [first] on.
-     * lane < num_lanes; threads on the same lane wait for each other. */
+    /* Add an update in fixed point (|v| ≤ 2^30) that comes in chunks, with the errors of add. begin
+     * counts the update and its weight; add_values then adds each value once: v (count) from
+     * [first] on. lane < num_lanes; threads on the same lane wait for each other. */
     fedge_status (*begin)(void *state, uint32_t weight, fedge_error *err);
     fedge_status (*add_values)(void *state, uint32_t lane, const int32_t *v, size_t first,
                                size_t count, uint32_t weight, fedge_error *err);
@@ -318,7 +318,7 @@ FEDGE_MUST_USE fedge_status fedge_accumulator_step(fedge_accumulator *accumulato
 FEDGE_MUST_USE fedge_status fedge_accumulator_reset(fedge_accumulator *accumulator,
                                                     fedge_error *err);
 bool fedge_accumulator_optimizes(const fedge_accumulator *accumulator);
-/* As the table's tiles; for NULL fedge_tile_cpu. */
+/* The table's tiles; fedge_tile_cpu if that is NULL. */
 const fedge_tile_ops *fedge_accumulator_tiles(const fedge_accumulator *accumulator, void **hardware,
                                               uint32_t *num_devices);
 void fedge_accumulator_describe(const fedge_accumulator *accumulator, char *text, size_t size);

@@ -145,7 +145,7 @@ static fedge_status fail_weight(fedge_error *err)
 static void add_to_lane(const cpu_accumulator *self, lane *to, size_t first, const int32_t *v,
                         size_t count, uint32_t weight)
 {
-    /* For the assertion. */
+    /* Only the assertion uses it. */
     (void)self;
     assert(first <= self->layout.num_elements && count <= self->layout.num_elements - first);
     while (count > 0) {

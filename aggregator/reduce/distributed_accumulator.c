@@ -27,7 +27,7 @@ typedef struct distributed {
     fedge_accumulator_totals totals;
     bool is_joined;
 
-    /* On shards. */
+    /* The members below are used only on shards. */
     fedge_collective_shard shard;
     bool on_shard; /* the sums are joined */
     fedge_distributed_together_fn together;
@@ -386,7 +386,7 @@ static void exchange(const distributed *self, uint32_t rank, bool back)
         const fedge_step_part *part = &self->parts[i];
         const fedge_collective_shard its = overlap(part, &shard);
         const bool goes = back || !part->unchanged || !self->all_have_values;
-        /* In the order in which follow_step receives them. */
+        /* The order is that in which follow_step receives them. */
         for (unsigned k = 0; its.count > 0 && goes && k < num_moved(part); k++) {
             float *at = moved(part, k) + its.first;
             if (back)

@@ -39,7 +39,7 @@ typedef struct fedge_tile_choice {
 /* The pairs of rows whose products are computed. */
 typedef enum fedge_tile_products {
     FEDGE_PRODUCTS_NORMS, /* each row with itself */
-    FEDGE_PRODUCTS_LAST,  /* the same, and the last row with all */
+    FEDGE_PRODUCTS_LAST,  /* each row with itself, and the last row with all */
     FEDGE_PRODUCTS_ALL
 } fedge_tile_products;
 

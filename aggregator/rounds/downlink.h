@@ -41,7 +41,7 @@ FEDGE_MUST_USE fedge_status fedge_downlink_end(fedge_downlink *downlink, uint32_
 
 /* Bytes of the delta from the model of [age] rounds ago, age ≥ 1; 0: it is not stored. */
 uint64_t fedge_downlink_size(const fedge_downlink *downlink, uint32_t age);
-/* That delta, which must be stored; *bytes is malloc'ed. */
+/* Returns a copy of that delta, which must be stored; *bytes is malloc'ed. */
 FEDGE_MUST_USE fedge_status fedge_downlink_delta(const fedge_downlink *downlink, uint32_t age,
                                                  uint8_t **bytes, fedge_error *err);
 

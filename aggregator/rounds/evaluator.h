@@ -21,7 +21,7 @@ bool fedge_has_accuracy(const fedge_plan *plan);
  * has no test set or an external model. */
 FEDGE_MUST_USE fedge_status fedge_evaluator_new(const fedge_job *job, fedge_evaluator **evaluator,
                                                 fedge_error *err);
-/* The same on a loaded, non-empty data set, which outlives the evaluator. */
+/* Makes one on a loaded, non-empty data set, which outlives the evaluator. */
 FEDGE_MUST_USE fedge_status fedge_evaluator_new_on(const fedge_job *job,
                                                    const fedge_dataset *dataset,
                                                    fedge_evaluator **evaluator, fedge_error *err);

@@ -33,13 +33,13 @@ typedef struct fedge_global_model {
     float *values;  /* parameters, then statistics: plan->schema.num_elements */
     float *trained; /* copy of the trained values for the strategy; NULL: all values are trained */
     bool unchanged; /* only the accumulator's last step has written values and strategy state */
-    /* For a strategy that collects: updates that are not in a journal, and the memory of a step. */
+    /* Updates that no journal has, and a step's memory, for strategies that collect. */
     fedge_stored_updates stored;
     uint64_t robust_memory; /* bytes; half of them for stored updates */
     uint32_t num_threads;
     fedge_downlink downlink;
     fedge_client_history clients; /* empty unless the job's sampler uses it */
-    /* Of the open phase; the caller sets both. */
+    /* The caller sets the two fields of the open phase. */
     fedge_draw draw;
     uint32_t cohort; /* fedge_update_facts.cohort */
 } fedge_global_model;

@@ -10,7 +10,7 @@
 
 /* Plain data; the caller sets the first three, the others start at 0. */
 typedef struct fedge_progress {
-    FILE *out;     /* not owned */
+    FILE *out;     /* borrowed */
     bool terminal; /* draw the bar */
     uint32_t num_rounds;
     bool headed;   /* the column heads were printed */

@@ -18,7 +18,7 @@
 
 typedef struct fedge_root_trainer fedge_root_trainer;
 
-/* As a reader's check (edge/plan/plan.h): requires a built-in model with all parameters trained. */
+/* Serves a reader's check: requires a built-in model with all parameters trained. */
 FEDGE_MUST_USE fedge_status fedge_root_trainer_check(const fedge_json *json, const fedge_job *job,
                                                      fedge_error *err);
 

@@ -53,7 +53,7 @@
 #define FEDGE_ROUNDS_ASK_AGAIN_MS 10000u /* pause before clients that gave up are asked again */
 #define FEDGE_ROUNDS_MAX_ASK_AGAIN_MS 600000u
 #define FEDGE_ROUNDS_GRACE_MS 10000u /* wait of a drained phase for disconnected clients */
-/* The same after a restart. Clients reconnect within 60 s. */
+/* Such a wait after a restart. Clients reconnect within 60 s. */
 #define FEDGE_ROUNDS_RESTORED_GRACE_MS 65000u
 
 typedef struct fedge_rounds fedge_rounds;
@@ -117,7 +117,7 @@ void fedge_rounds_draw_by(fedge_rounds *rounds, const fedge_client_history *hist
  * open. */
 typedef struct fedge_rounds_progress {
     uint32_t last_closed;           /* training steps taken */
-    uint64_t next_task_id;          /* from 1 */
+    uint64_t next_task_id;          /* ≥ 1 */
     uint32_t attempt;               /* attempt of the open phase */
     uint32_t wanted;                /* reports that close the open phase */
     const fedge_rounds_task *tasks; /* (num_tasks): some may be REPORTED or LOST */

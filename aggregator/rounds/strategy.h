@@ -108,9 +108,9 @@ FEDGE_MUST_USE fedge_status fedge_strategy_move(const fedge_strategy_sum *sum,
                                                 const fedge_strategy_section *section, double rate,
                                                 float *values, fedge_error *err);
 
-/* As fedge_strategy_move, by an optimizer's step. moments: (optimizer->num_moments) vectors of the
- * strategy, schema->num_elements each, which nothing else in a step may write. Runs on the host
- * when the accumulator's hardware lacks memory for them. */
+/* Moves values like fedge_strategy_move, but by an optimizer's step. moments:
+ * (optimizer->num_moments) vectors of the strategy, schema->num_elements each, which nothing else
+ * in a step may write. Runs on the host when the accumulator's hardware lacks memory for them. */
 FEDGE_MUST_USE fedge_status fedge_strategy_optimize(const fedge_strategy_sum *sum,
                                                     const fedge_strategy_section *section,
                                                     double rate,
@@ -179,7 +179,7 @@ extern const fedge_strategy_reader *const fedge_strategy_readers[];
 FEDGE_MUST_USE fedge_status fedge_strategy_job_parse(const char *text, size_t size,
                                                      const char *name, fedge_job **job,
                                                      fedge_error *err);
-/* The same with another list of readers (strategy_plugin.h), which outlives the job. Each is the
+/* Reads a job with another list of readers (strategy_plugin.h), which outlives the job. Each is the
  * reader of a fedge_strategy_ops. */
 FEDGE_MUST_USE fedge_status
 fedge_strategy_job_parse_with(const fedge_strategy_reader *const *readers, const char *text,
@@ -197,7 +197,7 @@ size_t fedge_strategy_state_per_value(const fedge_strategy_ops *ops, const fedge
 
 /* Helpers for strategies. */
 
-/* As a strategy's weight: every update has weight 1. */
+/* A strategy's weight that gives every update weight 1. */
 uint32_t fedge_strategy_weigh_equally(const void *state, const fedge_job *job,
                                       const fedge_update_facts *facts);
 /* The server's learning rate in a round of a job whose settings begin with [common]. */
@@ -205,7 +205,7 @@ double fedge_strategy_rate(const fedge_strategy_common *common, uint32_t round);
 /* FEDGE_INVALID_ARGUMENT, with the strategy's name, when there is nothing to average. */
 FEDGE_MUST_USE fedge_status fedge_strategy_check_sum(const fedge_strategy_sum *sum,
                                                      const char *name, fedge_error *err);
-/* The same, and checks that a strategy that collects has all single updates. */
+/* Also checks that a strategy that collects has all single updates. */
 FEDGE_MUST_USE fedge_status fedge_strategy_check_updates(const fedge_strategy_sum *sum,
                                                          const char *name, fedge_error *err);
 /* Save and load vectors of floats as bytes. Load returns FEDGE_CORRUPT unless there are [count]. */
@@ -214,18 +214,18 @@ FEDGE_MUST_USE fedge_status fedge_strategy_save_floats(const float *values, size
 FEDGE_MUST_USE fedge_status fedge_strategy_load_floats(float *values, size_t count,
                                                        const uint8_t *bytes, size_t size,
                                                        const char *name, fedge_error *err);
-/* For strategies whose next step depends only on the model. */
+/* These serve strategies whose next step depends only on the model. */
 FEDGE_MUST_USE fedge_status fedge_strategy_save_nothing(const void *state, fedge_buffer *out,
                                                         fedge_error *err);
 FEDGE_MUST_USE fedge_status fedge_strategy_load_nothing(void *state, const uint8_t *bytes,
                                                         size_t size, fedge_error *err);
 
-/* As a reader's derive, for strategies with personal layers. Fails when the job has a test set: the
+/* A reader's derive for strategies with personal layers. Fails when the job has a test set: the
  * server lacks those layers and cannot evaluate the model. */
 FEDGE_MUST_USE fedge_status fedge_refuse_test_set(const struct fedge_json *json,
                                                   struct fedge_job *job, void *settings,
                                                   fedge_error *err);
-/* For strategies whose state is just their settings. */
+/* These serve strategies whose state is just their settings. */
 FEDGE_MUST_USE fedge_status fedge_strategy_init_settings(const fedge_strategy_config *config,
                                                          void **state, fedge_error *err);
 void fedge_strategy_free_nothing(void *state);
@@ -247,15 +247,15 @@ FEDGE_MUST_USE fedge_status fedge_strategy_vectors_new(const fedge_strategy_conf
                                                        uint32_t count,
                                                        fedge_strategy_vectors **state,
                                                        fedge_error *err);
-/* As a strategy's init: a state of one vector. */
+/* A strategy's init that makes a state of one vector. */
 FEDGE_MUST_USE fedge_status fedge_strategy_vectors_init_one(const fedge_strategy_config *config,
                                                             void **state, fedge_error *err);
-/* As a strategy's save and load; state is a fedge_strategy_vectors. */
+/* A strategy's save and load; state is a fedge_strategy_vectors. */
 FEDGE_MUST_USE fedge_status fedge_strategy_vectors_save(const void *state, fedge_buffer *out,
                                                         fedge_error *err);
 FEDGE_MUST_USE fedge_status fedge_strategy_vectors_load(void *state, const uint8_t *bytes,
                                                         size_t size, fedge_error *err);
-/* As a strategy's forget: all is 0 again. */
+/* A strategy's forget that sets the state to 0. */
 void fedge_strategy_vectors_forget(void *state);
 /* The broadcast function of strategies that send all of their vectors. */
 const float *fedge_strategy_broadcast_vectors(const void *state);

@@ -12,8 +12,7 @@ typedef struct fedge_plugin fedge_plugin;
  * version. FEDGE_INVALID_ARGUMENT: a table contradicts itself. The message says what to do. */
 FEDGE_MUST_USE fedge_status fedge_plugin_load(const char *path, fedge_plugin **plugin,
                                               fedge_error *err);
-void fedge_plugin_free(
-    fedge_plugin *plugin); /* after all jobs that were read with it; NULL is fine */
+void fedge_plugin_free(fedge_plugin *plugin); /* free its jobs first; NULL is fine */
 
 /* The readers of fedge's strategies, then the plugin's; ends with NULL. Without a plugin (NULL), or
  * when it has no strategy: fedge_strategy_readers. Lives as long as the plugin. */

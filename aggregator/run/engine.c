@@ -121,7 +121,7 @@ static fedge_status restore(fedge_engine *engine, fedge_recovery *recovery, uint
     return FEDGE_OK;
 }
 
-/* For fedge_intake. */
+/* A callback of fedge_intake. */
 static void post_reply(void *user, fedge_reply *reply)
 {
     fedge_engine *engine = user;
@@ -203,8 +203,8 @@ void fedge_engine_free(fedge_engine *engine)
     if (!engine)
         return;
     assert(is_owner(engine));
-    /* In the reverse order of start_threads: the finalizer flushes the ingest, and threads of both
-     * post to the mailbox until they have ended. */
+    /* The order is the reverse of start_threads: the finalizer flushes the ingest, and threads of
+     * both post to the mailbox until they have ended. */
     fedge_round_finalizer_free(engine->finalizer);
     fedge_ingest_free(engine->ingest);
     if (engine->mailbox) {
@@ -308,7 +308,7 @@ fedge_status fedge_engine_export(fedge_engine *engine, fedge_error *err)
     FEDGE_TRY(fedge_run_path(run, FEDGE_RUN_MODEL, model, err));
     FEDGE_TRY(fedge_run_path(run, "rounds.jsonl", log, err));
     FEDGE_TRY(fedge_run_path(run, FEDGE_RUN_PICTURE, picture, err));
-    /* Before the model, whose file marks the results as written. */
+    /* This comes before the model, whose file marks the results as written. */
     FEDGE_TRY(export_best(engine, err));
     const fedge_selected *last = &engine->server.selection.last;
     fedge_model_facts facts = {.run_id = run->run_id,
@@ -459,7 +459,7 @@ static fedge_status admit(fedge_engine *engine, const fedge_request *from, uint6
     if (engine->gave_up_client == from->client_index)
         engine->gave_up[0] = '\0'; /* the client tries again */
     memcpy(device->device_id, from->device_id, sizeof(device->device_id));
-    /* Before it joins, which may send a task: a client reads WELCOME first. */
+    /* WELCOME goes first: joining may send a task, and a client reads WELCOME first. */
     welcome(engine, from);
     const fedge_status status = fedge_rounds_join(engine->rounds, from->client_index, now_ms, err);
     if (status != FEDGE_OK)
@@ -489,7 +489,7 @@ static void leave(fedge_engine *engine, const fedge_request *from)
 
 static void fetch(fedge_engine *engine, const fedge_request *from)
 {
-    /* By hash, never "the newest": a late client must not get other bytes than its task named. */
+    /* The hash decides, never "the newest": a late client must get the bytes its task named. */
     const fedge_blob_ref *wanted = &from->message.blob;
     const char *hash = wanted->hash;
     fedge_blob *blob = strcmp(hash, engine->plan->hash) == 0    ? engine->plan

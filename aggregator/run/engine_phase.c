@@ -60,7 +60,7 @@ fedge_journal_task fedge_engine_journal_task(const fedge_engine *engine,
 /* Opens the phase on this rank, after the others: a phase without a journal here was not opened. */
 static fedge_status open_this_rank(fedge_engine *engine, fedge_error *err)
 {
-    /* Before the post: the round finalizer may replace the accumulator until the phase is open. */
+    /* This precedes the post: the finalizer may replace the accumulator until the phase is open. */
     if (engine->gpus_wanted)
         fedge_engine_snapshot_sums(engine, &engine->sums_snapshot);
     const fedge_status status =
@@ -94,8 +94,8 @@ static fedge_status journal_cohort(fedge_engine *engine, fedge_error *err)
     fedge_upload_set_phase(&engine->server.model, phase);
     memcpy(phase->run_id, engine->server.run.run_id, sizeof(phase->run_id));
     memcpy(phase->model, engine->model_hash, sizeof(phase->model));
-    /* In the journal, since they follow from a model that a replay may no longer have, and updates
-     * decode only with the bounds that they were encoded with. */
+    /* The journal has the bounds, since they follow from a model that a replay may no longer have,
+     * and updates decode only with the bounds that they were encoded with. */
     fedge_sections_bounds(plan, engine->server.model.values, phase->bounds_log2);
     fedge_journal_task *tasks = calloc(num_tasks, sizeof(*tasks));
     if (!tasks)
@@ -205,7 +205,7 @@ static void retry_open(fedge_engine *engine, uint64_t now_ms)
     if (engine->draining) {
         finish(engine);
     } else if (now_ms >= engine->retry_open_ms) {
-        /* Before the attempt, which sets it again if space is still missing. */
+        /* This comes before the attempt, which sets it again if space is still missing. */
         engine->retry_open_ms = 0;
         if (journal_cohort(engine, &err) != FEDGE_OK)
             fedge_engine_fail(engine, &err);
@@ -255,8 +255,8 @@ static void send_task(fedge_engine *engine, const fedge_rounds_action *action, u
     assert(action->slot < engine->num_slots);
     fedge_engine_slot *slot = &engine->slots[action->slot];
     if (action->fresh && action->kind == FEDGE_TASK_TRAIN) {
-        /* Without a sync: the acceptance of its update follows in the same log, and a crash before
-         * that loses a task of which nothing was acknowledged. */
+        /* No sync is needed: the acceptance of its update follows in the same log, and a crash
+         * before that loses a task of which nothing was acknowledged. */
         const fedge_journal_task task = fedge_engine_journal_task(engine, of);
         if (fedge_intake_assign(&engine->intake, action->slot, &task, &err) != FEDGE_OK) {
             fedge_engine_fail(engine, &err);
@@ -589,7 +589,7 @@ void fedge_engine_pump(fedge_engine *engine, uint64_t now_ms)
 {
     fedge_rounds_action action;
     fedge_error err;
-    /* Before the actions: a round that waits for the disk has none. */
+    /* This comes before the actions: a round that waits for the disk has none. */
     if (!engine->done)
         retry_open(engine, now_ms);
     while (!engine->done && fedge_rounds_next(engine->rounds, &action)) {

@@ -190,7 +190,7 @@ static void handle_requests(fedge_engine_thread *self)
         fedge_engine_handle(self->engine, request, fedge_os_monotonic_ms());
         atomic_fetch_sub(&self->queued_bytes, size);
     }
-    /* At half, or clients would be paused and resumed for each request. */
+    /* Peers resume at half; else they would be paused and resumed for each request. */
     if (atomic_load(&self->queued_bytes) <= FEDGE_ENGINE_INBOX_BYTES / 2 &&
         atomic_exchange(&self->was_full, false))
         fedge_engine_resume_all(self->engine);

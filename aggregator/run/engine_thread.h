@@ -25,7 +25,7 @@ FEDGE_MUST_USE fedge_status fedge_engine_thread_new(fedge_engine_thread **thread
 /* After fedge_engine_thread_stop and fedge_engine_free. NULL is fine. */
 void fedge_engine_thread_free(fedge_engine_thread *thread);
 
-/* For fedge_engine_config.wake: wakes [thread], a fedge_engine_thread that need not run yet. */
+/* A fedge_engine_config.wake: wakes [thread], a fedge_engine_thread that need not run yet. */
 void fedge_engine_thread_wake(void *thread);
 fedge_mailbox *fedge_engine_thread_replies(fedge_engine_thread *thread);
 /* Counts what connections send and receive; for fedge_engine_config, too. */
@@ -55,7 +55,7 @@ FEDGE_MUST_USE fedge_status fedge_engine_thread_start(fedge_engine_thread *threa
  * not run. */
 void fedge_engine_thread_stop(fedge_engine_thread *thread);
 
-/* For any thread: */
+/* Any thread may call the functions below. */
 
 /* Takes over [request]. False: the inbox is over its limit; read no more from this peer until
  * FEDGE_REPLY_RESUME comes. */
@@ -67,8 +67,8 @@ fedge_reply *fedge_engine_thread_take(fedge_engine_thread *thread);
 /* Call after the start. Asks the thread and waits for its answer; after a stop reads the engine
  * directly. */
 void fedge_engine_thread_status(fedge_engine_thread *thread, fedge_run_status *status);
-/* As fedge_engine_done. When it returns true, all replies made before are delivered or can be
- * taken. */
+/* Returns what fedge_engine_done does. When it returns true, all replies made before are delivered
+ * or can be taken. */
 bool fedge_engine_thread_done(fedge_engine_thread *thread, fedge_error *failure);
 
 #endif

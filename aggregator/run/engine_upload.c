@@ -546,8 +546,8 @@ static void validated(fedge_engine *engine, const fedge_report *report, const ch
     fedge_error err;
     if (report->slot >= engine->num_slots || !engine->journal)
         return;
-    /* Also in this rank's journal, which a restart reads first: it says which rank has the bytes.
-     */
+    /* This rank's journal gets it as well, which a restart reads first: it says which rank has the
+     * bytes. */
     if (report->status == FEDGE_OK &&
         fedge_journal_accept_elsewhere(engine->journal, report->slot, &report->facts,
                                        &report->location, meta, &err) != FEDGE_OK) {

@@ -26,8 +26,8 @@ typedef struct task {
     fedge_completion *completion;
     fedge_round_finalizer_result *result; /* result of the completion */
     fedge_round_summary summary;
-    fedge_journal *journal; /* owned; NULL when the phase opens */
-    /* Only to open a phase. */
+    fedge_journal *journal; /* owned; NULL: the task opens a phase */
+    /* The fields below are only used to open a phase. */
     fedge_journal_phase phase;
     fedge_journal_task *slots; /* (phase.num_tasks) */
     bool changes_gpus;         /* open [sums] */

@@ -82,7 +82,7 @@ fedge_status fedge_server_run_log_evaluation(fedge_server_run *server,
     assert(summary->kind == FEDGE_TASK_EVALUATE);
     (void)fedge_selection_add(&server->selection, summary);
     server->checkpoint.selection = server->selection.state;
-    /* Before the line: without one the evaluation is repeated. */
+    /* This comes before the line: without one the evaluation is repeated. */
     FEDGE_TRY(count_in_checkpoint(server, summary, err));
     return append_line(server, summary, err);
 }
@@ -260,7 +260,7 @@ static fedge_status close_with(fedge_server_run *server, fedge_journal *journal,
     /* The seal comes before the step. With it a crash during the step closes the round again with
      * just these updates; without it a late one could join them, and the model would be another. */
     FEDGE_TRY(fedge_journal_close(journal, err));
-    /* After the seal: until then updates came in on every rank. */
+    /* This comes after the seal: until then updates came in on every rank. */
     FEDGE_TRY(fedge_server_run_join_sums(server, err));
     FEDGE_TRY(step_and_evaluate(server, journal, gathered, summary, err));
     return list_buffered(server, gathered->facts, summary, err);
@@ -313,7 +313,7 @@ fedge_status fedge_server_run_step(fedge_server_run *server, fedge_journal *jour
     summary->num_buffered = 0;
     if (status != FEDGE_OK)
         return status;
-    /* Before the next phase opens, whose updates are added to zeros. */
+    /* The sums are 0 before the next phase opens, which adds its updates to them. */
     FEDGE_TRY(fedge_global_model_reset(&server->model, err));
     return make_save(server, save, err);
 }
@@ -443,7 +443,7 @@ static fedge_status close_recovered(fedge_server_run *server, fedge_recovery *re
     fedge_round_summary summary = {.round = recovery->last_closed + 1,
                                    .attempt = recovery->attempt,
                                    .kind = FEDGE_TASK_TRAIN,
-                                   /* Not in the journal. */
+                                   /* The journal does not have it. */
                                    .seconds_upload = NAN};
     FEDGE_LOG(server->log, FEDGE_LOG_INFO, "round-closed-again",
               fedge_log_int("round", summary.round));
@@ -478,7 +478,7 @@ static fedge_status recover_once(fedge_server_run *server, fedge_recovery *recov
     if (!recovery->has_checkpoint)
         return begin_run(server, err);
     FEDGE_TRY(load_checkpoint(server, &recovery->checkpoint, err));
-    /* Once: recover_once may be called again after a round was closed. */
+    /* The log is opened once: recover_once may be called again after a round was closed. */
     if (!server->round_log.file.path[0]) {
         char path[FEDGE_MAX_PATH];
         FEDGE_TRY(fedge_run_path(&server->run, "rounds.jsonl", path, err));
@@ -515,8 +515,8 @@ static fedge_status set_up(fedge_server_run *server, const fedge_server_run_conf
     wanted.num_cluster_models =
         fedge_plan_is_clustered(server->plan) ? fedge_plan_num_broadcast(server->plan) : 0;
     FEDGE_TRY(fedge_run_open(&server->state, &wanted, &server->run, err));
-    /* Before any device can connect: results of the old incarnation are refused from the first
-     * message on. */
+    /* The incarnation rises before any device can connect: results of the old one are refused from
+     * the first message on. */
     return config->restored && server->run.resumed && !server->run.finished
                ? fedge_run_raise_incarnation(&server->run, err)
                : FEDGE_OK;

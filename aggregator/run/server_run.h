@@ -114,7 +114,7 @@ typedef struct fedge_server_run_config {
 FEDGE_MUST_USE fedge_status fedge_server_run_open(fedge_server_run *server,
                                                   const fedge_server_run_config *config,
                                                   fedge_recovery *recovery, fedge_error *err);
-/* Also after a failed open. */
+/* Call it also after a failed open. */
 void fedge_server_run_close(fedge_server_run *server);
 
 /* Replaces the model file by one of the present values, and lists its parts. */
@@ -186,7 +186,7 @@ FEDGE_MUST_USE fedge_status fedge_server_run_replay(fedge_server_run *server,
 
 /* ---- other ranks ----------------------------------------------------------------------------- */
 
-/* Before recovery: all ranks begin together (fedge_rendezvous). [status]: of the start so far. */
+/* Begins all ranks together before recovery (fedge_rendezvous). [status]: the start's so far. */
 FEDGE_MUST_USE fedge_status fedge_server_run_rendezvous(fedge_server_run *server,
                                                         const char *state_dir, fedge_status status,
                                                         fedge_error *err);

@@ -29,7 +29,7 @@ void fedge_server_run_end_rendezvous(fedge_server_run *server)
 
 /* ---- the sums -------------------------------------------------------------------------------- */
 
-/* As fedge_distributed_together_fn. */
+/* A fedge_distributed_together_fn. */
 static fedge_status together(void *user, fedge_accumulator *accumulator, fedge_error *err)
 {
     const fedge_server_run *server = user;

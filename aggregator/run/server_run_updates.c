@@ -120,7 +120,7 @@ static fedge_status gather(fedge_server_run *server, fedge_journal *journal, uin
     if (server->model.strategy->collects &&
         fedge_accepted_updates_add(&to->gathered->updates, slot, upload, &damage) != FEDGE_OK)
         return lose_damaged(server, journal, slot, &damage, user, err);
-    /* By its examples, within the job's limit of weights. */
+    /* Its weight follows from its examples, within the job's limit. */
     double weight = (double)fedge_report_weight(server->job, upload->num_examples);
     const fedge_journal_task task = fedge_journal_get_slot(journal, slot).task;
     to->gathered->facts[to->summary->reported++] =
@@ -158,8 +158,8 @@ fedge_status fedge_server_run_gather(fedge_server_run *server, fedge_journal *jo
     *gathered = (fedge_gathered){.facts = calloc(num_slots, sizeof(*gathered->facts))};
     if (!gathered->facts)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a cohort of %u", num_slots);
-    /* From the journal alone, never from what this process remembers: a round that is closed again
-     * after a crash writes the same line. */
+    /* The line is made from the journal alone, never from what this process remembers: a round that
+     * is closed again after a crash writes the same line. */
     summary->asked = count_asked(journal);
     summary->reported = 0;
     summary->examples = 0;

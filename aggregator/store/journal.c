@@ -227,8 +227,8 @@ fedge_status fedge_journal_write(fedge_journal *journal, uint32_t slot, uint64_t
     FEDGE_TRY(status);
     uint64_t at = journal->layout.slots_offset + slot * journal->layout.slot_stride + offset;
     fedge_error why;
-    /* Without the lock, so that uploads of many clients are written concurrently and delay no ACK.
-     * A slot has one writer, the ingest worker of its number. */
+    /* The lock is not held, so that uploads of many clients are written concurrently and delay no
+     * ACK. A slot has one writer, the ingest worker of its number. */
     fedge_status written = fedge_os_write_at(&journal->file, at, bytes, size, &why);
     pthread_mutex_lock(&journal->lock);
     fedge_journal_slot *facts = &journal->slots[slot].facts;
@@ -246,7 +246,7 @@ fedge_status fedge_journal_rewind(fedge_journal *journal, uint32_t slot, uint64_
 {
     pthread_mutex_lock(&journal->lock);
     fedge_status status = check_slot(journal, slot, task_id, err);
-    /* In memory only: no record mentions the bytes (2 above). */
+    /* The bytes are forgotten in memory only: no record mentions them (2 above). */
     if (status == FEDGE_OK)
         journal->slots[slot].facts.written = 0;
     pthread_mutex_unlock(&journal->lock);

@@ -133,7 +133,7 @@ fedge_journal_state fedge_journal_get_state(fedge_journal *journal);
 uint32_t fedge_journal_num_accepted(fedge_journal *journal);
 /* One more than the highest task id in the file. */
 uint64_t fedge_journal_next_task_id(fedge_journal *journal);
-/* Here and below, slot < phase->num_tasks. */
+/* slot < phase->num_tasks, here and below. */
 fedge_journal_slot fedge_journal_get_slot(fedge_journal *journal, uint32_t slot);
 /* Clients whose tasks were reassigned, one entry per reassignment, in the order of the log. The
  * caller frees *clients, (*num). FEDGE_NO_MEMORY. */
@@ -190,7 +190,7 @@ FEDGE_MUST_USE fedge_status fedge_journal_accept_elsewhere(fedge_journal *journa
  * space for this record and another update. */
 FEDGE_MUST_USE fedge_status fedge_journal_lose(fedge_journal *journal, uint32_t slot,
                                                fedge_error *err);
-/* After recovery: durably reopens a closed phase that has lost updates. */
+/* Durably reopens a closed phase that has lost updates, after recovery. */
 FEDGE_MUST_USE fedge_status fedge_journal_reopen(fedge_journal *journal, fedge_error *err);
 
 /* Ends the phase and syncs. From the moment of the call nothing is accepted or assigned.

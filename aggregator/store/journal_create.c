@@ -149,8 +149,8 @@ fedge_status fedge_journal_create(const char *dir, const fedge_journal_phase *ph
     }
     fedge_status status;
     FEDGE_TRY_OR(make_file(made, dir, path, tasks, err), failed);
-    /* Only once the new one is complete: a crash in between leaves two, and recovery takes the
-     * later attempt. */
+    /* The old one is removed last: a crash in between leaves two, and recovery takes the later
+     * attempt. */
     attempt_visit visit = {dir, phase->round, phase->attempt};
     FEDGE_TRY_OR(fedge_os_list_dir(dir, remove_other_attempt, &visit, err), failed);
     *journal = made;

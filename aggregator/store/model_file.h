@@ -43,7 +43,7 @@ FEDGE_MUST_USE fedge_status fedge_model_file_write(const char *path, const fedge
                                                    const uint8_t *model, size_t size,
                                                    fedge_error *err);
 
-/* For plans with several models among which clients choose: writes the second and later ones as
+/* Writes the second and later models of a plan with several among which clients choose as
  * DIR/model-cluster-N.safetensors with N from 1 (the first is the run's model). Writes nothing for
  * other plans. [others]: their plain files, one after another, as fedge_global_model_write packs
  * them. [facts]: those of the run's model. */

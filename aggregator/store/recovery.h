@@ -38,7 +38,7 @@ typedef struct fedge_recovery {
     fedge_checkpoint_data checkpoint; /* valid if has_checkpoint */
     uint32_t last_closed;             /* round of the checkpoint */
     uint32_t attempt;         /* attempt at round last_closed + 1: the open one, or the next */
-    uint64_t next_task_id;    /* from 1; a resumed run skips FEDGE_RECOVERY_TASK_ID_GAP */
+    uint64_t next_task_id;    /* ≥ 1; a resumed run skips FEDGE_RECOVERY_TASK_ID_GAP */
     fedge_journal *journal;   /* journal of round last_closed + 1, open or closed; NULL: none */
     bool reclose;             /* true: the journal is closed, but not its round */
     uint32_t wanted;          /* reports that close the journal's phase */

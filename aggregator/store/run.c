@@ -98,7 +98,7 @@ fedge_status fedge_state_open(const char *dir, fedge_state *state, fedge_error *
     FEDGE_TRY(fedge_path_join(dir, "lock", path, err));
     FEDGE_TRY(fedge_os_make_dirs(dir, err));
     snprintf(state->dir, sizeof(state->dir), "%s", dir);
-    /* Before anything else is read or repaired: another aggregator may be writing it. */
+    /* The lock comes before all reading and repair: another aggregator may be writing it. */
     FEDGE_TRY(take_lock(dir, path, &state->lock, err));
     const fedge_status status = prepare_state(state, err);
     if (status != FEDGE_OK)
@@ -334,7 +334,7 @@ static fedge_status has_results(const fedge_run *run, const fedge_run_request *r
     return FEDGE_OK;
 }
 
-/* For a finished run. */
+/* Checks the results of a finished run. */
 static fedge_status check_results(const fedge_run *run, const fedge_run_request *request,
                                   results_state *results, fedge_error *err)
 {
@@ -389,8 +389,8 @@ static fedge_status make_run(const run_search *search, fedge_run *run, fedge_err
     FEDGE_TRY(fedge_path_join(search->runs_dir, run->run_id, run->dir, err));
     FEDGE_TRY(fedge_path_join(search->runs_dir, name, temporary, err));
     FEDGE_TRY(build_run(run, temporary, search->request->job, search->request->job_size, err));
-    /* Before a client learns the run's id and keys its state by it: a crash that undid the name
-     * would leave the client with state of a run that never was. */
+    /* The sync comes before a client learns the run's id and keys its state by it: a crash that
+     * undid the name would leave the client with state of a run that never was. */
     return fedge_os_sync_dir(search->runs_dir, err);
 }
 

@@ -54,7 +54,7 @@ typedef struct fedge_run {
     char dir[FEDGE_MAX_PATH];       /* path STATE/runs/RUN_ID */
     char run_id[FEDGE_RUN_ID_TEXT]; /* random, 128 bits */
     uint64_t number; /* number within the state directory, from 1: the newest run has the highest */
-    uint32_t incarnation;  /* from 1; raised when a backup is restored */
+    uint32_t incarnation;  /* ≥ 1; raised when a backup is restored */
     uint64_t next_task_id; /* first one of the last start; 0: none yet, or an older release's run */
     char job_sha256[FEDGE_HASH_TEXT]; /* SHA-256 of job.json; "": an older release's run */
     bool finished; /* set by fedge_run_open when the request names it or its results are missing */

@@ -138,7 +138,7 @@ fedge_rank_message *fedge_rank_message_of_reply(const fedge_reply *reply, uint32
 /* Makes any other kind, with [body] (size); NULL and 0: none. */
 fedge_rank_message *fedge_rank_message_new(fedge_rank_message_kind kind, const void *body,
                                            size_t size, uint32_t to);
-/* Likewise, with [more] (more_size) behind [body]. */
+/* Makes such a message with [more] (more_size) behind [body]. */
 fedge_rank_message *fedge_rank_message_with(fedge_rank_message_kind kind, const void *body,
                                             size_t size, const void *more, size_t more_size,
                                             uint32_t to);

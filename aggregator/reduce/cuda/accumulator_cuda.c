@@ -123,7 +123,7 @@ static fedge_status open_all(cuda_accumulator *self, const fedge_accumulator_con
     FEDGE_TRY(fedge_cuda_geometry_init(&self->geometry, config->layout, err));
     FEDGE_TRY(fedge_cuda_open_team(&self->team, &self->geometry, config, &choice, err));
     self->num_groups = choice.shard == FEDGE_SHARD_CLIENTS ? self->team.num_gpus : 1;
-    /* Without the reserved slot. */
+    /* The reserved slot is not counted. */
     self->slots_each = choice.num_slots - 1;
     return make_groups(self, err);
 }
@@ -187,7 +187,7 @@ static fedge_status stage(cuda_accumulator *self, const group *chosen, uint32_t 
         status =
             fedge_cuda_gpu_stage(&self->team.gpus[chosen->first + begun], lane, slot, update, err);
     }
-    /* Also after a failure: nothing may be pending when the lane and the slot are free again. */
+    /* Wait after a failure, too: nothing may be pending when lane and slot are free again. */
     for (uint32_t i = 0; i < begun; i++) {
         uint64_t result = FEDGE_CUDA_NOT_BAD;
         const fedge_status waited =
@@ -401,7 +401,7 @@ static fedge_status cuda_wait(void *state, uint64_t ticket, fedge_error *err)
     pthread_mutex_lock(&self->lock);
     fedge_status status = check_lost(self, &why);
     pthread_mutex_unlock(&self->lock);
-    /* Without the lock: other threads may add meanwhile. */
+    /* The lock is not held: other threads may add meanwhile. */
     for (uint32_t i = 0; i < self->team.num_gpus && status == FEDGE_OK; i++)
         status = fedge_cuda_gpu_wait(&self->team.gpus[i], ticket, &why);
     pthread_mutex_lock(&self->lock);

@@ -2,7 +2,7 @@
 
 #include "aggregator/reduce/cuda/values.cuh"
 
-#define DRAW_PURPOSE (14u << 16) /* equals FEDGE_PURPOSE_CHOICE */
+#define DRAW_PURPOSE (14u << 16) /* FEDGE_PURPOSE_CHOICE in the upper half */
 
 /* ---- where things lie ------------------------------------------------------------------------ */
 

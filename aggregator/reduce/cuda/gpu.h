@@ -192,7 +192,7 @@ fedge_status fedge_cuda_check(const fedge_cuda_gpu *gpu, cudaError_t error, cons
 
 /* Describes a call, or a group of calls, to the GPU's watch. */
 fedge_gpu_call fedge_cuda_call(const fedge_cuda_gpu *gpu, const char *doing);
-/* As CUDA's functions, but watched. */
+/* CUDA's functions of these names, but watched. */
 FEDGE_MUST_USE cudaError_t fedge_cuda_wait_event(const fedge_cuda_gpu *gpu, cudaEvent_t event);
 FEDGE_MUST_USE cudaError_t fedge_cuda_wait_stream(const fedge_cuda_gpu *gpu, cudaStream_t stream);
 FEDGE_MUST_USE cudaError_t fedge_cuda_copy(const fedge_cuda_gpu *gpu, void *to, const void *from,

@@ -140,7 +140,7 @@ static cudaError_t check(transfer *self, uint32_t s, const uint8_t *update)
 {
     fedge_cuda_gpu *gpu = self->gpu;
     fedge_cuda_lane *lane = self->lane;
-    /* Before flush, which switches to the other buffer. */
+    /* This comes before flush, which switches to the other buffer. */
     fedge_cuda_timing *timing = &lane->buffers[*self->next_buffer % 2].timing;
     cudaError_t error = flush(self, false);
     if (error == cudaSuccess)
@@ -164,7 +164,7 @@ fedge_status fedge_cuda_gpu_stage_chosen(fedge_cuda_gpu *gpu, fedge_cuda_lane *l
     assert(update->bytes); /* sparse updates are never read by offsets */
     const uint8_t *in =
         update->bytes + fedge_cuda_section_at(gpu->geometry, update, segment->section, &size);
-    /* On the host: the offset of each tensor depends on the bytes before it. */
+    /* The host makes the directory: the offset of each tensor depends on the bytes before it. */
     if (!fedge_cuda_directory_fill(gpu->geometry, segment, update->bounds_log2, in, size,
                                    lane->directory, &begin, &end)) {
         const uint64_t code = fedge_cuda_code_of(gpu->geometry, segment);

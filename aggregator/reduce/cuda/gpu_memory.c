@@ -108,7 +108,7 @@ fedge_status fedge_cuda_gpu_copy(fedge_cuda_gpu *gpu, void *to, const void *from
         const size_t part =
             size - done < FEDGE_CUDA_CHUNK_BYTES ? size - done : FEDGE_CUDA_CHUNK_BYTES;
         cudaError_t error = fedge_cuda_wait_event(gpu, buffer->timing.done);
-        /* Before the end is recorded again, here. */
+        /* The operation is counted before its end is recorded again, here. */
         if (error == cudaSuccess)
             error = fedge_cuda_timing_count(&buffer->timing, &gpu->times);
         if (error == cudaSuccess) {

@@ -220,7 +220,7 @@ static fedge_status pack_all(scatter *self, size_t at, fedge_error *err)
     return status;
 }
 
-/* In place: each member's result replaces its part. */
+/* Reduces in place: each member's result replaces its part. */
 static fedge_status reduce(scatter *self, size_t at, fedge_error *err)
 {
     const fedge_cuda_comms *comms = &self->comms;

@@ -259,7 +259,7 @@ static fedge_status join(fedge_cuda_team *team, uint32_t chunk, fedge_error *err
             "joining sums", err);
     }
 end_group:;
-    /* Also when a call failed: the group must be ended. */
+    /* The group must be ended even when a call failed. */
     const fedge_nccl_result ended = team->nccl.group_end();
     fedge_gpu_watch_end(&team->watch, &call);
     FEDGE_TRY(status);

@@ -336,7 +336,7 @@ static cudaError_t launch(const fedge_cuda_tile *tile, const fedge_cuda_rows *ch
     const uint32_t num = choice->num, cut = choice->cut;
     switch (choice->reduction) {
     case FEDGE_ROW_MEDIAN:
-        /* Of an even number the two in the middle. */
+        /* An even number of rows has two in the middle. */
         return fedge_cuda_between(tile, chosen, (num - 1) / 2, num / 2 + 1, lane->sums,
                                   lane->stream);
     case FEDGE_ROW_TRIMMED:

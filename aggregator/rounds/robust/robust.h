@@ -96,12 +96,12 @@ typedef struct fedge_robust_rule {
 
 /* The fewest updates that a round of the job may close with. */
 uint32_t fedge_robust_min_updates(const fedge_job *job);
-/* As a strategy's derive: fails when rounds of the job may close with too few updates. */
+/* Serves a strategy's derive: fails when rounds of the job may close with too few updates. */
 FEDGE_MUST_USE fedge_status fedge_robust_derive(const fedge_robust_rule *rule,
                                                 const fedge_json *json, const fedge_job *job,
                                                 const fedge_robust_settings *settings,
                                                 fedge_error *err);
-/* As a reader's check: a model with BatchNorm is refused. */
+/* Serves a reader's check: a model with BatchNorm is refused. */
 FEDGE_MUST_USE fedge_status fedge_robust_check(const fedge_json *json, const fedge_job *job,
                                                fedge_error *err);
 FEDGE_MUST_USE fedge_status fedge_robust_step(const fedge_robust_rule *rule, void *state,
@@ -124,7 +124,7 @@ double fedge_robust_score(const fedge_gram *gram, const bool *alive, uint32_t i,
     }                                                                                              \
     FEDGE_ROBUST_STRATEGY_WITH(strategy, text, derive)
 
-/* The same for a rule with another derive. */
+/* Defines a strategy with another derive. */
 #define FEDGE_ROBUST_STRATEGY_WITH(strategy, text, derive_)                                        \
     static fedge_status step(void *state, const fedge_strategy_sum *sum, float *model,             \
                              fedge_error *err)                                                     \

@@ -65,14 +65,14 @@ typedef struct fedge_asynchronous {
                                                               .fallback = 20                       \
     }
 
-/* As a strategy's derive: configures the rounds, and refuses settings that need synchronous rounds.
- */
+/* Serves a strategy's derive: configures the rounds, and refuses settings that need synchronous
+ * rounds. */
 FEDGE_MUST_USE fedge_status fedge_asynchronous_derive(const fedge_json *json, fedge_job *job,
                                                       void *settings, fedge_error *err);
-/* As a reader's check: refuses models with state that updates do not carry. */
+/* Serves a reader's check: refuses models with state that updates do not carry. */
 FEDGE_MUST_USE fedge_status fedge_asynchronous_check_job(const fedge_json *json,
                                                          const fedge_job *job, fedge_error *err);
-/* As a strategy's init, weight, num_vectors, and base. The state is a fedge_strategy_vectors. */
+/* A strategy's init, weight, num_vectors and base. The state is a fedge_strategy_vectors. */
 FEDGE_MUST_USE fedge_status fedge_asynchronous_init(const fedge_strategy_config *config,
                                                     void **state, fedge_error *err);
 uint32_t fedge_asynchronous_weight(const void *state, const fedge_job *job,

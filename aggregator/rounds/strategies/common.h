@@ -28,7 +28,7 @@ typedef struct fedge_num_clients {
  */
 FEDGE_MUST_USE fedge_status fedge_num_clients_derive(const fedge_json *json, const fedge_job *job,
                                                      fedge_num_clients *clients, fedge_error *err);
-/* As fedge_strategy_ops.count_clients. */
+/* Implements fedge_strategy_ops.count_clients. */
 FEDGE_MUST_USE fedge_status fedge_num_clients_count(fedge_num_clients *clients,
                                                     uint32_t num_clients, fedge_error *err);
 /* min(|S| / N, 1): more clients may take part than the job says. */
@@ -75,7 +75,7 @@ FEDGE_MUST_USE fedge_status fedge_adaptive_step(void *state, const fedge_strateg
 
 /* ---- FedAvg's step --------------------------------------------------------------------------- */
 
-/* For strategies that differ from FedAvg in what clients do. */
+/* FedAvg's step, also for strategies that differ from it in what clients do. */
 FEDGE_MUST_USE fedge_status fedge_fedavg_step(void *state, const fedge_strategy_sum *sum,
                                               float *model, fedge_error *err);
 
@@ -102,7 +102,7 @@ typedef struct fedge_personal_settings {
 
 /* ---- Krum, MultiKrum and Bulyan -------------------------------------------------------------- */
 
-/* As fedge_robust_rule.min_updates: 2 f + 3. */
+/* Implements fedge_robust_rule.min_updates: 2 f + 3. */
 uint32_t fedge_krum_min_updates(const fedge_robust_settings *settings);
 
 /* Gives weight 1 to the [count] updates with the lowest scores and 0 to the others. Of equal scores

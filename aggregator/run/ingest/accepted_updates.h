@@ -35,7 +35,7 @@ typedef struct fedge_accepted_updates {
     int32_t *v;                 /* its decoded values */
 } fedge_accepted_updates;
 
-/* For at most [most] updates. Call _fini also after a failure. */
+/* Prepares for at most [most] updates. Call _fini also after a failure. */
 FEDGE_MUST_USE fedge_status fedge_accepted_updates_init(fedge_accepted_updates *updates,
                                                         const fedge_plan *plan,
                                                         fedge_journal *journal,

@@ -160,7 +160,7 @@ static void sync_group(worker *self)
     self->group = NULL;
     self->group_tail = &self->group;
     self->group_size = 0;
-    /* Before the items are freed: the engine must not wait for their answers. */
+    /* This comes before the items are freed: the engine must not wait for their answers. */
     if (status != FEDGE_OK)
         post_fatal(self, &err);
     for (item *next; work; work = next) {
@@ -306,13 +306,13 @@ static void write_part(void *user, uint32_t index, fedge_work *posted)
     if (status != FEDGE_OK && !is_overtaken(status))
         post_fatal(self, &err);
     atomic_fetch_add(&self->ingest->journal_ns, fedge_os_monotonic_ns() - start);
-    /* Only now: the bound is on memory, and the block is freed below. */
+    /* The part counts until now: the bound is on memory, and the block is freed below. */
     const uint64_t queued = atomic_fetch_sub(&self->queued_bytes, part->size);
     assert(queued >= part->size);
     const uint64_t left = queued - part->size;
     work_free(work);
-    /* At half, not at the first free byte, or connections would be paused and resumed for each
-     * part. */
+    /* Peers resume at half, not at the first free byte; else they would be paused and resumed for
+     * each part. */
     if (left <= FEDGE_INGEST_QUEUE_BYTES / 2)
         end_back_pressure(self);
 }
@@ -470,7 +470,7 @@ fedge_status fedge_ingest_write(fedge_ingest *ingest, fedge_journal *journal, ui
         *block = NULL;
     else
         work->part.data = memcpy(bytes, part->data, size);
-    /* Before the post: the worker subtracts the part when it is written, perhaps at once. */
+    /* This precedes the post: the worker subtracts the part when it is written, perhaps at once. */
     uint64_t queued = atomic_fetch_add(&target->queued_bytes, size) + size;
     /* The part is queued all the same, since its bytes are here. Each connection exceeds the limit
      * by one part at most: then it is paused. */
@@ -551,8 +551,8 @@ fedge_status fedge_ingest_rewind(fedge_ingest *ingest, fedge_journal *journal, u
 
 fedge_status fedge_ingest_flush(fedge_ingest *ingest, fedge_error *err)
 {
-    /* Behind all that was posted before: when it ends, every update is on the disk and in the sums,
-     * or the failure is noted. */
+    /* The flush runs behind all that was posted before: when it ends, every update is on the disk
+     * and in the sums, or the failure is noted. */
     fedge_worker_pool_begin(ingest->pool, flush, ingest);
     fedge_worker_pool_end(ingest->pool);
     /* Between phases nothing is unpacked, and the model takes memory for its file. */

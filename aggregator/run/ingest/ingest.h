@@ -94,7 +94,7 @@ FEDGE_MUST_USE fedge_status fedge_ingest_rewind(fedge_ingest *ingest, fedge_jour
  * and must not be used. */
 FEDGE_MUST_USE fedge_status fedge_ingest_flush(fedge_ingest *ingest, fedge_error *err);
 
-/* For recovery: reads an accepted update of [journal] back and adds it to [accumulator]. */
+/* Reads an accepted update of [journal] back and adds it to [accumulator], for recovery. */
 FEDGE_MUST_USE fedge_status fedge_ingest_replay(const fedge_plan *plan,
                                                 fedge_accumulator *accumulator,
                                                 fedge_journal *journal, uint32_t slot,

@@ -73,7 +73,7 @@ bool fedge_intake_find(const fedge_intake *intake, uint64_t task_id, uint32_t *s
 FEDGE_MUST_USE fedge_status fedge_intake_part(fedge_intake *intake, uint32_t slot,
                                               fedge_request *from, uint64_t now_ms,
                                               fedge_error *err);
-/* As fedge_slot_holder_recall and fedge_slot_holder_validated. */
+/* Apply fedge_slot_holder_recall and fedge_slot_holder_validated to the slot's holder. */
 bool fedge_intake_recall(fedge_intake *intake, uint32_t slot);
 bool fedge_intake_validated(fedge_intake *intake, uint32_t slot, bool valid);
 

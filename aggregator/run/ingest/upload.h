@@ -57,8 +57,8 @@ typedef struct fedge_upload_buffers {
     fedge_upload_buffer of[FEDGE_UPLOAD_BUFFERS_MAX];
 } fedge_upload_buffers;
 
-/* For updates of at most [size] bytes and [num_workers] workers, 1 to FEDGE_UPLOAD_BUFFERS_MAX. No
- * memory is taken yet. */
+/* Takes sizes for updates of at most [size] bytes and [num_workers] workers, 1 to
+ * FEDGE_UPLOAD_BUFFERS_MAX. No memory is taken yet. */
 void fedge_upload_buffers_init(fedge_upload_buffers *buffers, size_t size, uint32_t num_workers);
 void fedge_upload_buffers_fini(fedge_upload_buffers *buffers);
 
@@ -75,7 +75,7 @@ void fedge_upload_buffers_empty(fedge_upload_buffers *buffers);
 /* True when the upload must be inflated whole. */
 bool fedge_upload_needs_buffer(const fedge_plan *plan, const fedge_upload *upload);
 
-/* Not to be moved once open: encoded.user points to it. */
+/* It must not be moved once open: encoded.user points to it. */
 typedef struct fedge_upload_source {
     fedge_encoded encoded;
     fedge_journal *journal;
