@@ -95,11 +95,11 @@ static const struct {
 typedef struct columns {
     bool shows[NUM_MEASURES];
     bool measured;                       /* more than times is known */
-    uint32_t chosen;                     /* the combination with the best validation, or NOTHING */
+    uint32_t chosen;                     /* the combination with the best validation, or NONE */
     int widths[FEDGE_SIMULATE_MAX_AXES]; /* characters of each axis's column */
 } columns;
 
-/* The combination with the best validation over the seeds that did not fail, or NOTHING. */
+/* The combination with the best validation over the seeds that did not fail, or NONE. */
 static uint32_t choose(const fedge_sweep *sweep)
 {
     double best = -INFINITY;
