@@ -30,7 +30,7 @@
 typedef struct fedge_rank_worker fedge_rank_worker;
 
 typedef struct fedge_rank_worker_config {
-    const fedge_job *job; /* what is pointed to outlives the worker */
+    const fedge_job *job; /* all pointers outlive the worker */
     const char *state_dir;
     uint32_t num_workers;
     const char *accumulator;       /* kind of accumulator, or "auto" */

@@ -302,7 +302,7 @@ static fedge_status take_runs(cpu_accumulator *self, const fedge_schema *schema,
     return FEDGE_OK;
 }
 
-/* Where a tensor's values are added as they arrive one by one. */
+/* Target of a tensor's values, which arrive one by one. */
 typedef struct target {
     cpu_accumulator *self;
     lane *to;

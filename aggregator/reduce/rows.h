@@ -13,7 +13,7 @@
 /* out[4]: Σ a_k b_jk of four rows, |a|, |b| ≤ 2^24 and count ≤ FEDGE_DOTS_COUNT, so that nothing
  * overflows. */
 void fedge_dots(const int32_t *a, const int32_t *const b[4], size_t count, int64_t out[4]);
-/* out[4]: Σ b_jk² of four rows, likewise. */
+/* out[4]: Σ b_jk² of four rows, in the same ranges. */
 void fedge_squares(const int32_t *const b[4], size_t count, int64_t out[4]);
 /* The references, which also compute the remainder that the fast ones leave. */
 void fedge_dots_scalar(const int32_t *a, const int32_t *const b[4], size_t count, int64_t out[4]);

@@ -416,7 +416,7 @@ static void log_closed(const fedge_engine *engine, const fedge_round_summary *su
                                  fedge_log_int("asked", summary->asked),
                                  fedge_log_int("clients", summary->reported)};
     size_t num = 3;
-    /* What was not measured is left out. A loss alone is NaN where the model has diverged. */
+    /* Values that were not measured are left out. A loss alone is NaN if the model has diverged. */
     const bool evaluated = !isnan(summary->loss) || !isnan(summary->accuracy);
     if (!isnan(summary->accuracy))
         fields[num++] = fedge_log_num("accuracy", summary->accuracy);

@@ -317,7 +317,7 @@ static bool add_selection(cJSON *json, const fedge_run_status *status)
 fedge_status fedge_engine_status_json(const fedge_run_status *status, char **text, fedge_error *err)
 {
     cJSON *json = cJSON_CreateObject();
-    /* What is not finite becomes null. */
+    /* Values that are not finite become null. */
     bool made = cJSON_AddNumberToObject(json, "rounds", status->rounds_closed) &&
                 cJSON_AddNumberToObject(json, "accuracy", status->accuracy) &&
                 cJSON_AddNumberToObject(json, "loss", status->loss) &&

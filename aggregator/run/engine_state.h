@@ -94,7 +94,7 @@ struct fedge_engine {
     fedge_engine_device *devices;  /* (num_devices), indexed by client */
     uint32_t num_devices;
 
-    /* What outlives a phase (engine_async.h). */
+    /* State that outlives a phase (engine_async.h). */
     fedge_engine_old_model *old_models; /* (num_old_models) */
     uint32_t num_old_models;
     fedge_grant **deferred; /* (num_deferred) */
@@ -192,7 +192,7 @@ bool fedge_engine_close_other_ranks(fedge_engine *engine, bool dropped);
 
 /* ---- status ---------------------------------------------------------------------------------- */
 
-/* What the engine waits for, in words, for /healthz and the log; and the log line itself. */
+/* Describe what the engine waits for, for /healthz and the log, and write the log line. */
 
 void fedge_engine_describe(const fedge_engine *engine, char *text, size_t size);
 void fedge_engine_log_wait(fedge_engine *engine, uint64_t now_ms);

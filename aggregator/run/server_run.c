@@ -350,7 +350,7 @@ fedge_status fedge_server_run_change_gpus(fedge_server_run *server,
     fedge_lost_gpus_forget(sums->lost, sums->gpus, sums->num_gpus);
     fedge_error why;
     const char *present = server->model.accumulator.ops->name;
-    /* Where GPUs sum, a list that cannot be opened must not fall back to the CPU. */
+    /* If GPUs sum, a list that cannot be opened must not fall back to the CPU. */
     const char *name =
         strcmp(present, fedge_accumulator_cpu.name) == 0 ? server->accumulator : present;
     if (fedge_global_model_reopen(&server->model, name, sums, &why) == FEDGE_OK) {

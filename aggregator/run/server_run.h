@@ -94,7 +94,7 @@ typedef struct fedge_server_run {
                                           fedge_server_run_step alone */
 } fedge_server_run;
 
-/* How to open a run. What is pointed to outlives the run. */
+/* Options of opening a run. All pointers outlive the run. */
 typedef struct fedge_server_run_config {
     const fedge_job *job;
     fedge_run_request request;  /* argument of fedge_run_open */

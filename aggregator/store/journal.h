@@ -123,7 +123,7 @@ FEDGE_MUST_USE fedge_status fedge_journal_recover(const char *path, fedge_journa
                                                   fedge_error *err);
 void fedge_journal_free(fedge_journal *journal); /* the file stays; NULL is allowed */
 
-/* What recovery repaired, for the log; "": nothing. */
+/* Describes for the log what recovery repaired; "": nothing. */
 const char *fedge_journal_note(const fedge_journal *journal);
 /* Accepted updates that recovery has found damaged. */
 uint32_t fedge_journal_num_damaged(const fedge_journal *journal);

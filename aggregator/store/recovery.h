@@ -45,7 +45,7 @@ typedef struct fedge_recovery {
     fedge_rounds_task *tasks; /* one per slot: OPEN, REPORTED, or LOST when its client has a newer
                                  task; NULL without a journal */
     uint32_t num_tasks;
-    char note[1024]; /* what was repaired, for the log; "": nothing */
+    char note[1024]; /* repairs, in words for the log; "": none */
 } fedge_recovery;
 
 /* Errors as of fedge_checkpoint_load_newest and fedge_journal_recover. FEDGE_CORRUPT also when a

@@ -11,7 +11,7 @@
 #include "edge/core/os.h"
 #include "edge/plan/update.h"
 
-/* What a worker does for one slot; [next]: in its group. */
+/* A worker's task for one slot; [next] is the next of its group. */
 typedef struct item {
     fedge_work work;
     struct item *next;
