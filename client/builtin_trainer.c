@@ -12,19 +12,19 @@
 #include "edge/train/model.h"
 #include "edge/train/trainer.h"
 
-#define ALIGNMENT 64 /* of a model's block and the trainer's scratch */
+#define ALIGNMENT 64 /* alignment of a model's block and the trainer's scratch */
 
 struct fedge_builtin {
     fedge_builtin_config config;
-    const fedge_plan *plan;         /* the client's; NULL before the first */
-    fedge_model *model, *evaluator; /* the same, but where evaluation has one of its own */
+    const fedge_plan *plan;         /* the client's plan; NULL before the first */
+    fedge_model *model, *evaluator; /* trains; [evaluator] may be the same model */
     void *block, *evaluator_block;
-    fedge_dataset *dataset; /* NULL until a task needs it */
+    fedge_dataset *dataset; /* NULL before the first task */
     fedge_view train, held_out;
     void *scratch;
     size_t scratch_size;
-    uint32_t client_index; /* for which the views were split */
-    void *state;           /* of config.backend, with the dataset; then there are no models */
+    uint32_t client_index; /* index by which the data set was divided */
+    void *state; /* state of config.backend, with the data set; there are no models then */
 };
 
 static void *aligned_block(size_t size)
@@ -55,7 +55,7 @@ static void drop_plan(fedge_builtin *t)
     t->plan = NULL;
 }
 
-/* Reports a lost device; other failures concern the plan or the task alone. */
+/* Reports a lost device; other failures concern only the plan or the task. */
 static fedge_status check_backend(const fedge_builtin *t, fedge_status status,
                                   const fedge_error *err)
 {
@@ -83,7 +83,7 @@ static fedge_status fail_undivided(const fedge_site_data *data, fedge_error *err
                       data->name, data->partition_id, data->num_partitions);
 }
 
-/* Fails now, rather than in the first task: the client can still decline the plan with a reason. */
+/* Fails here rather than in the first task: the client can still decline the plan with a reason. */
 static fedge_status check_data(const fedge_builtin *t, const fedge_plan *plan, fedge_error *err)
 {
     if (!plan->has_data)
@@ -132,7 +132,7 @@ static fedge_status on_plan(void *user, fedge_client *client, const fedge_client
             check_backend(t, t->config.backend->check_gpus(plan, t->config.settings, err), err));
     } else {
         FEDGE_TRY(make_model(plan, &options, &t->block, &t->model, err));
-        /* One model for both, unless evaluation wants another batch or precision than training. */
+        /* One model for both, unless evaluation needs another batch or precision. */
         t->evaluator = t->model;
         if (fedge_plan_evaluation_options(plan, &options))
             FEDGE_TRY(make_model(plan, &options, &t->evaluator_block, &t->evaluator, err));
@@ -155,7 +155,7 @@ fedge_status fedge_builtin_load(const fedge_data_spec *spec, const fedge_site_da
                                    data->partition_id, data->num_partitions, dataset, err);
 }
 
-/* Fills in what drop_data frees. */
+/* Loads what drop_data frees. */
 static fedge_status open_data(fedge_builtin *t, fedge_error *err)
 {
     const fedge_site_data *data;
@@ -184,7 +184,7 @@ static fedge_status open_data(fedge_builtin *t, fedge_error *err)
 
 static fedge_status load_data(fedge_builtin *t, uint32_t client_index, fedge_error *err)
 {
-    /* The division depends on the index, which a server may change between two runs. */
+    /* The division depends on the index, which may differ between two runs. */
     if (t->dataset && t->client_index == client_index)
         return FEDGE_OK;
     drop_data(t);
@@ -217,7 +217,7 @@ static fedge_trainer_workspace workspace_of(const fedge_builtin *t, fedge_client
     return (fedge_trainer_workspace){t->scratch, t->scratch_size, cancelled, client};
 }
 
-/* Evaluates [values] in a backend, but the model's own values on the CPU. */
+/* Evaluates [values] in a backend, or the model's values on the CPU. */
 static fedge_status evaluate(fedge_builtin *t, fedge_model *model, const fedge_view *view,
                              const float *values, fedge_client *client,
                              fedge_trainer_result *result, fedge_error *err)
@@ -233,7 +233,7 @@ static fedge_status evaluate(fedge_builtin *t, fedge_model *model, const fedge_v
                                   result, err);
 }
 
-/* The loss that training starts from. */
+/* Reports the loss before training. */
 static fedge_status measure(fedge_builtin *t, const float *values, fedge_client *client,
                             fedge_client_report *report, fedge_error *err)
 {
@@ -245,8 +245,8 @@ static fedge_status measure(fedge_builtin *t, const float *values, fedge_client 
                                      result.loss_sum / (double)result.num_seen, err);
 }
 
-/* Chooses the model with the least loss on this device's examples, the first of equal ones. *values
- * becomes its values. */
+/* Selects the model with the least loss on this device's examples, the first of equal ones;
+ * *values: its values. */
 static fedge_status choose(fedge_builtin *t, const fedge_client_task *task, const float **values,
                            fedge_client *client, uint32_t *chosen, fedge_error *err)
 {
@@ -260,7 +260,7 @@ static fedge_status choose(fedge_builtin *t, const fedge_client_task *task, cons
         if (!t->config.backend)
             fedge_model_set_state(t->model, at);
         const fedge_status status = evaluate(t, t->model, &t->train, at, client, &result, err);
-        /* A model that has diverged is not chosen; the others may still fit. */
+        /* A diverged model is skipped; the others may fit. */
         if (status && status != FEDGE_NOT_FINITE)
             return status;
         if (!status && result.loss_sum < least) {
@@ -325,7 +325,7 @@ static fedge_status on_train(void *user, fedge_client *client, const fedge_clien
     }
     if (!t->config.backend) {
         fedge_model_set_state(t->model, values);
-        /* No momentum of an earlier task goes into this one. */
+        /* Momentum of an earlier task must not affect this one. */
         fedge_model_reset_optimizer(t->model);
         if (task->correction) {
             memcpy(fedge_model_correction(t->model), task->correction,

@@ -1,4 +1,4 @@
-/* The client: carries out what the session decides, with the link, the store and the worker. */
+/* The client: carries out the session's actions with the link, the store and the worker. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,8 +18,8 @@
 #define DEFAULT_BACKOFF_CAP_MS 60000
 #define DEFAULT_PROGRESS_TIMEOUT_MS 60000
 #define DEFAULT_STOP_GRACE_MS 500
-#define LOOK_MS 2000   /* between looks whether the site's conditions still hold */
-#define GOODBYE_MS 300 /* for the close frame, after the session has ended */
+#define LOOK_MS 2000   /* interval of checks of the site's conditions */
+#define GOODBYE_MS 300 /* time for the close frame, after the session has ended */
 
 static uint64_t now(void)
 {
@@ -67,7 +67,7 @@ static void store_failed(fedge_client *c, const char *hash, const fedge_error *e
                                err->message);
 }
 
-/* A time after the end of this device's own certificate is not used: no server would accept the
+/* A time after the end of this device's certificate is not used: every server would refuse the
  * certificate then, so none could correct the time. */
 static bool may_be_time(const fedge_client *c, uint64_t unix_ms)
 {
@@ -97,7 +97,7 @@ static void welcomed(fedge_client *c, const fedge_session_action *action)
     snprintf(c->state.run_id, sizeof(c->state.run_id), "%s", welcome->run_id);
     c->state.incarnation = welcome->incarnation;
     use_time(c, welcome->server_time_ms);
-    c->state.num_errors = 0; /* HELLO has carried them, and WELCOME says that it was read */
+    c->state.num_errors = 0; /* HELLO contained them, and WELCOME shows that it was read */
     fill_errors(c);
     save_state(c);
     fedge_link_set_heartbeat(c->link, welcome->heartbeat_s);
@@ -107,7 +107,7 @@ static void welcomed(fedge_client *c, const fedge_session_action *action)
     snprintf(c->initial_model, sizeof(c->initial_model), "%s", welcome->initial_model);
 }
 
-/* Declines the task and returns false if the site's conditions do not hold now. */
+/* If the site's conditions are not met, declines the task and returns false. */
 static bool may_work(fedge_client *c)
 {
     const fedge_site *site = c->config.site;
@@ -136,7 +136,7 @@ static void start_assignment(fedge_client *c, const fedge_session_action *action
         given.task = *action->task;
     }
     fedge_worker_start(c->worker, &given);
-    /* The conditions may have changed while the model was fetched. */
+    /* The conditions may have changed during the fetch. */
     if (given.kind == FEDGE_ASSIGNMENT_TASK)
         (void)may_work(c);
 }
@@ -148,7 +148,7 @@ static void end(fedge_client *c, const fedge_session_action *action)
     snprintf(c->exit_text, sizeof(c->exit_text), "%s", action->text);
 }
 
-/* Makes the next connection go to the server of [server_index], by its proxy. */
+/* Sets the next connection's server, by [server_index], and its proxy. */
 static fedge_status use_server(fedge_client *c, uint32_t server_index, fedge_error *err)
 {
     char proxy[FEDGE_PROXY_TEXT];
@@ -163,12 +163,12 @@ static void close_link(fedge_client *c, const fedge_session_action *action)
     fedge_error err;
     fedge_link_close(c->link, action->text);
     uint32_t server_index = c->server_index + !action->flag;
-    /* A server can redirect this client only to an address of the client's own list. */
+    /* A server can redirect this client only to an address in the client's list. */
     for (uint32_t i = 0; action->server[0] && i < c->num_servers; i++) {
         if (strcmp(fedge_link_use_address(c->link, c->server_index + i), action->server) == 0)
             server_index = c->server_index + i;
     }
-    (void)!use_server(c, server_index, &err); /* open_link has checked each of them */
+    (void)!use_server(c, server_index, &err); /* open_link has checked all of them */
 }
 
 static void perform(fedge_client *c, const fedge_session_action *action)
@@ -188,7 +188,7 @@ static void perform(fedge_client *c, const fedge_session_action *action)
         welcomed(c, action);
         break;
     case FEDGE_SESSION_LOOKUP_BLOB:
-        /* The conditions are checked before anything of a model is fetched; a plan is small. */
+        /* Conditions are checked before anything of a model is fetched; a plan is small. */
         if ((!action->task || may_work(c)) && fedge_client_look_up(c, action, &err))
             store_failed(c, action->hash, &err);
         break;
@@ -216,13 +216,13 @@ static void perform(fedge_client *c, const fedge_session_action *action)
     case FEDGE_SESSION_STOP:
         end(c, action);
         break;
-    case FEDGE_SESSION_SEND: /* drain gives them to the link */
+    case FEDGE_SESSION_SEND: /* drain passes them to the link */
     case FEDGE_SESSION_SEND_PART:
         break;
     }
 }
 
-/* True while there is a task, from the fetch of its model on, and the site has conditions. */
+/* Whether there is a task, from the fetch of its model on, and the site has conditions. */
 static bool watches(const fedge_client *c)
 {
     return c->config.site && c->config.site->conditions.given && fedge_session_has_task(c->session);
@@ -231,7 +231,7 @@ static bool watches(const fedge_client *c)
 static void drain(fedge_client *c)
 {
     fedge_session_action action;
-    /* An action may call back into here through the link: the running loop takes its events. */
+    /* An action may call back into here through the link: the outer loop handles its events. */
     if (c->draining)
         return;
     c->draining = true;
@@ -261,8 +261,8 @@ static void on_disconnected(void *user, unsigned http_status, const char *why)
 {
     fedge_client *c = user;
     fedge_error err;
-    /* Another server may be up where this one is not. */
-    (void)!use_server(c, c->server_index + 1, &err); /* open_link has checked each of them */
+    /* Another server may be available. */
+    (void)!use_server(c, c->server_index + 1, &err); /* open_link has checked all of them */
     fedge_session_disconnected(c->session, now(), http_status, why);
     drain(c);
 }
@@ -290,7 +290,7 @@ static size_t pack_part(fedge_client *c, const fedge_session_action *action, uin
     if (!fedge_store_result_read(c->store, action->offset, c->part, action->data_size, &err) &&
         !fedge_part_pack(&position, c->part, action->data_size, out, out_size, &size, &err))
         return size;
-    /* The server waits for a result that it was promised: it must hear that there is none. */
+    /* The server expects the announced result, so it must learn that there is none. */
     fedge_session_result_lost(c->session, now(), err.message);
     return 0;
 }
@@ -300,7 +300,7 @@ static size_t on_writeable(void *user, uint8_t *out, size_t out_size)
     fedge_client *c = user;
     fedge_session_action action;
     size_t size = 0;
-    /* Room on the link is progress, and the session takes the time from events alone. */
+    /* A writeable link is progress, and the session gets the time only from events. */
     fedge_session_tick(c->session, now());
     while (!c->stopped && size == 0 && fedge_session_next(c->session, true, &action)) {
         if (action.type == FEDGE_SESSION_SEND && action.data_size <= out_size) {
@@ -312,7 +312,7 @@ static size_t on_writeable(void *user, uint8_t *out, size_t out_size)
             perform(c, &action);
         }
     }
-    /* Actions pushed while the frame was made must not wait for the next event. */
+    /* Actions added while the frame was made must not wait for the next event. */
     drain(c);
     return size;
 }
@@ -334,7 +334,7 @@ static void plan_done(fedge_client *c, const fedge_worker_result *r)
         reason = FEDGE_REASON_NO_DATA;
     } else if (r->status == FEDGE_NO_MEMORY || r->status == FEDGE_IO ||
                r->status == FEDGE_INTERNAL) {
-        reason = FEDGE_REASON_INTERNAL; /* it may pass */
+        reason = FEDGE_REASON_INTERNAL; /* the reason may be temporary */
         exit_code = FEDGE_EXIT_INTERNAL;
     }
     fedge_session_plan_failed(c->session, now(), hash, reason, exit_code, r->error.message);
@@ -358,7 +358,7 @@ static void task_done(fedge_client *c, const fedge_worker_result *r)
     const fedge_task *task = &r->assignment.task;
     if (r->status) {
         fedge_reason reason = FEDGE_REASON_INTERNAL;
-        /* The server or the site has cancelled it and waits for no answer. */
+        /* The server or the site has cancelled it and expects no answer. */
         if (r->status == FEDGE_CANCELLED)
             reason = FEDGE_REASON_NONE;
         else if (r->status == FEDGE_NO_SPACE)
@@ -367,7 +367,7 @@ static void task_done(fedge_client *c, const fedge_worker_result *r)
             reason = FEDGE_REASON_UNSUPPORTED;
         else if (r->status == FEDGE_NOT_FOUND || r->status == FEDGE_TRUNCATED ||
                  r->status == FEDGE_CORRUPT)
-            reason = FEDGE_REASON_NO_DATA; /* what the client file names cannot be read */
+            reason = FEDGE_REASON_NO_DATA; /* files that the client file names cannot be read */
         fedge_session_task_failed(c->session, now(), reason, r->error.message);
         return;
     }
@@ -474,7 +474,7 @@ static fedge_status open_session(fedge_client *c, fedge_error *err)
     FEDGE_TRY(fedge_os_random(&config.jitter_seed, sizeof(config.jitter_seed), err));
     FEDGE_TRY(fedge_session_new(&config, &c->session, err));
     const fedge_status status = fedge_store_result_find(c->store, &c->result.upload, &failure);
-    /* A damaged result has been removed; the run goes on without it. */
+    /* The damaged result was removed; the run continues without it. */
     if (status == FEDGE_CORRUPT)
         fedge_log_failure(c->config.log, FEDGE_LOG_WARN, "store", &failure);
     else if (status && status != FEDGE_NOT_FOUND)
@@ -519,10 +519,11 @@ static fedge_status open_link(fedge_client *c, fedge_error *err)
 done:
     free(trust);
     FEDGE_TRY(status);
-    /* A wrong proxy setting of any server is reported at the start, not at that server's turn. */
+    /* A wrong proxy setting of any server is reported at the start, not when that server is tried.
+     */
     for (uint32_t i = 0; i < c->num_servers; i++)
         FEDGE_TRY(use_server(c, i, err));
-    /* The first 32 bits of a random id spread the devices over the servers. */
+    /* The first 32 bits of a random id distribute devices over the servers. */
     return use_server(c, (uint32_t)strtoul(c->identity->certificate.device_id, NULL, 16), err);
 }
 
@@ -540,7 +541,7 @@ static fedge_status open_all(fedge_client *c, const fedge_client_config *config,
                           "server, identity_dir, trust_dir and train must be given");
     }
     FEDGE_TRY(fedge_link_check_urls(c->config.server, &c->num_servers, err));
-    /* fedge_client_exit_code reads DENIED as the identity's, and the others as the store's. */
+    /* fedge_client_exit_code attributes DENIED to the identity, other failures to the store. */
     fedge_status status = open_store(c, err);
     if (status == FEDGE_DENIED)
         return fedge_error_prefix(err, FEDGE_IO, "store");
@@ -592,7 +593,7 @@ void fedge_client_free(fedge_client *client)
 {
     if (!client)
         return;
-    /* First, as its thread wakes the link. */
+    /* First, because its thread wakes the link. */
     fedge_worker_free(client->worker);
     fedge_link_free(client->link);
     if (FEDGE_TAKES_PARTS)
@@ -607,12 +608,12 @@ fedge_exit fedge_client_run(fedge_client *client, fedge_error *err)
 {
     fedge_session_start(client->session, now());
     drain(client);
-    if (atomic_load(&client->stop_asked)) { /* asked before the link could be woken */
+    if (atomic_load(&client->stop_asked)) { /* requested before the link existed */
         on_woken(client);
     }
     while (!client->stopped)
         fedge_link_service(client->link);
-    /* Before the goodbye, so that training ends while the link closes. */
+    /* Before BYE, so that training ends while the link closes. */
     fedge_worker_cancel(client->worker);
     uint64_t end_ms = now() + GOODBYE_MS;
     fedge_link_set_timer(client->link, GOODBYE_MS);

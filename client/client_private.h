@@ -1,5 +1,5 @@
-/* The client's insides, shared by client.c (link, worker, life) and download.c (plan and models).
- */
+/* The struct of the client, shared by client.c (link, worker, life cycle) and download.c (plan and
+ * models). */
 #ifndef FEDGE_CLIENT_CLIENT_PRIVATE_H
 #define FEDGE_CLIENT_CLIENT_PRIVATE_H
 
@@ -16,7 +16,7 @@ struct fedge_client {
     fedge_client_config config;
     fedge_client_callbacks callbacks;
     const char *server; /* the address of the next or present connection; the link's */
-    uint32_t server_index, num_servers; /* [server] is address server_index mod num_servers */
+    uint32_t server_index, num_servers; /* the server of address server_index mod num_servers */
     fedge_hello hello;
     fedge_store_state state;
     fedge_session *session;
@@ -27,7 +27,7 @@ struct fedge_client {
     fedge_identity *identity;
     atomic_bool stop_asked;
     bool draining, stopped;
-    bool seed_compared; /* --seed-blob has been compared with the run's first model */
+    bool seed_compared; /* --seed-blob was compared with the run's first model */
     bool new_run;       /* the last WELCOME was the first of its run */
     uint64_t look_at;   /* next check of the site's conditions while there is a task */
     fedge_exit exit_code;
@@ -38,12 +38,12 @@ struct fedge_client {
     uint8_t part[FEDGE_MESSAGE_MAX_PAYLOAD];
 };
 
-/* Carries out FEDGE_SESSION_LOOKUP_BLOB: reports to the session how much of the blob is held, and
- * how the remainder is fetched. A failure is the store's. */
+/* Carries out FEDGE_SESSION_LOOKUP_BLOB: reports how much of the blob is stored, and how to fetch
+ * the remainder. Failures are the store's. */
 FEDGE_MUST_USE fedge_status fedge_client_look_up(fedge_client *c,
                                                  const fedge_session_action *action,
                                                  fedge_error *err);
-/* Carries out FEDGE_SESSION_STORE_CHUNK. A failure is the store's. */
+/* Carries out FEDGE_SESSION_STORE_CHUNK. Failures are the store's. */
 FEDGE_MUST_USE fedge_status fedge_client_store_chunk(fedge_client *c,
                                                      const fedge_session_action *action,
                                                      fedge_error *err);

@@ -6,7 +6,7 @@
 #include "edge/core/bytes.h"
 #include "edge/data/formats/safetensors.h"
 
-/* Each value in the store: u64 task id, little-endian, then the floats. */
+/* A stored value: u64 task id, little-endian, then floats. */
 static const char *const KEYS[2][2] = {{"fedge-control", "fedge-control-next"},
                                        {"fedge-residual", "fedge-residual-next"}};
 #define HEADER 8
@@ -17,7 +17,7 @@ static const char *key_of(const fedge_plan *plan, unsigned index)
     return KEYS[fedge_plan_retains_residual(plan)][index];
 }
 
-/* *bytes: the value, malloc'ed; NULL where there is none of this size or it is damaged. */
+/* *bytes: the value, malloc'ed; NULL if there is none of this size or it is damaged. */
 static fedge_status get(const fedge_client_state *state, const char *key, size_t size,
                         uint8_t **bytes, fedge_error *err)
 {
@@ -39,7 +39,7 @@ static fedge_status load(fedge_client_state *state, fedge_hooks_state *hooks,
     const size_t count = hooks->num_client_state, size = HEADER + count * sizeof(float);
     memset(hooks->client_state, 0, count * sizeof(float));
     state->lost = last_accepted != 0;
-    /* One of the two may belong to an update that the server never counted. */
+    /* One of the two may belong to an update that the server did not accept. */
     for (unsigned i = 0; i < 2 && state->lost; i++) {
         uint8_t *bytes = NULL;
         FEDGE_TRY(get(state, key_of(hooks->plan, i), size, &bytes, err));
@@ -91,7 +91,7 @@ fedge_status fedge_client_state_begin(fedge_client_state *state, fedge_hooks_sta
     return FEDGE_OK;
 }
 
-/* Collects the update's values as the server will decode them: int32_t, 0 where none is sent. */
+/* Stores the update's decoded values as int32_t, 0 where none is sent. */
 static fedge_status take_decoded(void *user, size_t first, const uint32_t *indices, size_t n,
                                  const int32_t *v, fedge_error *err)
 {
@@ -109,7 +109,7 @@ fedge_status fedge_client_state_encode(fedge_hooks_state *hooks, const fedge_upd
     fedge_update watched = *update;
     int32_t *decoded = NULL;
     *bytes = NULL;
-    if (fedge_plan_moves_client_state(plan)) { /* a residual is updated by the encoder itself */
+    if (fedge_plan_moves_client_state(plan)) { /* the encoder updates a residual */
         decoded = calloc(plan->sent.schema.num_elements, sizeof(*decoded));
         if (!decoded)
             return fedge_fail(err, FEDGE_NO_MEMORY, NO_MEMORY);
@@ -135,7 +135,7 @@ fedge_status fedge_client_state_store(const fedge_client_state *state,
         return fedge_fail(err, FEDGE_NO_MEMORY, NO_MEMORY);
     fedge_put_u64(value, upload->task_id);
     fedge_put_f32s(value + HEADER, hooks->client_state, hooks->num_client_state);
-    /* The state of the last counted update stays at the other key, whatever comes of this one. */
+    /* The state of the last accepted update stays at the other key in any case. */
     const fedge_status status = fedge_store_put(state->store, upload->run_id,
                                                 key_of(hooks->plan, state->next), value, size, err);
     free(value);

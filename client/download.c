@@ -1,12 +1,11 @@
-/* How plans and models are fetched: whole, as a delta or by parts, and which blobs the store keeps.
- */
+/* Fetches plans and models, whole, as deltas or by parts, and removes blobs from the store. */
 #include <string.h>
 
 #include "client/client_private.h"
 #include "edge/core/os.h"
 #include "edge/wire/protocol.h"
 
-/* The first of the task's deltas whose base is whole in the store; num_deltas: there is none. */
+/* The first of the task's deltas whose base is completely stored, or num_deltas. */
 static fedge_status find_base(fedge_client *c, const fedge_task *task, uint32_t *index,
                               fedge_error *err)
 {
@@ -21,7 +20,7 @@ static fedge_status find_base(fedge_client *c, const fedge_task *task, uint32_t 
     return FEDGE_OK;
 }
 
-/* Keeps the plan, the present model and the base of its delta, and removes other blobs. */
+/* Removes all blobs but the plan, the present model and the base of its delta. */
 static fedge_status keep_model(fedge_client *c, const char *model, const char *base,
                                fedge_error *err)
 {
@@ -43,7 +42,7 @@ static void tell_held(fedge_client *c, const char *hash, uint64_t held, uint64_t
         fedge_session_blob_at(c->session, fedge_os_monotonic_ms(), hash, held);
 }
 
-/* The model is whole: removes the blobs that its parts came from. */
+/* The model is complete: removes the blobs that its parts came from. */
 static void end_parts(fedge_client *c, const char *model)
 {
     fedge_error err;
@@ -60,8 +59,8 @@ static fedge_status fetch_parts(fedge_client *c, const fedge_task *task, uint64_
     return fedge_parts_go_on(c->parts, held, end, err);
 }
 
-/* Continues the model of [task] by parts; *held of its bytes are held. False: the remaining bytes
- * are fetched whole. */
+/* Continues fetching [task]'s model by parts; *held bytes are stored. False: fetch the remainder
+ * whole. */
 static bool go_on_by_parts(fedge_client *c, const fedge_task *task, uint64_t *held)
 {
     uint64_t end = 0;
@@ -77,7 +76,7 @@ static bool go_on_by_parts(fedge_client *c, const fedge_task *task, uint64_t *he
     return true;
 }
 
-/* Fetches the model of [task] by parts if that is possible. */
+/* Fetches the model of [task] by parts if possible. */
 static bool is_by_parts(fedge_client *c, const fedge_task *task, uint64_t *held)
 {
     if (!FEDGE_TAKES_PARTS || task->delta || task->parts_size == 0 || *held == task->model_size)
@@ -88,8 +87,8 @@ static bool is_by_parts(fedge_client *c, const fedge_task *task, uint64_t *held)
     return true;
 }
 
-/* Says once that the run's first model, of which [held] bytes are held, is not that of --seed-blob:
- * what was to save a download saves none. A later round's model is another in any case. */
+/* Logs once if the run's first model, of which [held] bytes are stored, is not that of --seed-blob,
+ * which then saves no download. Models of later rounds differ in any case. */
 static void compare_seed(fedge_client *c, const fedge_task *task, const char *hash, uint64_t held)
 {
 #ifndef FEDGE_SMALL

@@ -1,8 +1,8 @@
-/* How fedge-client ends, for supervisors. docs/reference/exit-codes.md repeats this table. */
+/* Exit codes of fedge-client, for supervisors. docs/reference/exit-codes.md repeats this table. */
 #ifndef FEDGE_CLIENT_EXIT_CODES_H
 #define FEDGE_CLIENT_EXIT_CODES_H
 
-/* X(code, value, restart, text). [restart]: whether starting again without a change can help. */
+/* X(code, value, restart, text). [restart]: whether a restart without a change can help. */
 #define FEDGE_EXIT_MAP(X)                                                                          \
     X(OK, 0, false, "the run is complete, or SIGTERM or SIGINT asked for the end")                 \
     X(INTERNAL, 1, true, "out of memory or an error in fedge itself")                              \

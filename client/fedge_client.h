@@ -42,7 +42,7 @@
 #define FEDGE_CLIENT_MAX_METRIC_NAME 64
 
 typedef struct fedge_client fedge_client;
-struct fedge_plan; /* edge/plan/plan.h: for programs in fedge's own tree */
+struct fedge_plan; /* edge/plan/plan.h: for programs in fedge's tree */
 struct fedge_site; /* fedge_client_site_load */
 
 /* The job as a trainer sees it. Valid until the next call of the callback plan, or
@@ -50,13 +50,13 @@ struct fedge_site; /* fedge_client_site_load */
 typedef struct fedge_client_plan {
     const char *name;   /* job's name */
     const char *run_id; /* id of this run of the job: 32 hex digits */
-    bool external;      /* the model is the trainer's own; only its tensors are known */
+    bool external;      /* the trainer defines the model; only its tensors are known */
     const fedge_schema *schema;
     uint64_t seed;
-    uint32_t local_epochs, local_steps; /* epochs are used when steps is 0 */
+    uint32_t local_epochs, local_steps; /* used if steps is 0 */
     uint32_t batch_size;
     float momentum, weight_decay;
-    const struct fedge_plan *full; /* everything, for fedge's own trainer */
+    const struct fedge_plan *full; /* the whole plan, for fedge's trainer */
 } fedge_client_plan;
 
 /* One training or evaluation. */
@@ -65,13 +65,13 @@ typedef struct fedge_client_task {
     uint32_t round;        /* round number, from 1 */
     uint32_t client_index; /* this device's index in the server's registry */
     double learning_rate;  /* rate of this round */
-    uint64_t deadline_ms;  /* counted from the task's arrival; a later result may not count */
+    uint64_t deadline_ms;  /* from the task's arrival; a later result may not count */
     const fedge_client_plan *plan;
     const float *correction; /* added to each parameter's gradient, in schema order, such as
                                 SCAFFOLD's c − c_i; NULL: none */
-    /* For fedge's own trainer; NULL for others. */
-    float *personal;     /* the personal part of the model */
-    const float *others; /* further models, from which the trainer chooses */
+    /* For fedge's trainer; NULL for others. */
+    float *personal;     /* personal part of the model */
+    const float *others; /* further models, from which the trainer selects one */
 } fedge_client_task;
 
 typedef struct fedge_client_metric_value {

@@ -23,28 +23,28 @@
 
 #define MAX_PEER_CERTIFICATE 8192 /* bytes of DER */
 #define MAX_WHY 256
-/* Two parts of an upload: on a slow link more would look like seconds without progress, and would
- * be lost with the connection. */
+/* Two parts of an upload: on a slow link more would take seconds without visible progress, and
+ * would be lost with the connection. */
 #define MAX_UNSENT (2 * FEDGE_MESSAGE_MAX_PAYLOAD)
 #define CLOSE_TIMEOUT_S 2
-#define MAX_FDS 16 /* else libwebsockets sizes its tables by the process's limit */
+#define MAX_FDS 16 /* otherwise libwebsockets sizes its tables by the process's limit */
 
 struct fedge_link {
     struct lws_context *context;
     struct lws_vhost *vhost;
-    struct lws *wsi;     /* the connection in use or being made */
-    struct lws *closing; /* one that says goodbye */
+    struct lws *wsi;     /* the present connection */
+    struct lws *closing; /* a connection that is closing */
     fedge_link_events events;
     char host[FEDGE_LINK_MAX_HOST], path[FEDGE_LINK_MAX_HOST];
     int port;
     char proxy[FEDGE_PROXY_TEXT]; /* HOST:PORT; "": none */
     char urls[FEDGE_LINK_MAX_URLS], url[FEDGE_LINK_MAX_HOST + 1];
-    uint32_t num_urls, address_index; /* address_index counts the addresses of the host's name */
-    bool connecting; /* within fedge_link_connect, and its end has not been reported */
+    uint32_t num_urls, address_index; /* index of the address among those of the host's name */
+    bool connecting;                  /* in fedge_link_connect, before its end is reported */
     bool established;
     unsigned http_status;
     fedge_certificate_info server;
-    char why[MAX_WHY];         /* the reason of the connection's end, if known before it */
+    char why[MAX_WHY];         /* reason of the connection's end, if known before */
     char closing_why[MAX_WHY]; /* the reason sent to the peer of [closing] */
     lws_retry_bo_t heartbeat;
     lws_sorted_usec_list_t timer;
@@ -63,7 +63,7 @@ static void note_why(fedge_link *link, const char *text, size_t size)
     }
 }
 
-/* libwebsockets says "conn fail: 111": the number of errno is for programs; and "DNS NXDOMAIN". */
+/* Explains libwebsockets' "conn fail: 111", which has an errno, and "DNS NXDOMAIN". */
 static void note_connection_error(fedge_link *link, const char *text, size_t size)
 {
     static const char prefix[] = "conn fail: ";
@@ -84,13 +84,13 @@ static void report_end(fedge_link *link, const char *otherwise)
     snprintf(why, sizeof(why), "%s", link->why[0] ? link->why : otherwise);
     unsigned http_status = link->http_status == 101 ? 0 : link->http_status;
     if (http_status && http_status != 503)
-        fedge_resume_forget(); /* refused: the next handshake must show the certificate */
+        fedge_resume_forget(); /* refused: do not resume the session next time */
     link->wsi = NULL;
     link->established = link->connecting = false;
     link->events.disconnected(link->events.user, http_status, why);
 }
 
-/* The server's certificate, which TLS has verified, must be for a server. */
+/* TLS has verified the server's certificate; its role must be server. */
 static int check_server(fedge_link *link, struct lws *wsi)
 {
     fedge_error err;
@@ -126,7 +126,7 @@ static int garbage(fedge_link *link, const char *what)
     return 0;
 }
 
-/* Gathers a message; its header is checked against the bounds before more of it is taken. */
+/* Collects a message; its header is checked against the limits first. */
 static int receive(fedge_link *link, struct lws *wsi, const uint8_t *data, size_t size)
 {
     fedge_error err;
@@ -156,12 +156,12 @@ static int write_one(fedge_link *link, struct lws *wsi)
 {
     uint8_t *out = link->tx + LWS_PRE;
     size_t size = link->events.writeable(link->events.user, out, FEDGE_MESSAGE_MAX_SIZE);
-    /* A last message goes out before the close frame. */
+    /* Sends a last message before the close frame. */
     if (size == 0 || (link->wsi != wsi && link->closing != wsi))
         return 0;
     if (lws_write(wsi, out, size, LWS_WRITE_BINARY) < (int)size)
         return -1;
-    /* The link was writeable, so it lives: a ping would have to wait behind the upload. */
+    /* The link was writeable, so it is alive: a ping would wait behind the upload. */
     lws_validity_confirmed(wsi);
     return 0;
 }
@@ -231,7 +231,7 @@ static int on_event(struct lws *wsi, enum lws_callback_reasons reason, void *use
         return on_link_event(link, wsi, reason, in, size);
     if (wsi && wsi == link->closing)
         return close_old(link, wsi, reason);
-    /* One that fails at once was never the link's; fedge_link_connect reports its end. */
+    /* A connection that fails at once was never the link's; fedge_link_connect reports its end. */
     if (link->connecting && !link->wsi && reason == LWS_CALLBACK_CLIENT_CONNECTION_ERROR)
         note_connection_error(link, in, in ? size : 0);
     return 0;
@@ -256,10 +256,11 @@ static void on_refused(void *user, const char *subject, const char *reason)
 
 /* --- life ------------------------------------------------------------------------------------ */
 
-/* Characters of hosts; the first two only of addresses between brackets. */
+/* Characters of hosts; the first two only in bracketed addresses. */
 #define HOST_CHARACTERS ":%-._0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
-/* Not lws_parse_uri: it takes "wss://host:12x" for port 12, and "wss://[::1" for an address. */
+/* lws_parse_uri is not used: it takes "wss://host:12x" for port 12, and "wss://[::1" for an
+ * address. */
 fedge_status fedge_link_parse_url(const char *url, char host[FEDGE_LINK_MAX_HOST], int *port,
                                   char path[FEDGE_LINK_MAX_HOST], fedge_error *err)
 {
@@ -290,8 +291,7 @@ fedge_status fedge_link_parse_url(const char *url, char host[FEDGE_LINK_MAX_HOST
     return FEDGE_OK;
 }
 
-/* The first of [urls], cut where it is too long to be one. Returns where the next begins, or NULL.
- */
+/* Copies the first of [urls], truncated if it is too long. Returns the next one, or NULL. */
 static const char *take_url(const char *urls, char url[FEDGE_LINK_MAX_HOST + 1])
 {
     const size_t length = strcspn(urls, ",\n");
@@ -321,8 +321,8 @@ static const struct lws_protocols protocols[] = {
     {.name = NULL},
 };
 
-/* A PEM text with two NULs behind it, as libwebsockets' mbedTLS wants it: a key's length counts
- * both of them. To be freed by the caller. */
+/* A PEM text with two NULs after it, as libwebsockets' mbedTLS requires: a key's length includes
+ * both. The caller frees it. */
 static char *pem_copy(const char *pem, unsigned *size)
 {
     size_t length = strlen(pem);
@@ -346,7 +346,7 @@ static fedge_status make_context(fedge_link *link, const fedge_link_config *conf
     info.user = link;
     info.vhost_name = "fedge";
 #if defined(LWS_CLIENT_HTTP_PROXYING)
-    info.http_proxy_address = ""; /* NULL: as http_proxy says */
+    info.http_proxy_address = ""; /* NULL: by https_proxy */
 #endif
     info.client_ssl_ca_mem = config->trust_pem;
     info.client_ssl_ca_mem_len = (unsigned)strlen(config->trust_pem) + 1;
@@ -419,7 +419,7 @@ const char *fedge_link_use_address(fedge_link *link, uint32_t address_index)
         if (address_index == 0)
             break;
     }
-    /* Each has been parsed before. */
+    /* Each was parsed before. */
     (void)!fedge_link_parse_url(link->url, link->host, &link->port, link->path, &err);
     return link->url;
 }
@@ -428,7 +428,7 @@ fedge_status fedge_link_set_proxy(fedge_link *link, const char *proxy, fedge_err
 {
     snprintf(link->proxy, sizeof(link->proxy), "%s", proxy);
 #if defined(LWS_CLIENT_HTTP_PROXYING)
-    /* Port 0 is libwebsockets' word for none. */
+    /* libwebsockets takes port 0 for none. */
     if (lws_set_proxy(link->vhost, link->proxy[0] ? proxy : ":0") == 0)
         return FEDGE_OK;
 #endif
@@ -438,10 +438,10 @@ fedge_status fedge_link_set_proxy(fedge_link *link, const char *proxy, fedge_err
                           : FEDGE_OK;
 }
 
-/* Chooses an address of the host's name by [address_index]: a name may have one for each rank, and
- * libwebsockets alone would begin all clients at getaddrinfo's first. With one address of each
- * family libwebsockets gets the name itself and tries the second when the first fails; likewise for
- * an address with a zone (fe80::1%eth0), which inet_ntop leaves out. */
+/* Selects an address of the host's name by [address_index]: a name may have one for each rank, and
+ * libwebsockets alone would always start with getaddrinfo's first. With one address of each family
+ * libwebsockets gets the name and tries the second if the first fails; likewise for an address with
+ * a zone (fe80::1%eth0), which inet_ntop omits. */
 static const char *address_of(const fedge_link *link, char text[INET6_ADDRSTRLEN])
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *at;
@@ -487,7 +487,8 @@ void fedge_link_connect(fedge_link *link)
     memset(&info, 0, sizeof(info));
     info.context = link->context;
     info.vhost = link->vhost;
-    info.address = link->proxy[0] ? literal : address_of(link, numeric); /* proxies resolve names */
+    info.address =
+        link->proxy[0] ? literal : address_of(link, numeric); /* the proxy resolves names */
     info.port = link->port;
     info.path = link->path;
     info.host = authority;
@@ -501,7 +502,7 @@ void fedge_link_connect(fedge_link *link)
     link->http_status = 0;
     link->established = false;
     link->connecting = true;
-    /* libwebsockets does not always call back when a connection fails at once. */
+    /* libwebsockets does not always report a connection that fails at once. */
     struct lws *wsi = lws_client_connect_via_info(&info);
     if (!wsi && link->connecting)
         report_end(link, "no connection");
@@ -574,7 +575,7 @@ static const char *variable(const char *lower, const char *upper)
     return value ? value : getenv(upper);
 }
 
-/* Does the comma-separated [list] have [host], or the end of its name? */
+/* Whether the comma-separated [list] has [host], or a suffix of it. */
 static bool lists(const char *list, const char *host)
 {
     const size_t host_size = strlen(host);
@@ -607,7 +608,7 @@ fedge_status fedge_proxy_for(const char *url, const char *given, char out[FEDGE_
     }
     if (!proxy || *proxy == '\0')
         return FEDGE_OK;
-    /* Checked first: later errors show the address, and a password must not get into the log. */
+    /* Checked first: later errors show the address, and a password must not be logged. */
     if (strchr(proxy, '@')) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "the proxy's address has a user's name, but fedge cannot log in to a "

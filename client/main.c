@@ -25,12 +25,12 @@ static void on_signal(int signal)
     fedge_client_stop(running);
 }
 
-/* A line is one write, so that lines of several processes on one terminal do not mix. */
+/* One write per line, so that lines of several processes on a terminal do not mix. */
 static void write_line(void *user, const char *line, size_t size)
 {
     (void)user;
     if (write(STDERR_FILENO, line, size) < 0)
-        return; /* there is nowhere to report it */
+        return; /* an error cannot be reported */
 }
 
 static fedge_exit fail_with(const fedge_log *log, const char *event, const fedge_error *err,
@@ -40,7 +40,7 @@ static fedge_exit fail_with(const fedge_log *log, const char *event, const fedge
     return exit_code;
 }
 
-/* *backend: NULL for the CPU's. */
+/* *backend: NULL for the CPU. */
 static fedge_status find_backend(const fedge_client_options *o,
                                  const fedge_training_backend **backend, fedge_error *err)
 {
@@ -91,7 +91,7 @@ static fedge_status check_one(const fedge_site_data *data, const fedge_plan *pla
         fedge_log_int("held-out", (int64_t)(examples * data->validation_fraction)),
         fedge_log_int("partition-id", data->partition_id),
         fedge_log_int("num-partitions", data->num_partitions)};
-    /* Of undivided data there is no part to tell. */
+    /* Data that are not divided have no part. */
     fedge_log_write(log, FEDGE_LOG_INFO, "data", fields,
                     sizeof(fields) / sizeof(*fields) - (data->num_partitions ? 0 : 2));
     fedge_dataset_free(dataset);
@@ -100,9 +100,9 @@ failed:
     return fedge_error_prefix(err, status, "data set '%s'", data->name);
 }
 
-/* Loads each data set as a task would, and logs a line of what was found ("data"), or why it cannot
- * be loaded. [plan]: the job's, which the site's policy must allow, and which says how its data set
- * is read; NULL: none. Files of other data sets say themselves how. Returns the first failure. */
+/* Loads each data set as a task would, and logs its size ("data") or why it cannot be loaded.
+ * [plan]: the job's, which the policy must allow, and which describes its data set; NULL: none.
+ * Files of other data sets describe themselves. Returns the first failure. */
 static fedge_status check_data(const fedge_site *site, const fedge_plan *plan, const fedge_log *log)
 {
     fedge_error err;
@@ -119,7 +119,7 @@ static fedge_status check_data(const fedge_site *site, const fedge_plan *plan, c
     return failed;
 }
 
-/* Logs a warning for each data set that the file divides, of which this device would take all. */
+/* Warns about each divided data set of which this device would use everything. */
 static void warn_undivided(const fedge_site *site, const fedge_log *log)
 {
     for (uint32_t i = 0; i < site->num_data; i++) {
@@ -132,7 +132,7 @@ static void warn_undivided(const fedge_site *site, const fedge_log *log)
     }
 }
 
-/* All that can be known without the server. */
+/* Checks everything that needs no server. */
 static fedge_exit check(const fedge_client_options *o, const fedge_site *site, const fedge_log *log)
 {
     fedge_error err;
@@ -175,10 +175,10 @@ static void install_signals(fedge_client *client)
     sigaction(SIGPIPE, &action, NULL);
 }
 
-/* For on_lost, which is called on threads of the trainer's. */
+/* For on_lost, which runs on the trainer's threads. */
 static const fedge_log *running_log;
 
-/* The state survives the end, and the server hands the task out again. */
+/* The state survives, and the server sends the task again. */
 static void on_lost(const fedge_error *err)
 {
     fedge_log_failure(running_log, FEDGE_LOG_ERROR, "gpu-lost", err);
@@ -219,7 +219,7 @@ static fedge_exit run(const fedge_client_options *o, const fedge_site *site, con
     FEDGE_LOG(log, exit_code == FEDGE_EXIT_OK ? FEDGE_LOG_INFO : FEDGE_LOG_ERROR, "end",
               fedge_log_str("message", err.message), fedge_log_int("exit", exit_code));
     if (fedge_client_busy(client))
-        _exit((int)exit_code); /* a step that takes long: the state survives the end */
+        _exit((int)exit_code); /* a long training step is aborted: the state survives */
     signal(SIGTERM, SIG_IGN);
     signal(SIGINT, SIG_IGN);
     fedge_client_free(client);

@@ -86,7 +86,7 @@ static const fedge_command_line COMMAND_LINE = {
              "  4 identity or trust; 5 state directory; 6 refused by the server; 7 not\n"
              "  admitted; 8 job declined by this device; 9 GPU lost\n"};
 
-/* What must be given and what must go together. */
+/* Checks required options and combinations. */
 static fedge_status check(const fedge_client_options *o, fedge_error *err)
 {
     if (o->json && !o->plan)

@@ -8,17 +8,17 @@
 #include "edge/wire/protocol.h"
 #include "secure/crypto/sha256.h"
 
-#define MAX_SOURCES 8                 /* blobs that share parts, the model itself with them */
+#define MAX_SOURCES 8                 /* blobs that share parts, including the model */
 #define CHUNK ((size_t)1 << 16)       /* bytes copied at once */
-#define MAX_STEP ((uint64_t)16 << 20) /* bytes copied in one call: the link waits meanwhile */
-#define MIN_COPY ((uint64_t)16 << 10) /* bytes worth a copy: another FETCH takes longer */
+#define MAX_STEP ((uint64_t)16 << 20) /* bytes copied in one call, during which the link waits */
+#define MIN_COPY ((uint64_t)16 << 10) /* bytes worth copying: another FETCH takes longer */
 #define HASH_BYTES 32
 #define ENTRY_HASH 4 /* offset in an entry, after the part's size */
 
 /* A blob and its list. */
 typedef struct source {
     char blob[FEDGE_HASH_TEXT], list[FEDGE_HASH_TEXT]; /* list "": made here */
-    uint8_t *bytes;                                    /* the list's */
+    uint8_t *bytes;                                    /* size of the list */
     uint32_t num_parts;
     uint64_t size, held; /* of the blob */
 } source;
@@ -33,12 +33,12 @@ typedef struct known {
 struct fedge_parts {
     fedge_store *store;
     const char *plan;
-    source sources[MAX_SOURCES]; /* the first is the model itself */
+    source sources[MAX_SOURCES]; /* the first is the model */
     uint32_t num_sources;
     known *known; /* (num_known), sorted by hash, then source and offset */
     size_t num_known;
-    uint64_t offset; /* of part */
-    uint32_t part;   /* of the model, that is looked at */
+    uint64_t offset; /* offset of [part] */
+    uint32_t part;   /* the model's part to handle next */
     uint8_t chunk[CHUNK];
 };
 
@@ -52,7 +52,7 @@ static fedge_status unfit(fedge_error *err, const char *why)
     return fedge_fail(err, FEDGE_MISMATCH, "a list of a model's parts is of no use: %s", why);
 }
 
-/* Reads the head: of which blob is it? */
+/* Reads the head to find the list's blob. */
 static fedge_status read_head(source *s, const uint8_t *head, uint64_t list_size, fedge_error *err)
 {
     if (memcmp(head, FEDGE_PART_LIST_MAGIC, 8) != 0)
@@ -76,7 +76,7 @@ static fedge_status load(fedge_parts *p, source *s, const char *hash, uint64_t s
         return unfit(err, "its size");
     FEDGE_TRY(fedge_store_blob_load(p->store, hash, size, &s->bytes, err));
     FEDGE_TRY(read_head(s, s->bytes, size, err));
-    /* A list with the right hash may still have wrong sizes: they are checked before any use. */
+    /* A list with the right hash may have wrong sizes, so they are checked before use. */
     for (uint32_t i = 0; i < s->num_parts; i++) {
         const uint32_t bytes = fedge_get_u32(entry(s, i));
         sum += bytes;
@@ -88,14 +88,14 @@ static fedge_status load(fedge_parts *p, source *s, const char *hash, uint64_t s
     return fedge_store_blob_held(p->store, s->blob, s->size, &s->held, err);
 }
 
-/* Visits blob [name]: if it is the list of a blob that is held, that blob becomes a source. */
+/* Visits blob [name]: if it is the list of a stored blob, that blob becomes a source. */
 static fedge_status look_at(void *user, const char *name, fedge_error *err)
 {
     fedge_parts *p = user;
     uint8_t head[FEDGE_PART_LIST_HEAD];
     uint64_t size = 0;
     source *s = &p->sources[p->num_sources];
-    /* Names of 64 digits are blobs; anything else is not this store's. */
+    /* Names of 64 digits are blobs; others are foreign to this store. */
     if (p->num_sources == MAX_SOURCES || strlen(name) != sizeof(s->list) - 1 ||
         strcmp(name, p->sources[0].list) == 0)
         return FEDGE_OK;
@@ -107,18 +107,18 @@ static fedge_status look_at(void *user, const char *name, fedge_error *err)
         return status;
     memset(s, 0, sizeof(*s));
     status = load(p, s, name, size, err);
-    /* A list of a blob that is not here leads nowhere. */
+    /* The list of a blob that is not stored is useless. */
     if (!status && s->held > 0) {
         p->num_sources++;
         return FEDGE_OK;
     }
     free(s->bytes);
     s->bytes = NULL;
-    /* The model can be fetched without a damaged list. */
+    /* Without a damaged list the model can be fetched whole. */
     return status == FEDGE_IO || status == FEDGE_NO_MEMORY ? status : FEDGE_OK;
 }
 
-/* Makes the list of a blob that has none, cut as the model is: frozen tensors of two models of one
+/* Makes the list of a blob that has none, cut like the model: frozen tensors of two models of a
  * kind have the same offsets. */
 static fedge_status make_list(fedge_parts *p, source *s, fedge_error *err)
 {
@@ -133,7 +133,7 @@ static fedge_status make_list(fedge_parts *p, source *s, fedge_error *err)
     for (uint32_t i = 0; !status && i < model->num_parts; i++) {
         uint8_t *at = s->bytes + FEDGE_PART_LIST_HEAD + (size_t)i * FEDGE_PART_LIST_ENTRY;
         const uint32_t size = fedge_get_u32(entry(model, i));
-        /* A partial blob serves as far as it goes. */
+        /* A partial blob is used as far as it is stored. */
         if (offset + size > s->held)
             break;
         status = fedge_store_blob_read((void *)(uintptr_t)&blob, offset, part, size, err);
@@ -157,7 +157,7 @@ static bool is_source(const fedge_parts *p, const char *name)
     return strcmp(name, p->plan) == 0;
 }
 
-/* Makes a source of blob [name], of which [size] bytes are held and which has no list. */
+/* Makes a source of blob [name], of which [size] bytes are stored and which has no list. */
 static fedge_status take_unlisted(fedge_parts *p, const char *name, uint64_t size, fedge_error *err)
 {
     source *s = &p->sources[p->num_sources];
@@ -185,7 +185,7 @@ static int compare(const void *left, const void *right)
     const known *a = left, *b = right;
     const int order = memcmp(a->hash, b->hash, HASH_BYTES);
     return order                    ? order
-           : a->source != b->source ? (a->source < b->source ? 1 : -1) /* the model itself last */
+           : a->source != b->source ? (a->source < b->source ? 1 : -1) /* the model comes last */
                                     : (a->offset > b->offset) - (a->offset < b->offset);
 }
 
@@ -210,7 +210,7 @@ static fedge_status sort_parts(fedge_parts *p, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* Where a part is held; NULL: nowhere. [held]: bytes of the model. */
+/* Finds a stored copy of a part, or NULL. [held]: stored bytes of the model. */
 static const known *find(const fedge_parts *p, const uint8_t *at, uint64_t held)
 {
     size_t low = 0, high = p->num_known;
@@ -221,7 +221,7 @@ static const known *find(const fedge_parts *p, const uint8_t *at, uint64_t held)
         else
             high = mid;
     }
-    /* Several sources may have it, and one of them as far as it has come. */
+    /* Several sources may have it, one of them incompletely. */
     for (; low < p->num_known; low++) {
         const known *k = &p->known[low];
         const uint64_t there = k->source == 0 ? held : p->sources[k->source].held;
@@ -233,8 +233,8 @@ static const known *find(const fedge_parts *p, const uint8_t *at, uint64_t held)
     return NULL;
 }
 
-/* Removes blobs that share no part with the model: a device has room for a second model only where
- * that saves a download. */
+/* Removes blobs that share no part with the model: a second model may take disk space only if it
+ * saves a download. */
 static fedge_status drop_others(fedge_parts *p, fedge_error *err)
 {
     const source *model = &p->sources[0];
@@ -288,7 +288,7 @@ fedge_status fedge_parts_open(fedge_store *store, const fedge_task *task, const 
     return status;
 }
 
-/* Copies the bytes of the present part from *held on, where an earlier copy may have stopped. */
+/* Copies the present part from *held on, where an earlier copy may have stopped. */
 static fedge_status copy(fedge_parts *p, const known *k, uint64_t *held, fedge_error *err)
 {
     const source *model = &p->sources[0];
@@ -304,8 +304,8 @@ static fedge_status copy(fedge_parts *p, const known *k, uint64_t *held, fedge_e
     return FEDGE_OK;
 }
 
-/* The end of the run to fetch from the unknown part [part] at [offset]: the next part that is worth
- * a copy. */
+/* The end of the range to fetch from the unknown part [part] at [offset]: the next part worth
+ * copying. */
 static uint64_t end_of_run(const fedge_parts *p, uint32_t part, uint64_t offset, uint64_t held)
 {
     const source *model = &p->sources[0];
@@ -313,7 +313,7 @@ static uint64_t end_of_run(const fedge_parts *p, uint32_t part, uint64_t offset,
     for (; part < model->num_parts; part++) {
         const uint8_t *at = entry(model, part);
         const uint32_t size = fedge_get_u32(at);
-        /* Parts fetched in this run can be copied after it. */
+        /* Parts fetched in this range can be copied after it. */
         if (!find(p, at, end > held ? end : held))
             copied = 0;
         else if ((copied += size) >= MIN_COPY)

@@ -13,7 +13,7 @@
 #include "edge/train/layers/layer.h"
 #include "edge/train/model.h"
 
-/* Of a layer's row; in JSON by these names. */
+/* Columns of a layer's row, with their names in JSON. */
 enum {
     PARAMETERS,
     VALUES,
@@ -36,7 +36,7 @@ typedef struct figure {
     uint64_t bytes;
 } figure;
 
-/* Behind the rows of fedge_client_memory, whose sum the first is; then an update in each codec. */
+/* Rows after those of fedge_client_memory, whose sum is the first; then an update in each codec. */
 enum {
     TOTAL,
     MODEL,
@@ -48,15 +48,15 @@ enum {
 typedef struct table {
     const fedge_plan *plan;
     const fedge_client_options *asked;
-    uint32_t part; /* examples that pass at a time */
+    uint32_t part; /* examples per pass */
     fedge_layer_memory *layers;
     fedge_client_memory memory;
     figure figures[MAX_FIGURES];
     int num_figures;
 } table;
 
-/* Most bytes of an update whose delta is in this codec; statistics have their own, and so has what
- * the strategy adds where the plan gives it one. */
+/* Maximum size of an update whose delta has this codec. Statistics have a separate codec, and so
+ * may the strategy's section. */
 static uint64_t update_size(const fedge_plan *plan, const fedge_codec *codec)
 {
     uint64_t size = 0;
@@ -71,7 +71,7 @@ static uint64_t update_size(const fedge_plan *plan, const fedge_codec *codec)
 }
 
 #ifdef FEDGE_WITH_CUDA
-/* What the first backend that can train it needs; without one there is no row. */
+/* Adds the needs of the first backend that can train the plan; none without such a backend. */
 static void add_backend(table *t)
 {
     uint64_t all = 0, least = 0;
@@ -99,7 +99,7 @@ static void fill_figures(table *t)
         fedge_codec codec;
         fedge_error unwanted;
         if (fedge_codec_parse(name, &codec, &unwanted) != FEDGE_OK)
-            continue; /* it takes an argument */
+            continue; /* codec with an argument */
         figure *update = &t->figures[t->num_figures++];
         snprintf(update->name, sizeof(update->name), "update-%s", name);
         snprintf(update->note, sizeof(update->note), "an update's bytes at most, codec %s", name);
@@ -110,12 +110,12 @@ static void fill_figures(table *t)
 #endif
 }
 
-/* Values of layer [i] that an update has: of the tensors that begin within the layer's parameters,
- * or its statistics. */
+/* Number of layer [i]'s values in an update: tensors that begin in the layer's parameters or
+ * statistics. */
 static uint64_t count_sent(const table *t, uint32_t i)
 {
     const fedge_sent *sent = &t->plan->sent;
-    size_t values = 0, buffers = t->plan->num_parameters; /* where the layer's begin */
+    size_t values = 0, buffers = t->plan->num_parameters; /* start of the layer's values */
     for (uint32_t k = 0; k < i; k++) {
         values += t->layers[k].parameters;
         buffers += t->layers[k].buffers;
@@ -151,7 +151,7 @@ static void measure_layer(const table *t, uint32_t i, uint64_t to[NUM_COLUMNS])
         to[LAYER_TOTAL] += to[k];
 }
 
-/* The widths of the first two columns. */
+/* Widths of the first two columns. */
 typedef struct widths {
     int name, type;
 } widths;

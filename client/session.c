@@ -73,22 +73,22 @@ uint64_t fedge_session_jitter(fedge_session *s, uint64_t most)
     return fedge_rng_below(&s->jitter, bound);
 }
 
-/* [most], or the time that the server gives all devices to return, whichever is longer. */
+/* [most], or the server's time for all devices to return, whichever is longer. */
 static uint64_t with_all(const fedge_session *s, uint64_t most)
 {
     return most < s->welcome.return_within_ms ? s->welcome.return_within_ms : most;
 }
 
-/* Full jitter (Brooker, "Exponential Backoff and Jitter", 2015): spreads the reconnects of many
- * devices evenly, and the worst wait is the cap. */
+/* Full jitter (Brooker, "Exponential Backoff and Jitter", 2015): spreads reconnects evenly, and the
+ * cap bounds the wait. */
 static uint64_t backoff(fedge_session *s)
 {
     uint64_t most = s->config.backoff_base_ms;
     unsigned rounds = s->attempt / (s->config.num_servers ? s->config.num_servers : 1);
-    /* Two clients with one identity would otherwise replace each other without end. */
+    /* Otherwise two clients with one identity would replace each other forever. */
     if (rounds < s->replaced)
         rounds = s->replaced;
-    /* Doubled only after a round over all servers: one that is down must not delay the next. */
+    /* Doubled only after trying all servers: one that is down must not delay the next. */
     for (unsigned i = 0; i < rounds && most < s->config.backoff_cap_ms; i++)
         most *= 2;
     if (most > s->config.backoff_cap_ms)
@@ -107,18 +107,18 @@ void fedge_session_progress(fedge_session *s)
 /* The link is down. Fetches and uploads continue after the next WELCOME. */
 static void go_offline(fedge_session *s, uint64_t later_ms)
 {
-    /* A link that has held for long is progress, even without messages. */
+    /* A link that held for long is progress, even without messages. */
     if (s->link == LINK_ONLINE && s->now_ms - s->online_since >= s->config.backoff_cap_ms)
         s->attempt = s->replaced = 0;
     s->link = LINK_OFFLINE;
     s->say_hello = s->say_decline = false;
-    s->upload = UPLOAD_NONE; /* the server says in RESUME where it continues */
+    s->upload = UPLOAD_NONE; /* RESUME says where it continues */
     s->plan_fetch.ask = s->model_fetch.ask = false;
-    /* A time from the server gets jitter, since thousands of devices may have the same. It is
-     * bounded, so that a device which waits for its site's hours does not miss them. */
+    /* A server's time gets jitter, since thousands of devices may have the same one. It is bounded,
+     * so that a device waiting for its site's hours does not miss them. */
     const uint64_t cap = with_all(s, s->config.backoff_cap_ms);
     const uint64_t jitter = later_ms / 8 < cap ? later_ms / 8 : cap;
-    /* The time is that server's own: other servers of the list are tried meanwhile. */
+    /* The time applies to that server: others of the list are tried meanwhile. */
     const bool others = s->config.num_servers > 1 && s->last.reason != FEDGE_REASON_COME_LATER;
     uint64_t wait = later_ms ? later_ms + fedge_session_jitter(s, jitter) : backoff(s);
     const uint64_t sooner = later_ms && others ? backoff(s) : wait;
@@ -136,7 +136,7 @@ static void close_link(fedge_session *s, fedge_reason reason, const char *text)
         return;
     fedge_session_action *action = fedge_session_push(s, FEDGE_SESSION_CLOSE);
     action->reason = reason;
-    /* A server that asks to come back is tried again, not the next one. */
+    /* A server that asks to come back is tried again instead of the next one. */
     action->flag = s->last.reason == FEDGE_REASON_COME_LATER;
     action->server = s->last.server;
     copy_text(action->text, text);
@@ -148,7 +148,7 @@ void fedge_session_drop(fedge_session *s, fedge_reason reason, uint64_t later_ms
         later_ms = FEDGE_SESSION_MAX_LATER_MS;
         s->last.reason = FEDGE_REASON_NONE; /* so that another one is tried */
     }
-    /* A device that disconnects between tasks has many of these a day. */
+    /* Devices that disconnect between tasks log this many times a day. */
     const bool is_normal = s->last.reason == FEDGE_REASON_COME_LATER;
     fedge_session_note(s, is_normal ? FEDGE_LOG_INFO : FEDGE_LOG_WARN, "disconnect", "%s", text);
     close_link(s, reason, text);
@@ -185,7 +185,7 @@ void fedge_session_disconnected(fedge_session *session, uint64_t now_ms, unsigne
                                 const char *why)
 {
     session->now_ms = now_ms;
-    /* Closing ends in this call as well. */
+    /* Closing ends within this call. */
     if (session->stopped || session->link == LINK_OFFLINE)
         return;
     if (session->stopping) {
@@ -246,10 +246,10 @@ void fedge_session_stop(fedge_session *session, uint64_t now_ms, fedge_exit exit
     fedge_session_end(session, exit_code, FEDGE_MESSAGE_BYE, FEDGE_REASON_SHUTTING_DOWN, text);
 }
 
-/* Called when nothing else is left to do. */
+/* Called when nothing else is pending. */
 static void finish(fedge_session *s)
 {
-    /* A farewell that the link does not take in time is given up. */
+    /* A farewell that the link does not take in time is dropped. */
     if (s->say_farewell && s->link == LINK_ONLINE && s->now_ms < s->stop_at)
         return;
     close_link(s, s->say_farewell ? FEDGE_REASON_TIMEOUT : FEDGE_REASON_NONE, s->stop_text);
@@ -274,8 +274,8 @@ static session_fetch *fetch_of(fedge_session *s, const char *hash)
 
 static void look_up(fedge_session *s, session_fetch *fetch, const char *hash, uint64_t size)
 {
-    /* Damaged downloads are counted for the blob, over all its fetches: the client must not ask for
-     * a file that is damaged on the server without end. */
+    /* Damaged downloads are counted per blob, over all its fetches, so that the client does not
+     * request a file that is damaged on the server forever. */
     unsigned bad = strcmp(fetch->hash, hash) == 0 ? fetch->bad : 0;
     memset(fetch, 0, sizeof(*fetch));
     memcpy(fetch->hash, hash, sizeof(fetch->hash));
@@ -295,10 +295,10 @@ static void advance_plan(fedge_session *s)
     }
 }
 
-/* Refuses the waiting task, saying why. */
+/* Refuses the waiting task with a reason. */
 static void decline_task(fedge_session *s, uint64_t task_id, fedge_reason reason, const char *text)
 {
-    /* A policy's refusal for the moment is no error, which the next HELLO would report. */
+    /* A policy's temporary refusal is no error for the next HELLO to report. */
     fedge_session_note(s, reason > FEDGE_REASON_INTERNAL ? FEDGE_LOG_INFO : FEDGE_LOG_ERROR,
                        "decline", "task %llu: %s", (unsigned long long)task_id, text);
     memset(&s->decline, 0, sizeof(s->decline));
@@ -345,7 +345,7 @@ void fedge_session_advance(fedge_session *s)
 {
     if (s->stopping || s->link != LINK_ONLINE)
         return;
-    /* After a reconnect as after training: RESUME says from which byte on. */
+    /* After a reconnect and after training alike, RESUME says where to start. */
     if (s->has_result && s->upload == UPLOAD_NONE) {
         s->upload = UPLOAD_ANNOUNCE;
         s->progress_at = s->now_ms;
@@ -364,7 +364,7 @@ void fedge_session_store_failed(fedge_session *session, uint64_t now_ms, const c
     session->now_ms = now_ms;
     if (!fetch)
         return;
-    /* Chunks on their way are ignored; the next task looks up what the store holds. */
+    /* Chunks in flight are ignored; the next task looks up what is stored. */
     fetch->state = BLOB_UNKNOWN;
     fetch->ask = false;
     if (session->has_task)
@@ -381,8 +381,8 @@ void fedge_session_blob_at(fedge_session *session, uint64_t now_ms, const char *
         return;
     bool first = fetch->state == BLOB_LOOKUP;
     if (!first)
-        fedge_session_progress(session); /* only now: a chunk that finds no room is none */
-    /* An offset beyond the blob's size is not believed. */
+        fedge_session_progress(session); /* only for chunks that were stored */
+    /* An offset beyond the blob's size is ignored. */
     fetch->offset = offset <= fetch->size ? offset : 0;
     if (fetch->offset == fetch->size && fetch->size > 0) {
         fetch->state = BLOB_WHOLE;
@@ -393,14 +393,14 @@ void fedge_session_blob_at(fedge_session *session, uint64_t now_ms, const char *
         fetch->look = true;
     } else {
         fetch->state = BLOB_FETCH;
-        /* Asked once for each fetch: every chunk that arrives comes through here, too. */
+        /* Requested once per fetch: every arriving chunk comes through here, too. */
         fetch->ask = first || fetch->ask;
         session->progress_at = now_ms;
     }
     fedge_session_advance(session);
 }
 
-/* False for the late answer to a lookup for a task that is gone. */
+/* False for a late answer to the lookup of an ended task. */
 static bool looks_up_model(const fedge_session *s, const char *hash)
 {
     return s->has_task && s->model_fetch.state == BLOB_LOOKUP &&
@@ -525,7 +525,7 @@ void fedge_session_task_done(fedge_session *session, uint64_t now_ms, const fedg
                   result->incarnation == session->incarnation;
     if (session->stopping && strcmp(result->run_id, session->run_id) == 0)
         return; /* it is stored: the next process offers it */
-    /* Not wanted: the task was cancelled, or the server has left the run. */
+    /* Unwanted: the task was cancelled, or the server has left the run. */
     if (!wanted) {
         fedge_session_discard_result(session);
     } else {
@@ -545,7 +545,7 @@ void fedge_session_task_failed(fedge_session *session, uint64_t now_ms, fedge_re
     if (!session->working)
         return;
     session->working = false;
-    /* A cancelled task was given up by the server, which waits for no answer. */
+    /* The server gave up a cancelled task and expects no answer. */
     if (reason != FEDGE_REASON_NONE && !session->cancelled)
         decline_task(session, session->work.task_id, reason, text);
     fedge_session_advance(session);
@@ -588,7 +588,7 @@ void fedge_session_garbage(fedge_session *session, uint64_t now_ms, const char *
 
 /* --- time ---------------------------------------------------------------------------------- */
 
-/* Whether the server owes an answer, or the link a write. */
+/* Whether an answer of the server, or a write of the link, is due. */
 static bool waits(const fedge_session *s)
 {
     if (s->link == LINK_CONNECTING || s->link == LINK_GREETING)
@@ -618,7 +618,7 @@ uint64_t fedge_session_deadline(const fedge_session *session)
         at = session->progress_at + session->config.progress_timeout_ms;
     if (session->upload == UPLOAD_PAUSED && session->upload_retry_at < at)
         at = session->upload_retry_at;
-    /* Now: a long lookup goes in steps, and the link is served between them. */
+    /* At once: a long lookup has several steps, and the link is served between them. */
     return looks_again(session) ? session->now_ms : at;
 }
 
@@ -641,7 +641,7 @@ void fedge_session_tick(fedge_session *session, uint64_t now_ms)
         push_blob(session, FEDGE_SESSION_LOOKUP_BLOB, &session->model_fetch);
         return;
     }
-    /* An upload or a download that moves sets progress_at with each part. */
+    /* Each part of an upload or download updates progress_at. */
     if (waits(session) && now_ms >= session->progress_at + session->config.progress_timeout_ms) {
         fedge_session_drop(session, FEDGE_REASON_TIMEOUT, 0,
                            session->link == LINK_CONNECTING ? "the connection does not come up"
@@ -694,13 +694,13 @@ static void next_part(fedge_session *s, fedge_session_action *action)
         s->upload = UPLOAD_SENT;
 }
 
-/* The most urgent frame. Texts and names were bounded when they came in, so packing can fail only
- * for an upload with too much metadata: it is given up. */
+/* Packs the most urgent frame. Texts and names were bounded on input, so packing can only fail for
+ * an upload with too much metadata, which is dropped. */
 static void next_frame(fedge_session *s, fedge_session_action *action)
 {
     size_t size = 0;
     fedge_error err;
-    /* A writeable link is progress: the peer has taken what came before. */
+    /* A writeable link is progress: the peer has taken the earlier frames. */
     s->progress_at = s->now_ms;
     /* Parts come last: other messages are short and must not wait behind an upload. */
     if (!s->stopping && s->link == LINK_ONLINE && s->upload == UPLOAD_SENDING && !s->say_decline &&
@@ -742,7 +742,7 @@ static void next_frame(fedge_session *s, fedge_session_action *action)
 
 bool fedge_session_next(fedge_session *session, bool writeable, fedge_session_action *action)
 {
-    /* Only when all actions are taken, so that STOP is the last of them. */
+    /* After all other actions, so that STOP is the last. */
     if (session->num_actions == 0 && session->stopping && !session->stopped)
         finish(session);
     if (session->num_actions > 0) {
@@ -756,5 +756,6 @@ bool fedge_session_next(fedge_session *session, bool writeable, fedge_session_ac
     next_frame(session, action);
     if (action->data_size > 0)
         return true;
-    return fedge_session_next(session, writeable, action); /* not packed: what it pushed comes */
+    /* Not packed: return the actions that this added. */
+    return fedge_session_next(session, writeable, action);
 }

@@ -1,12 +1,12 @@
-/* The session's insides, shared by session.c (events, time, sending) and session_read.c (messages).
- */
+/* The struct of the session, shared by session.c (events, time, sending) and session_read.c
+ * (messages). */
 #ifndef FEDGE_CLIENT_SESSION_PRIVATE_H
 #define FEDGE_CLIENT_SESSION_PRIVATE_H
 
 #include "client/session.h"
 #include "edge/core/rng.h"
 
-/* No event causes more actions than this; the owner drains them after each. */
+/* Maximum actions of an event; the owner drains them after each. */
 #define FEDGE_SESSION_MAX_ACTIONS 16
 
 typedef enum session_link {
@@ -18,8 +18,8 @@ typedef enum session_link {
 
 typedef enum session_blob {
     BLOB_UNKNOWN, /* not looked up yet */
-    BLOB_LOOKUP,  /* asked the store */
-    BLOB_FETCH,   /* arriving */
+    BLOB_LOOKUP,  /* the store was asked */
+    BLOB_FETCH,   /* chunks are arriving */
     BLOB_WHOLE
 } session_blob;
 
@@ -30,19 +30,19 @@ typedef enum session_upload {
     UPLOAD_ANNOUNCE, /* UPLOAD is to be sent */
     UPLOAD_ANNOUNCED,
     UPLOAD_SENDING,
-    UPLOAD_SENT,  /* waits for ACK */
-    UPLOAD_PAUSED /* the server said later */
+    UPLOAD_SENT,  /* waiting for ACK */
+    UPLOAD_PAUSED /* the server asked to retry later */
 } session_upload;
 
-/* One blob on its way from the server. */
+/* A blob being fetched from the server. */
 typedef struct session_fetch {
     session_blob state;
     char hash[FEDGE_HASH_TEXT];
     uint64_t size, offset;
     uint64_t end;  /* end of the bytes to fetch now; 0: all */
-    bool look;     /* look it up again, once the link has been served */
+    bool look;     /* look it up again after serving the link */
     bool ask;      /* send FETCH */
-    bool repaired; /* fetched again after a gap; no chunk that fits has arrived since */
+    bool repaired; /* fetched again after a gap; no matching chunk has arrived since */
     bool refused;  /* a FETCH was refused; no chunk has arrived since */
     unsigned bad;  /* downloads with another hash */
 } session_fetch;
@@ -57,20 +57,20 @@ struct fedge_session {
     uint64_t progress_at; /* last time that a transfer made progress */
     uint64_t online_since;
     unsigned attempt;  /* retries since the last progress */
-    unsigned replaced; /* times another connection replaced this device's, since a link held */
+    unsigned replaced; /* consecutive replacements of this device's connection by another */
 
-    char run_id[FEDGE_RUN_ID_TEXT]; /* "" until known */
+    char run_id[FEDGE_RUN_ID_TEXT]; /* "" if unknown */
     uint32_t incarnation;
     fedge_welcome welcome;
-    fedge_notice last; /* the notice with which the server ends this link; all zero: none */
+    fedge_notice last; /* the server's notice that ends this link; all 0: none */
 
     session_plan_state plan;
     session_fetch plan_fetch;
     uint64_t max_model_size;
 
-    bool has_task;  /* received, not begun */
-    bool working;   /* the owner is at work on [work] */
-    bool cancelled; /* the result of [work] is not wanted any more */
+    bool has_task;  /* received, not started */
+    bool working;   /* the owner works on [work] */
+    bool cancelled; /* the result of [work] is unwanted */
     fedge_task task, work, incoming;
     session_fetch model_fetch;
 
@@ -96,15 +96,15 @@ struct fedge_session {
     uint8_t frame[FEDGE_MESSAGE_HEADER_SIZE + FEDGE_MESSAGE_MAX_META];
 };
 
-/* Appends an action and returns it, for its fields to be filled. */
+/* Appends an action and returns it, for its fields to be set. */
 fedge_session_action *fedge_session_push(fedge_session *s, fedge_session_action_type type);
 void fedge_session_note(fedge_session *s, fedge_log_level level, const char *event,
                         const char *format, ...) __attribute__((format(printf, 4, 5)));
 /* The server answered something useful: restarts the timeout and resets the backoff. */
 void fedge_session_progress(fedge_session *s);
-/* Closes the link (when there is one) and reconnects after the backoff, or after [later_ms]. */
+/* Closes the link, if there is one, and reconnects after the backoff, or after [later_ms]. */
 void fedge_session_drop(fedge_session *s, fedge_reason reason, uint64_t later_ms, const char *text);
-/* Begins the end. With a [farewell] type the notice is sent first. */
+/* Begins the end; sends the notice first if [farewell] is its type. */
 void fedge_session_end(fedge_session *s, fedge_exit exit_code, fedge_message_type farewell,
                        fedge_reason reason, const char *text);
 /* Starts the next lookup, plan or task that can start. */
@@ -113,7 +113,7 @@ void fedge_session_advance(fedge_session *s);
 void fedge_session_discard_result(fedge_session *s);
 /* Forgets task [task_id] if it waits or is worked on. */
 void fedge_session_drop_task(fedge_session *s, uint64_t task_id);
-/* Up to [most], uniformly. */
+/* Uniform in [0, most]. */
 uint64_t fedge_session_jitter(fedge_session *s, uint64_t most);
 
 #endif

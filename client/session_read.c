@@ -1,8 +1,5 @@
-/* The session's reading side: what each message of the server does.
- *
- * A message that the protocol does not allow here drops the link; the client comes back after its
- * backoff, so a broken server costs reconnects and nothing else.
- */
+/* The receiving side of the session. A message that the protocol does not allow drops the link; the
+ * client reconnects after its backoff, so a broken server costs only reconnects. */
 #include <stdio.h>
 #include <string.h>
 
@@ -54,7 +51,7 @@ static void read_welcome(fedge_session *s, const fedge_message *message)
 {
     fedge_welcome welcome;
     fedge_error err;
-    /* WELCOME answers a HELLO that has been sent, and comes once. */
+    /* WELCOME answers a HELLO, and comes once. */
     if (s->link != LINK_GREETING || s->say_hello) {
         bad_message(s, FEDGE_REASON_BAD_STATE, message, "a second one");
         return;
@@ -64,7 +61,7 @@ static void read_welcome(fedge_session *s, const fedge_message *message)
         return;
     }
     const fedge_hello *hello = s->config.hello;
-    /* The server must choose from the range that HELLO gave. */
+    /* The server must choose from HELLO's range. */
     if (welcome.protocol < hello->protocol_min || welcome.protocol > hello->protocol_max) {
         char text[FEDGE_MAX_TEXT];
         snprintf(text, sizeof(text), "the server speaks protocol %u, this release %u to %u",
@@ -83,7 +80,7 @@ static void read_welcome(fedge_session *s, const fedge_message *message)
     take_run(s, &welcome, strcmp(s->welcome.plan, welcome.plan) != 0);
     session_fetch *both[] = {&s->plan_fetch, &s->model_fetch};
     for (size_t i = 0; i < 2; i++) {
-        /* Fetches that the old link cut off continue; their bytes are in the store. */
+        /* Interrupted fetches continue; their bytes are stored. */
         both[i]->ask = both[i]->state == BLOB_FETCH;
         both[i]->repaired = both[i]->refused = false;
     }
@@ -105,14 +102,14 @@ static void read_task(fedge_session *s, const fedge_message *message)
     fedge_session_progress(s);
     /* Its ACK was lost, or the server has restarted. */
     if (s->has_result && s->result.task_id == task->task_id) {
-        fedge_session_advance(s); /* done already: the stored bytes go up */
+        fedge_session_advance(s); /* it is done: upload the stored bytes */
         return;
     }
     bool working = s->working && !s->cancelled;
-    /* The same task again, after a reconnect: it is at work. */
+    /* The same task after a reconnect, in progress. */
     if (working && s->work.task_id == task->task_id)
         return;
-    /* A client has one task at a time: the newer one counts. */
+    /* A client has one task at a time: the newer one replaces it. */
     if (working)
         fedge_session_drop_task(s, s->work.task_id);
     s->task = *task;
@@ -126,7 +123,7 @@ static void read_task(fedge_session *s, const fedge_message *message)
 static void take_chunk(fedge_session *s, session_fetch *fetch, const fedge_blob_ref *ref,
                        const fedge_message *message)
 {
-    /* The size was announced with the task; no byte may lie beyond it. */
+    /* The size was announced with the task; no byte may be beyond it. */
     if (ref->size != fetch->size || message->payload_size > fetch->size - fetch->offset) {
         bad_message(s, FEDGE_REASON_TOO_BIG, message, "a blob of another size than announced");
         return;
@@ -151,13 +148,13 @@ static void read_chunk(fedge_session *s, const fedge_message *message)
     session_fetch *both[] = {&s->plan_fetch, &s->model_fetch};
     for (size_t i = 0; i < 2; i++) {
         session_fetch *fetch = both[i];
-        /* A late chunk of a blob that is not fetched any more. */
+        /* A late chunk of a blob that is no longer fetched. */
         if (fetch->state != BLOB_FETCH || strcmp(fetch->hash, ref.hash) != 0)
             continue;
         if (ref.offset == fetch->offset && message->payload_size > 0) {
             take_chunk(s, fetch, &ref, message);
         } else if (ref.offset > fetch->offset && !fetch->repaired) {
-            /* A chunk is missing. Those on their way do not fit either: ask only once. */
+            /* A chunk is missing. Those in flight do not match either: request only once. */
             fetch->ask = fetch->repaired = true;
         }
         return;
@@ -182,7 +179,7 @@ static void read_resume(fedge_session *s, const fedge_message *message)
         bad_message(s, FEDGE_REASON_BAD_STATE, message, "a position behind the end of the result");
         return;
     }
-    /* A server must not make this device send the same bytes for ever. */
+    /* A server must not make this device send the same bytes forever. */
     if (position.offset < s->upload_offset)
         s->bytes_resent += s->upload_offset - position.offset;
     if (s->bytes_resent / FEDGE_SESSION_MAX_RESENT > s->result.size) {
@@ -242,7 +239,7 @@ static fedge_exit exit_of(fedge_reason reason)
     }
 }
 
-/* The class "never": a person must act, so the program ends with the server's reason. */
+/* Class "never": an operator must act, so the program ends with the server's reason. */
 static void end_for(fedge_session *s, const fedge_notice *notice)
 {
     char text[FEDGE_MAX_TEXT];
@@ -255,7 +252,7 @@ static void end_for(fedge_session *s, const fedge_notice *notice)
     fedge_session_end(s, exit_of(notice->reason), 0, notice->reason, text);
 }
 
-/* A refusal of the stored result. */
+/* Handles a refusal of the stored result. */
 static void refuse_result(fedge_session *s, const fedge_notice *notice)
 {
     const char *class = fedge_reason_class(notice->reason);
@@ -266,12 +263,12 @@ static void refuse_result(fedge_session *s, const fedge_notice *notice)
         uint64_t wait = notice->after_ms ? notice->after_ms : s->config.backoff_base_ms;
         if (wait > FEDGE_SESSION_MAX_LATER_MS)
             wait = FEDGE_SESSION_MAX_LATER_MS;
-        /* The server's time with jitter, since many devices may have the same. */
+        /* The server's time plus jitter, since many devices may have the same. */
         s->upload = UPLOAD_PAUSED;
         s->upload_retry_at = s->now_ms + wait + fedge_session_jitter(s, wait / 8);
         return;
     }
-    /* Damaged bytes or a slow link may be better the next time; a wrong value would not. */
+    /* Damaged bytes or a slow link may succeed next time; a wrong value would not. */
     bool again =
         (notice->reason == FEDGE_REASON_BAD_DATA || notice->reason == FEDGE_REASON_TIMEOUT) &&
         ++s->upload_repeats < FEDGE_SESSION_MAX_REPEATS;
@@ -286,8 +283,8 @@ static void refuse_result(fedge_session *s, const fedge_notice *notice)
     fedge_session_advance(s);
 }
 
-/* A FETCH was refused because its round is over. It may have been for the model of an earlier task,
- * so a model that is being fetched is asked for once more; the second refusal declines the task. */
+/* A FETCH was refused because its round is over. It may have concerned an earlier task's model, so
+ * a model being fetched is requested once more; a second refusal declines the task. */
 static void refuse_fetch(fedge_session *s, const fedge_notice *notice)
 {
     fedge_session_note(s, FEDGE_LOG_WARN, "refused", "%s: %s", fedge_reason_name(notice->reason),
@@ -296,7 +293,7 @@ static void refuse_fetch(fedge_session *s, const fedge_notice *notice)
     if (!s->has_task || fetch->state != BLOB_FETCH)
         return;
     if (fetch->refused) {
-        /* Without an answer the round would wait for this task up to its deadline. */
+        /* Without an answer the round would wait for this task until its deadline. */
         fedge_session_task_declined(s, s->now_ms, notice->reason, 0, notice->text);
     } else if (!fetch->ask) {
         fetch->ask = fetch->refused = true;
@@ -310,7 +307,7 @@ static void read_refuse(fedge_session *s, const fedge_notice *notice)
         return;
     }
     const char *class = fedge_reason_class(notice->reason);
-    /* Not about the stored result: the server does not want this device. */
+    /* Not about the stored result: the server refuses this device. */
     if (strcmp(class, "never") == 0) {
         end_for(s, notice);
     } else if (notice->has_task) {
@@ -391,7 +388,7 @@ static void read_message(fedge_session *s, const fedge_message *message)
     case FEDGE_MESSAGE_BYE:
         read_notice(s, message);
         break;
-    default: /* those that only a client sends */
+    default: /* types that only a client sends */
         bad_message(s, FEDGE_REASON_BAD_STATE, message, "only clients send it");
         break;
     }

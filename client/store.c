@@ -12,7 +12,7 @@
 struct fedge_store {
     fedge_store_backend backend;
     uint64_t max_bytes;
-    size_t result_header; /* bytes of the UPLOAD message before the result's own, once known */
+    size_t result_header; /* size of the UPLOAD message before the result, once known */
     char seed_path[FEDGE_OS_MAX_PATH], seed_hash[FEDGE_HASH_TEXT]; /* "": none */
     uint64_t seed_size;
 };
@@ -60,7 +60,7 @@ static fedge_status check_size(const fedge_store *store, const char *what, uint6
                       (unsigned long long)size, (unsigned long long)store->max_bytes);
 }
 
-/* Reads a whole file into a fresh block, with a NUL after its end. */
+/* Reads a whole file to a new block, with a NUL after it. */
 static fedge_status read_all(fedge_store *store, const char *name, uint64_t limit, uint8_t **data,
                              size_t *size, fedge_error *err)
 {
@@ -115,7 +115,7 @@ static fedge_status parse_state(const char *text, size_t size, fedge_store_state
                                         .max_size = FEDGE_STORE_MAX_STATE,
                                         .max_depth = 4,
                                         .max_values = 64};
-    /* The seal comes first: damage that happens to be valid JSON would be believed. */
+    /* Check the seal first: damage that is valid JSON by chance would be believed. */
     FEDGE_TRY(fedge_seal_check(text, size, options.name, err));
     FEDGE_TRY(fedge_json_open(&json, text, size, &options, err));
     const fedge_status status = fedge_json_read(&json, json.root, state_fields, state, err);
@@ -134,8 +134,8 @@ fedge_status fedge_store_read_state(fedge_store *store, fedge_store_state *state
     FEDGE_TRY(status);
     status = parse_state((const char *)text, size, state, err);
     free(text);
-    /* The program does not remove it: run and incarnation keep this device from offering a result
-     * to the wrong round, and a person should see that the disk fails. */
+    /* The file is not removed: run and incarnation prevent offering a result to the wrong round,
+     * and a person should notice that the disk fails. */
     if (status == FEDGE_CORRUPT)
         fedge_error_prefix(err, status, "remove state.json to start again");
     if (!status && state->format > FEDGE_STORE_FORMAT) {
@@ -187,7 +187,7 @@ static void blob_name(const char *hash, char name[NAME_SIZE])
 typedef fedge_status (*read_at_fn)(void *user, uint64_t offset, uint8_t *out, size_t size,
                                    fedge_error *err);
 
-/* The SHA-256 of [size] bytes, chunk by chunk: a model may take most of a device's memory. */
+/* SHA-256 of [size] bytes, chunk by chunk: a model may take most of a device's memory. */
 static fedge_status hash_chunks(read_at_fn read, void *user, uint64_t size,
                                 char text[FEDGE_HASH_TEXT], fedge_error *err)
 {
@@ -255,7 +255,7 @@ fedge_status fedge_store_blob_held(fedge_store *store, const char *hash, uint64_
     char name[NAME_SIZE];
     blob_name(hash, name);
     *held = size;
-    /* A seed blob is whole, in its own file. */
+    /* A seed blob is complete, in a separate file. */
     if (is_seed(store, hash, size))
         return FEDGE_OK;
     *held = 0;
@@ -276,8 +276,8 @@ fedge_status fedge_store_blob_append(fedge_store *store, const char *hash, uint6
     blob_name(hash, name);
     FEDGE_TRY(check_size(store, name, total, err));
     FEDGE_TRY(fedge_store_blob_held(store, hash, total, &held, err));
-    /* The file's size decides, not the session's offset: after a write that failed half-way, a gap
-     * would spoil the hash, and only the whole download would show it. */
+    /* The file's size decides, not the session's offset: after a partly failed write, a gap would
+     * break the hash, which only the complete download would show. */
     if (held != offset || size > total - offset) {
         return fedge_fail(err, FEDGE_MISMATCH, "%s: %llu bytes are held, not %llu", name,
                           (unsigned long long)held, (unsigned long long)offset);
@@ -296,14 +296,14 @@ fedge_status fedge_store_blob_read(void *blob, uint64_t offset, uint8_t *out, si
         blob_name(b->hash, name);
         return b->store->backend.read(b->store->backend.user, name, offset, out, n, err);
     }
-    /* Opened for each read: it may be on a stick that is pulled out. */
+    /* Opened for each read: it may be on a removable disk. */
     FEDGE_TRY(fedge_os_open(&file, b->store->seed_path, FEDGE_OS_READ, err));
     const fedge_status status = fedge_os_read_at(&file, offset, out, n, err);
     fedge_os_close(&file);
     return status;
 }
 
-/* A seed file that has changed is not used any more. */
+/* A changed seed file is no longer used. */
 static fedge_status seed_changed(fedge_store *store, fedge_error *err)
 {
     store->seed_hash[0] = '\0';
@@ -318,7 +318,7 @@ fedge_status fedge_store_blob_check(fedge_store *store, const char *hash, uint64
     fedge_store_blob b = {store, hash, size};
     blob_name(hash, name);
     FEDGE_TRY(check_size(store, name, size, err));
-    /* Checked before each use and not once after the download: flash memory fails later, too. */
+    /* Checked before each use, not once after the download: flash memory may fail later. */
     const fedge_status status = hash_chunks(fedge_store_blob_read, &b, size, actual, err);
     if (seed && (status == FEDGE_TRUNCATED || status == FEDGE_NOT_FOUND))
         return seed_changed(store, err);
@@ -401,7 +401,7 @@ fedge_status fedge_store_result_put(fedge_store *store, const fedge_upload *uplo
     size_t size;
     fedge_status status;
     FEDGE_TRY_OR(fedge_upload_pack(upload, header, UPLOAD_MAX_SIZE, &size, err), done);
-    /* One write replaces header and bytes together: a crash leaves the old result or this one. */
+    /* One write replaces header and bytes: a crash leaves the old or the new result. */
     FEDGE_TRY_OR(store->backend.replace(store->backend.user, RESULT,
                                         (fedge_bytes_view){header, size},
                                         (fedge_bytes_view){bytes, (size_t)upload->size}, err),
@@ -463,7 +463,7 @@ fedge_status fedge_store_result_find(fedge_store *store, fedge_upload *upload, f
     free(buffer);
     if (status == FEDGE_OK || status == FEDGE_IO || status == FEDGE_NO_MEMORY)
         return status;
-    /* Removed, or every start would find it again. */
+    /* Removed; otherwise every start would find it again. */
     fedge_error_prefix(err, FEDGE_CORRUPT, "the stored result is damaged and was removed");
     fedge_status removed = store->backend.remove(store->backend.user, RESULT, NULL);
     return removed ? removed : FEDGE_CORRUPT;
@@ -515,7 +515,7 @@ fedge_status fedge_store_put(fedge_store *store, const char *run_id, const char 
     unsigned count = 0;
     FEDGE_TRY(key_name(run_id, key, WITH_CRC, name, err));
     FEDGE_TRY(check_size(store, name, size, err));
-    /* Only a new key counts: replacing a value needs no room. */
+    /* Only a new key counts: replacing a value needs no space. */
     if (store->backend.size(store->backend.user, name, &old, NULL) == FEDGE_NOT_FOUND) {
         snprintf(folder, sizeof(folder), "kv/%s", run_id);
         FEDGE_TRY(store->backend.list(store->backend.user, folder, count_name, &count, err));
@@ -527,7 +527,7 @@ fedge_status fedge_store_put(fedge_store *store, const char *run_id, const char 
     fedge_put_u32(crc, fedge_crc32(0, data, size));
     FEDGE_TRY(store->backend.replace(store->backend.user, name, (fedge_bytes_view){data, size},
                                      (fedge_bytes_view){crc, CRC_SIZE}, err));
-    /* Remove the value of an older release, which would come back if this one were lost. */
+    /* Remove the value of an older release; it would reappear if the new one were lost. */
     name[strlen(name) - strlen(WITH_CRC)] = '\0';
     return store->backend.remove(store->backend.user, name, err);
 }
@@ -539,7 +539,7 @@ static fedge_status take_old(fedge_store *store, const char *run_id, const char 
     char name[NAME_SIZE];
     FEDGE_TRY(key_name(run_id, key, "", name, err));
     FEDGE_TRY(read_all(store, name, store->max_bytes, data, size, err));
-    (void)!fedge_store_put(store, run_id, key, *data, *size, NULL); /* else the next time */
+    (void)!fedge_store_put(store, run_id, key, *data, *size, NULL); /* or else the next time */
     return FEDGE_OK;
 }
 
@@ -554,7 +554,7 @@ fedge_status fedge_store_get(fedge_store *store, const char *run_id, const char 
         return take_old(store, run_id, key, data, size, err);
     FEDGE_TRY(status);
     *size -= CRC_SIZE;
-    /* A file of less than a CRC wraps to a huge size and is refused with it. */
+    /* A size below a CRC's wraps around and is refused with the CRC. */
     if (*size <= SIZE_MAX / 2 && fedge_get_u32(*data + *size) == fedge_crc32(0, *data, *size))
         return FEDGE_OK;
     free(*data);

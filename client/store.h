@@ -25,7 +25,7 @@
 #include "edge/core/status.h"
 #include "edge/wire/protocol.h"
 
-#define FEDGE_STORE_FORMAT 1     /* a newer one is refused, older ones are read */
+#define FEDGE_STORE_FORMAT 1     /* newer formats are refused, older ones read */
 #define FEDGE_STORE_MAX_ERRORS 4 /* kept for the next HELLO */
 #define FEDGE_STORE_MAX_KEY 64   /* letters, digits, "-", "_", "." (not first) */
 #define FEDGE_STORE_MAX_KEYS 64  /* keys of one run */
@@ -39,46 +39,46 @@ typedef struct fedge_store_state {
     uint32_t format;
     char run_id[FEDGE_RUN_ID_TEXT]; /* "" before the first WELCOME */
     uint32_t incarnation;
-    uint64_t server_time_ms; /* Unix; the last one from a server, 0 when none */
+    uint64_t server_time_ms; /* Unix time of the last server, or 0 */
     uint32_t num_errors;
     char errors[FEDGE_STORE_MAX_ERRORS][FEDGE_MAX_TEXT]; /* newest first */
 } fedge_store_state;
 
-/* Opens the directory [path] and creates it when missing; NULL: a store in memory. No blob, result
- * or value may exceed [max_bytes]; 0: FEDGE_STORE_DEFAULT_MAX_BYTES. FEDGE_BUSY: another client
- * uses the directory; FEDGE_UNSUPPORTED: a newer format. */
+/* Opens the directory [path], creating it if missing; NULL: a store in memory. No blob, result or
+ * value may exceed [max_bytes]; 0: FEDGE_STORE_DEFAULT_MAX_BYTES. FEDGE_BUSY: another client uses
+ * the directory; FEDGE_UNSUPPORTED: a newer format. */
 FEDGE_MUST_USE fedge_status fedge_store_open(const char *path, uint64_t max_bytes,
                                              fedge_store **store, fedge_error *err);
-void fedge_store_close(fedge_store *store); /* NULL is fine */
+void fedge_store_close(fedge_store *store); /* NULL is allowed */
 
-/* The state; all zero when there is none. FEDGE_CORRUPT names the file. */
+/* The state; all 0 if there is none. FEDGE_CORRUPT names the file. */
 FEDGE_MUST_USE fedge_status fedge_store_read_state(fedge_store *store, fedge_store_state *state,
                                                    fedge_error *err);
 FEDGE_MUST_USE fedge_status fedge_store_write_state(fedge_store *store,
                                                     const fedge_store_state *state,
                                                     fedge_error *err);
 
-/* Adds the file [path] as a blob, which is read in place, and neither copied nor removed. It must
- * not change. FEDGE_NOT_FOUND, FEDGE_TOO_BIG. */
+/* Adds the file [path] as a blob, which is read in place and never copied or removed. It must not
+ * change. FEDGE_NOT_FOUND, FEDGE_TOO_BIG. */
 FEDGE_MUST_USE fedge_status fedge_store_seed(fedge_store *store, const char *path,
                                              fedge_error *err);
 
-/* The hash of that file, "" when there is none, and its size. */
+/* The hash of that file, "" if there is none, and its size. */
 const char *fedge_store_seed_hash(const fedge_store *store, uint64_t *size);
 
-/* *held: bytes of blob [hash] in the store, at most [size]; 0 when there is none. */
+/* *held: stored bytes of blob [hash], at most [size]; 0 if there is none. */
 FEDGE_MUST_USE fedge_status fedge_store_blob_held(fedge_store *store, const char *hash,
                                                   uint64_t size, uint64_t *held, fedge_error *err);
-/* Appends at [offset], the number of bytes held. [total]: size of the whole blob, against
- * max_bytes. */
+/* Appends at [offset], the number of stored bytes. [total]: size of the whole blob, for max_bytes.
+ */
 FEDGE_MUST_USE fedge_status fedge_store_blob_append(fedge_store *store, const char *hash,
                                                     uint64_t offset, const uint8_t *data,
                                                     size_t size, uint64_t total, fedge_error *err);
-/* Checks that the whole blob is held and has its hash. FEDGE_CORRUPT: it has not, and was removed;
- * FEDGE_NOT_FOUND or FEDGE_TRUNCATED: it is not held in full. Takes 64 KiB of memory. */
+/* Checks that the whole blob is stored and has its hash. FEDGE_CORRUPT: it has another and was
+ * removed; FEDGE_NOT_FOUND or FEDGE_TRUNCATED: it is incomplete. Takes 64 KiB of memory. */
 FEDGE_MUST_USE fedge_status fedge_store_blob_check(fedge_store *store, const char *hash,
                                                    uint64_t size, fedge_error *err);
-/* A blob in the store, to be read by parts. */
+/* A blob in the store, to be read in parts. */
 typedef struct fedge_store_blob {
     fedge_store *store;
     const char *hash;
@@ -87,7 +87,7 @@ typedef struct fedge_store_blob {
 /* Bytes [offset, offset + n) of [blob], a fedge_store_blob. */
 FEDGE_MUST_USE fedge_status fedge_store_blob_read(void *blob, uint64_t offset, uint8_t *out,
                                                   size_t n, fedge_error *err);
-/* Loads the whole blob, malloc'ed, after fedge_store_blob_check; errors are the same. */
+/* Loads the whole blob, malloc'ed, after fedge_store_blob_check, with the same errors. */
 FEDGE_MUST_USE fedge_status fedge_store_blob_load(fedge_store *store, const char *hash,
                                                   uint64_t size, uint8_t **data, fedge_error *err);
 /* Counts the blobs, partial ones included. */
@@ -103,7 +103,7 @@ FEDGE_MUST_USE fedge_status fedge_store_blobs_keep(fedge_store *store, const cha
 /* Stores the one result of upload->size bytes, durably when this returns. */
 FEDGE_MUST_USE fedge_status fedge_store_result_put(fedge_store *store, const fedge_upload *upload,
                                                    const uint8_t *bytes, fedge_error *err);
-/* FEDGE_NOT_FOUND when there is none; a damaged one is removed: FEDGE_CORRUPT. */
+/* FEDGE_NOT_FOUND if there is none; FEDGE_CORRUPT if it was damaged, and so removed. */
 FEDGE_MUST_USE fedge_status fedge_store_result_find(fedge_store *store, fedge_upload *upload,
                                                     fedge_error *err);
 /* Bytes [offset, offset + size) of the result. */
@@ -112,15 +112,15 @@ FEDGE_MUST_USE fedge_status fedge_store_result_read(fedge_store *store, uint64_t
 FEDGE_MUST_USE fedge_status fedge_store_result_discard(fedge_store *store, fedge_error *err);
 
 /* Stores a trainer's value for the run [run_id]. FEDGE_INVALID_ARGUMENT: a bad key; FEDGE_TOO_BIG:
- * the value, or one key too many. */
+ * the value, or too many keys. */
 FEDGE_MUST_USE fedge_status fedge_store_put(fedge_store *store, const char *run_id, const char *key,
                                             const void *data, size_t size, fedge_error *err);
-/* *data is malloc'ed. FEDGE_NOT_FOUND; a damaged one is removed: FEDGE_CORRUPT. */
+/* *data is malloc'ed. FEDGE_NOT_FOUND; FEDGE_CORRUPT if it was damaged, and so removed. */
 FEDGE_MUST_USE fedge_status fedge_store_get(fedge_store *store, const char *run_id, const char *key,
                                             uint8_t **data, size_t *size, fedge_error *err);
 
-/* Removes the result and the values of a run that is over. Blobs stay, since another run's model
- * may share parts with them. */
+/* Removes the result and the values of an ended run. Blobs stay, since another run's model may
+ * share parts with them. */
 FEDGE_MUST_USE fedge_status fedge_store_discard_run(fedge_store *store, fedge_error *err);
 
 #endif

@@ -1,5 +1,5 @@
-/* Where the files of the store lie: in memory, for clients without a state directory, or in a
- * directory. */
+/* Where the store's files are: in memory, for clients without a state directory, or in a directory.
+ */
 #define _POSIX_C_SOURCE 200809L
 #include "client/store_backend.h"
 
@@ -75,7 +75,7 @@ static fedge_status memory_read(void *user, const char *name, uint64_t offset, v
     return status;
 }
 
-/* Makes room for [size] bytes in all. */
+/* Reserves [size] bytes in total. */
 static fedge_status grow(memory_file *file, const char *name, size_t size, fedge_error *err)
 {
     if (size <= file->capacity)
@@ -96,7 +96,7 @@ static fedge_status fail_full(const char *name, fedge_error *err)
                       MAX_NAME - 1);
 }
 
-/* Writes at [offset], which is at most the size of the file; a new one is made when missing. */
+/* Writes at [offset], which is at most the file's size; creates a missing file. */
 static fedge_status put_at(store_memory *memory, const char *name, size_t offset,
                            fedge_bytes_view bytes, fedge_error *err)
 {
@@ -143,7 +143,7 @@ static fedge_status memory_replace(void *user, const char *name, fedge_bytes_vie
     if (strlen(name) >= MAX_NAME)
         return fail_full(name, err);
     pthread_mutex_lock(&memory->mutex);
-    /* As in a directory, the old value stays until the new one is whole. */
+    /* As in a directory, the old value stays until the new one is complete. */
     const fedge_status status = put_both(memory, fresh, first, second, err);
     memory_file *file = find(memory, status ? fresh : name);
     if (file)
@@ -184,7 +184,7 @@ static fedge_status memory_list(void *user, const char *folder, fedge_os_visit v
         if (strncmp(file->name, folder, length) == 0 && file->name[length] == '/')
             memcpy(name, file->name + length + 1, sizeof(name) - length - 1);
         pthread_mutex_unlock(&memory->mutex);
-        /* Unlocked: the visitor may remove. */
+        /* Unlocked, since the visitor may remove. */
         FEDGE_TRY(name[0] ? visit(visit_user, name, err) : FEDGE_OK);
     }
     return FEDGE_OK;
@@ -239,7 +239,7 @@ static fedge_status path_of(const store_dir *dir, const char *name, const char *
     return FEDGE_OK;
 }
 
-/* Creates the folder that [path] lies in. */
+/* Creates the directory of [path]. */
 static fedge_status make_parent(const char *path, fedge_error *err)
 {
     char parent[MAX_PATH];
@@ -286,7 +286,7 @@ static fedge_status dir_write_at(void *user, const char *name, uint64_t offset,
     FEDGE_TRY(path_of(user, name, "", path, err));
     FEDGE_TRY(make_parent(path, err));
     FEDGE_TRY(fedge_os_open(&file, path, FEDGE_OS_CREATE, err));
-    /* Not synced: a blob is hashed before it is used; what a crash loses is fetched again. */
+    /* Not synced: a blob's hash is checked before use, and what a crash loses is fetched again. */
     const fedge_status status = fedge_os_write_at(&file, offset, bytes.data, bytes.size, err);
     fedge_os_close(&file);
     return status;
@@ -320,7 +320,7 @@ static fedge_status dir_replace(void *user, const char *name, fedge_bytes_view f
     FEDGE_TRY(make_parent(path, err));
     const fedge_status status = write_new(fresh, first, second, err);
     if (status == FEDGE_NO_SPACE)
-        (void)!fedge_os_remove(fresh, NULL); /* a smaller file may still fit */
+        (void)!fedge_os_remove(fresh, NULL); /* a smaller file may fit */
     FEDGE_TRY(status);
     return fedge_os_publish(fresh, path, err);
 }
@@ -356,7 +356,7 @@ static fedge_status lock_dir(store_dir *dir, const char *path, fedge_error *err)
     FEDGE_TRY(fedge_os_make_dirs(path, err));
     FEDGE_TRY(path_of(dir, "lock", "", lock, err));
     FEDGE_TRY(path_of(dir, "kv", "", values, err));
-    /* A process may have been killed before the name of a run's folder was on the disk. */
+    /* A process may have been killed before the name of a run's folder was synced. */
     if (fedge_os_exists(values))
         FEDGE_TRY(fedge_os_sync_dir(values, err));
     return fedge_os_lock(lock, &dir->lock, err);

@@ -1,5 +1,4 @@
-/* Where the store's files lie. A file is named by a relative path with "/" ("blobs/HASH").
- */
+/* Storage of the store's files. A file has a relative path with "/" ("blobs/HASH"). */
 #ifndef FEDGE_CLIENT_STORE_BACKEND_H
 #define FEDGE_CLIENT_STORE_BACKEND_H
 
@@ -17,19 +16,20 @@ typedef struct fedge_bytes_view {
 
 typedef struct fedge_store_backend {
     void *user;
-    /* FEDGE_NOT_FOUND when missing. */
+    /* FEDGE_NOT_FOUND if missing. */
     fedge_status (*size)(void *user, const char *name, uint64_t *size, fedge_error *err);
     fedge_status (*read)(void *user, const char *name, uint64_t offset, void *out, size_t size,
                          fedge_error *err);
-    /* Creates the file when missing; not durable. */
+    /* Creates the file if missing; not durable. */
     fedge_status (*write_at)(void *user, const char *name, uint64_t offset, fedge_bytes_view bytes,
                              fedge_error *err);
-    /* The whole file, atomically and durably. */
+    /* Replaces the whole file, atomically and durably. */
     fedge_status (*replace)(void *user, const char *name, fedge_bytes_view first,
                             fedge_bytes_view second, fedge_error *err);
-    /* What is missing is fine; a name of a folder removes what is in it. */
+    /* A missing name is no error; a folder's name removes its contents. */
     fedge_status (*remove)(void *user, const char *name, fedge_error *err);
-    /* Names within a folder; none when it is missing. The visitor may remove what it is shown. */
+    /* Visits the names in a folder; none if it is missing. The visitor may remove files it is
+     * shown. */
     fedge_status (*list)(void *user, const char *folder, fedge_os_visit visit, void *visit_user,
                          fedge_error *err);
     void (*close)(void *user);

@@ -5,17 +5,17 @@
 #include "edge/train/augment.h"
 #include "edge/train/cuda/silo.h"
 
-/* What a silo's configuration points to, and the silo. */
+/* A silo and the data of its configuration. */
 typedef struct backend {
     fedge_model_options options;
     fedge_augmented augmented;
     fedge_silo *silo;
-    uint32_t *all; /* (count): every example, where a view names none */
+    uint32_t *all; /* (count): every example, for views without indices */
 } backend;
 
 static fedge_silo_config config_of(const fedge_plan *plan, backend *self)
 {
-    const fedge_trainer_config any = {0}; /* arguments of the augmentation are all that counts */
+    const fedge_trainer_config any = {0}; /* only the augmentation's arguments are used */
     const fedge_examples none = {0};
     self->options = fedge_plan_model_options(plan);
     (void)fedge_plan_augment(plan, &any, &none, &self->augmented);
@@ -91,7 +91,7 @@ static fedge_status check(const fedge_plan *plan, fedge_error *err)
     return fedge_cohort_check(&config.cohort, err);
 }
 
-/* To the client what is not found are data; that its GPUs are not is for the server to hear. */
+/* The client attributes FEDGE_NOT_FOUND to data; missing GPUs must be reported to the server. */
 static fedge_status of_gpus(fedge_status status, fedge_error *err)
 {
     if (status == FEDGE_NOT_FOUND)

@@ -18,9 +18,9 @@
 #include "edge/site/site.h"
 #include "secure/crypto/sha256.h"
 
-#define SPACE_RETRY_MS 5000 /* between tries to store a result on a full disk */
-#define SPACE_RETRIES 6     /* then its task is declined: the round has others, or a drain waits */
-#define SPACE_CHECK_MS 200  /* meanwhile, between looks whether it is still wanted */
+#define SPACE_RETRY_MS 5000 /* interval between attempts to store a result on a full disk */
+#define SPACE_RETRIES 6 /* then the task is declined, so that the round or a drain can continue */
+#define SPACE_CHECK_MS 200 /* interval of checks for cancellation meanwhile */
 
 struct fedge_worker {
     fedge_worker_config config;
@@ -32,17 +32,17 @@ struct fedge_worker {
     fedge_worker_result result;
     atomic_bool cancelled;
 
-    /* The thread's own. */
+    /* Used only by the thread. */
     fedge_worker_result at_work;
-    unsigned space_retries; /* of the task */
+    unsigned space_retries; /* bounds of the task */
     fedge_plan *plan;
-    fedge_client_plan view; /* of [plan], for the callbacks */
+    fedge_client_plan view; /* view of [plan] for the callbacks */
     char run_id[FEDGE_RUN_ID_TEXT];
-    /* The model, then the trained model, then the changes; allocated with the plan. The model at
-     * the start is read again from the store. */
+    /* The model, then the trained model, then the changes; allocated with the plan. The starting
+     * model is read again from the store. */
     float *values;
     int8_t *bounds;
-    fedge_hooks_state hooks; /* when the plan has hooks */
+    fedge_hooks_state hooks; /* used if the plan has hooks */
     fedge_client_state state;
     fedge_client_report report;
 };
@@ -87,7 +87,7 @@ static void fill_view(fedge_worker *w)
                                   .full = plan};
 }
 
-/* A blob that cannot be used is fetched again; other failures are the assignment's own. */
+/* An unusable blob is fetched again; other failures concern the assignment. */
 static fedge_status of_blob(fedge_worker *w, fedge_status status)
 {
     w->at_work.bad_blob =
@@ -95,10 +95,10 @@ static fedge_status of_blob(fedge_worker *w, fedge_status status)
     return status;
 }
 
-/* Receives a model's file, written part by part. */
+/* Destination of a model's file, written in parts. */
 typedef struct file_parts {
     fedge_store_blob blob;
-    uint64_t at; /* of the next part */
+    uint64_t at; /* offset of the next part */
     fedge_sha256_stream *stream;
 } file_parts;
 
@@ -117,7 +117,7 @@ static fedge_status store_part(void *user, const uint8_t *bytes, size_t size, fe
                                    p->blob.size, err);
 }
 
-/* Puts the file of w->values into the store, if it is blob [hash]; else FEDGE_CORRUPT. */
+/* Stores the file of w->values if it is blob [hash]; otherwise FEDGE_CORRUPT. */
 static fedge_status store_model(fedge_worker *w, const char *hash, uint64_t size, fedge_error *err)
 {
     file_parts p = {.blob = {w->config.store, hash, size}};
@@ -128,14 +128,14 @@ static fedge_status store_model(fedge_worker *w, const char *hash, uint64_t size
     fedge_sha256_stream_text(p.stream, actual);
     fedge_sha256_stream_free(p.stream);
     FEDGE_TRY(status);
-    /* Hashed before anything is stored: the store would keep half of a wrong blob. */
+    /* Hashed before storing: the store would keep half of a wrong blob. */
     if (strcmp(actual, hash) != 0)
         return fedge_fail(err, FEDGE_CORRUPT, "what was made is not model %.12s…", hash);
     return fedge_safetensors_put(&w->plan->schema, w->values, store_part, &p, err);
 }
 
-/* A device without any model makes the initial one itself, which saves a download, and later deltas
- * apply to it. If it cannot be made, or is not the server's, a task's model is fetched. */
+/* A device without a model generates the initial one, which saves a download, and later deltas
+ * apply to it. If that fails, or the server's model differs, a task's model is fetched. */
 static void make_initial_model(fedge_worker *w, uint64_t size)
 {
     const char *wanted = w->at_work.assignment.initial_model;
@@ -145,7 +145,7 @@ static void make_initial_model(fedge_worker *w, uint64_t size)
     if (!wanted[0] || fedge_store_blobs_count(w->config.store, &num_blobs, &err) ||
         (num_blobs > 1 && !w->at_work.assignment.new_run) ||
         fedge_store_blob_held(w->config.store, wanted, size, &held, &err) || held > 0)
-        return; /* besides the plan, another model of this run is held */
+        return; /* the run has another model besides the plan */
     fedge_plan_initial_values(w->plan, w->values);
     if (store_model(w, wanted, size, &err))
         fedge_log_failure(w->config.log, FEDGE_LOG_WARN, "initial-model", &err);
@@ -170,10 +170,10 @@ static fedge_status do_plan(fedge_worker *w, fedge_error *err)
     FEDGE_TRY(allocate_values(w, err));
     memcpy(w->run_id, given->run_id, sizeof(w->run_id));
     fill_view(w);
-    /* A model file's header may be larger than ours. */
+    /* A model file's header may be larger than fedge's. */
     w->at_work.max_model_size =
         (model_size + FEDGE_SAFETENSORS_MAX_HEADER) * (1 + fedge_plan_num_broadcast(w->plan));
-    /* Before the trainer takes its memory, perhaps the last. */
+    /* Before the trainer allocates its memory, maybe the last. */
     make_initial_model(w, model_size);
     if (!w->config.callbacks.plan)
         return FEDGE_OK;
@@ -182,14 +182,13 @@ static fedge_status do_plan(fedge_worker *w, fedge_error *err)
 
 /* --- tasks ----------------------------------------------------------------------------------- */
 
-/* Reads w->values from the model's file in blob [hash], or subtracts the file's values from them.
- */
+/* Reads w->values from the model file in blob [hash], or subtracts the file's values from them. */
 static fedge_status read_model(fedge_worker *w, const char *hash, bool subtract, fedge_error *err)
 {
     const fedge_task *task = &w->at_work.assignment.task;
     fedge_store_blob blob = {w->config.store, hash, task->model_size};
     FEDGE_TRY(of_blob(w, fedge_store_blob_check(blob.store, hash, blob.size, err)));
-    /* The control file follows the model's file in the blob. */
+    /* In the blob, the control file follows the model's file. */
     return fedge_safetensors_get(fedge_store_blob_read, &blob, blob.size - task->control_size,
                                  &w->plan->schema, subtract, w->values, err);
 }
@@ -208,15 +207,15 @@ static fedge_status apply_delta(fedge_worker *w, const fedge_delta_ref *delta, f
     return store_model(w, task->model, task->model_size, err);
 }
 
-/* Puts the task's model into w->values. */
+/* Loads the task's model to w->values. */
 static fedge_status take_model(fedge_worker *w, fedge_error *err)
 {
     const fedge_task *task = &w->at_work.assignment.task;
-    /* A plan without deltas takes none, whatever the task says. */
+    /* Without deltas in the plan, those of a task are ignored. */
     if (!task->delta || !w->plan->update.down.values)
         return read_model(w, task->model, false, err);
     const fedge_status status = apply_delta(w, &task->deltas[task->delta - 1], err);
-    /* Then the whole model is fetched, unless this device lacks memory or space. */
+    /* Then the whole model is fetched, unless this device lacks memory or disk space. */
     w->at_work.bad_blob = status && status != FEDGE_NO_MEMORY && status != FEDGE_NO_SPACE;
     return status;
 }
@@ -273,7 +272,7 @@ static fedge_status set_bounds(fedge_worker *w, fedge_error *err)
         return fedge_fail(err, FEDGE_MISMATCH, "the task has %u bounds for %u tensors",
                           task->num_bounds, n);
     }
-    /* Without bounds from the server, both sides derive them from the same model. */
+    /* Without bounds from the server, both sides derive them from the model. */
     fedge_sections_bounds(w->plan, w->values, w->bounds);
     if (task->num_bounds != 0)
         memcpy(w->bounds, task->bounds_log2, n);
@@ -289,7 +288,7 @@ static bool reports(const fedge_client_report *report, const char *name)
     return false;
 }
 
-/* Declines what the server would refuse for good, with a message for the trainer's author. */
+/* Declines what the server would refuse forever, with a message for the trainer's author. */
 static fedge_status check_report(const fedge_client_report *report, fedge_task_kind kind,
                                  fedge_error *err)
 {
@@ -345,10 +344,8 @@ static void fill_upload(fedge_worker *w, double seconds)
     upload->incarnation = given->incarnation;
     upload->num_examples = w->report.num_examples;
     if (w->plan->hooks && !w->plan->hooks->local_state && given->task.kind == FEDGE_TASK_TRAIN &&
-        w->state.lost) {
-        add_metric(upload, FEDGE_CLIENT_STATE_LOST,
-                   1); /* first, before the trainer's fill the list */
-    }
+        w->state.lost)
+        add_metric(upload, FEDGE_CLIENT_STATE_LOST, 1); /* the trainer's may fill the list */
     for (uint32_t i = 0; i < w->report.num_metrics && i < FEDGE_CLIENT_MAX_METRICS; i++)
         add_metric(upload, w->report.metrics[i].name, w->report.metrics[i].value);
     add_metric(upload, given->task.kind == FEDGE_TASK_TRAIN ? "seconds-train" : "seconds-evaluate",
@@ -360,20 +357,20 @@ static double seconds_since(uint64_t start_ns)
     return (double)(fedge_os_monotonic_ns() - start_ns) * 1e-9;
 }
 
-/* The disk is full: waits before the next try. False when the result is not wanted any more, or has
- * waited for too long. */
+/* After a full disk, waits before the next attempt. False if the result is unwanted, or after too
+ * many attempts. */
 static bool wait_for_space(fedge_worker *w, const fedge_error *err)
 {
     fedge_log_failure(w->config.log, FEDGE_LOG_ERROR, "store", err);
     if (w->space_retries++ == SPACE_RETRIES)
         return false;
     for (int i = 0; i < SPACE_RETRY_MS / SPACE_CHECK_MS && !atomic_load(&w->cancelled); i++)
-        fedge_worker_wait(w, SPACE_CHECK_MS); /* busy itself, so it sleeps */
+        fedge_worker_wait(w, SPACE_CHECK_MS); /* the worker is busy, so this only sleeps */
     return !atomic_load(&w->cancelled);
 }
 
-/* Subtracts the model at the start from the trained one: the store's, or the chosen one of those
- * that came with it. */
+/* Subtracts the starting model from the trained one: the task's model, or the selected further one.
+ */
 static fedge_status subtract_start(fedge_worker *w, fedge_error *err)
 {
     if (fedge_plan_is_clustered(w->plan) && w->report.chosen > 0) {
@@ -414,8 +411,8 @@ static fedge_status encode(fedge_worker *w, uint8_t **bytes, fedge_error *err)
                                   w->at_work.assignment.task.learning_rate, w->values, err));
     }
     FEDGE_TRY(fedge_client_state_encode(&w->hooks, &update, upload, bytes, err));
-    /* The client state is stored before the result: a result that went up without it would leave
-     * the device a round behind what the server has counted. */
+    /* The client state is stored before the result: otherwise, after a crash, the device's state
+     * would be behind the accepted update. */
     fedge_status status;
     do
         status = fedge_client_state_store(&w->state, &w->hooks, upload, err);
@@ -443,7 +440,7 @@ static fedge_status do_task(fedge_worker *w, fedge_error *err)
     fedge_status status = FEDGE_OK;
     if (given->task.kind == FEDGE_TASK_TRAIN)
         status = encode(w, &bytes, err);
-    /* Nobody wants the result of a task that was cancelled just after its training ended. */
+    /* The task was cancelled just after its training, so its result is unwanted. */
     if (!status && atomic_load(&w->cancelled))
         status = fedge_fail(err, FEDGE_CANCELLED, "cancelled");
     if (!status) {
@@ -471,7 +468,7 @@ static void *run(void *user)
     fedge_worker *w = user;
     pthread_mutex_lock(&w->mutex);
     while (!w->stopping) {
-        /* A result waits to be taken before the next assignment begins. */
+        /* A result must be taken before the next assignment begins. */
         if (w->next.kind == FEDGE_ASSIGNMENT_NONE || w->has_result) {
             pthread_cond_wait(&w->changed, &w->mutex);
             continue;
@@ -551,7 +548,7 @@ bool fedge_worker_take(fedge_worker *worker, fedge_worker_result *result)
 void fedge_worker_cancel(fedge_worker *worker)
 {
     pthread_mutex_lock(&worker->mutex);
-    /* The session waits for an answer to each task: one that has not begun is reported as
+    /* The session expects an answer to each task, so one that has not begun is reported as
      * cancelled. */
     if (worker->next.kind == FEDGE_ASSIGNMENT_TASK && !worker->busy && !worker->has_result) {
         worker->result.assignment = worker->next;
@@ -565,7 +562,7 @@ void fedge_worker_cancel(fedge_worker *worker)
     if (call)
         atomic_store(&worker->cancelled, true);
     pthread_mutex_unlock(&worker->mutex);
-    /* Outside the lock: a callback may ask whether it is cancelled. */
+    /* Unlocked, since a callback may ask whether it is cancelled. */
     if (call && worker->config.callbacks.cancel)
         worker->config.callbacks.cancel(worker->config.callbacks.user, worker->config.client);
 }

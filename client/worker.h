@@ -21,24 +21,24 @@ typedef enum fedge_assignment_kind {
     FEDGE_ASSIGNMENT_TASK
 } fedge_assignment_kind;
 
-/* One assignment. Plain data. */
+/* An assignment. Plain data. */
 typedef struct fedge_assignment {
     fedge_assignment_kind kind;
     char run_id[FEDGE_RUN_ID_TEXT];
     uint32_t incarnation, client_index;
     char plan_hash[FEDGE_HASH_TEXT]; /* PLAN */
     uint64_t plan_size;
-    char initial_model[FEDGE_HASH_TEXT]; /* PLAN: as WELCOME has it */
-    bool new_run;                        /* PLAN: other blobs in the store are of another run */
-    fedge_task task;                     /* TASK */
+    char initial_model[FEDGE_HASH_TEXT]; /* for PLAN: from WELCOME */
+    bool new_run;    /* for PLAN: other blobs in the store belong to another run */
+    fedge_task task; /* TASK */
 } fedge_assignment;
 
-/* The result of an assignment: max_model_size of a plan; of a task the upload, already stored. */
+/* Result of an assignment: max_model_size of a plan; for a task the upload, already stored. */
 typedef struct fedge_worker_result {
     fedge_assignment assignment;
     fedge_status status;
     fedge_error error;
-    bool bad_blob; /* the blob is missing or does not have its hash: fetch it again */
+    bool bad_blob; /* the blob is missing or has a wrong hash: fetch it again */
     uint64_t max_model_size;
     fedge_upload upload;
 } fedge_worker_result;
@@ -49,7 +49,7 @@ typedef struct fedge_worker_config {
     const struct fedge_site *site;
     fedge_store *store;
     const fedge_log *log;     /* may be NULL */
-    void (*done)(void *user); /* called on the worker's thread when there is a result to take */
+    void (*done)(void *user); /* called on the worker's thread when a result is ready */
     void *user;
 } fedge_worker_config;
 
@@ -57,20 +57,20 @@ typedef struct fedge_worker fedge_worker;
 
 FEDGE_MUST_USE fedge_status fedge_worker_new(const fedge_worker_config *config,
                                              fedge_worker **worker, fedge_error *err);
-/* Cancels and waits for the assignment under way. NULL is fine. */
+/* Cancels the present assignment and waits for it. NULL is allowed. */
 void fedge_worker_free(fedge_worker *worker);
 
-/* Begins the assignment once the present one has ended. Replaces one that has not begun. */
+/* Starts the assignment after the present one. Replaces one that has not started. */
 void fedge_worker_start(fedge_worker *worker, const fedge_assignment *assignment);
-/* Takes the result of a finished assignment; false when there is none. */
+/* Takes the result of a finished assignment; false if there is none. */
 bool fedge_worker_take(fedge_worker *worker, fedge_worker_result *result);
-/* Asks the task under way to end. */
+/* Asks the running task to end. */
 void fedge_worker_cancel(fedge_worker *worker);
 bool fedge_worker_cancelled(fedge_worker *worker);
 /* The run of the present assignment; for callbacks. */
 const char *fedge_worker_run_id(const fedge_worker *worker);
 bool fedge_worker_busy(fedge_worker *worker);
-/* Waits at most [ms] until no assignment is under way; false: one still is. */
+/* Waits at most [ms] for the end of the present assignment; false if it still runs. */
 bool fedge_worker_wait(fedge_worker *worker, uint64_t ms);
 
 #endif

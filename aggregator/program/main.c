@@ -30,10 +30,10 @@
 
 #define MAX_DEFAULT_WORKERS 8
 
-/* Everything that main makes, in the order in which it is made. */
+/* The program's objects, in the order of their creation. */
 typedef struct program {
     fedge_options options;
-    fedge_supervised supervised; /* all zero: it is not */
+    fedge_supervised supervised; /* all 0 if unused */
     fedge_log log;
     fedge_plugin *plugin; /* NULL: none */
     char *job_text;
@@ -45,12 +45,12 @@ typedef struct program {
     fedge_transport *transport;
     fedge_engine *engine;
     fedge_engine_thread *engine_thread;
-    fedge_collective collective; /* of the job that mpirun has started; alone without one */
+    fedge_collective collective; /* ranks started by mpirun; alone without it */
     fedge_ranks *ranks;          /* NULL: alone */
-    fedge_rank_link link;        /* rank 0: to the shares of the others */
-    fedge_rank_worker *worker;   /* of any other; NULL where all bytes go to rank 0 */
-    pthread_mutex_t output;      /* of the log and the progress bar, which share a terminal */
-    fedge_progress progress;     /* out is NULL: not wanted */
+    fedge_rank_link link;        /* on rank 0: connects the other ranks' workers */
+    fedge_rank_worker *worker;   /* on other ranks; NULL if rank 0 gets all updates */
+    pthread_mutex_t output;  /* shared by the log and the progress bar, which use one terminal */
+    fedge_progress progress; /* [out] is NULL if unwanted */
 } program;
 
 static bool leads(const program *self)
@@ -89,7 +89,7 @@ static void on_tick(void *user)
     }
 }
 
-/* SIGHUP, at any rank: all reload, and each reads which GPUs its next round opens with. */
+/* SIGHUP at any rank: all reload, and each reads its GPUs for the next round. */
 static void on_reload(void *user)
 {
     program *self = user;
@@ -118,7 +118,7 @@ static void on_reload(void *user)
     (void)fedge_engine_thread_post(self->engine_thread, request);
 }
 
-/* On another thread, while one of this process waits for a GPU for ever. */
+/* Called on another thread while one of this process is stuck waiting for a GPU. */
 static void on_stuck(const fedge_error *err)
 {
     fprintf(stderr, "fedge-aggregator: %s\n", err->message);
@@ -146,7 +146,7 @@ static void warn_of_too_few(const program *self)
                             "lower rounds.min-available-nodes"));
 }
 
-/* All that can be checked without the state directory and the ports. */
+/* Checks everything that needs neither the state directory nor a port. */
 static fedge_status load(program *self, fedge_error *err)
 {
     uint8_t *text = NULL;
@@ -177,7 +177,7 @@ static fedge_status load(program *self, fedge_error *err)
                                                   fedge_plugin_metrics(self->plugin), err));
         }
         FEDGE_TRY(fedge_check_initial_model(self->job, err));
-        /* As at the start of a run: what its strategy needs. */
+        /* Allocates what the strategy needs, as at the start of a run. */
         FEDGE_TRY(fedge_global_model_check(self->job, &self->options.sums, err));
         if (options->result)
             FEDGE_TRY(fedge_check_result_path(options->result, err));
@@ -196,7 +196,7 @@ static int code_of_loading(const program *self, fedge_error *err)
     return FEDGE_EXIT_CONFIG;
 }
 
-/* The other ranks wait for this one, or would: they end too. */
+/* The other ranks wait for this one, so all end. */
 static int abandon(program *self, int code)
 {
     fedge_collective_abort(&self->collective, code);
@@ -213,7 +213,7 @@ static int report_check(const program *self)
     const unsigned devices = fedge_peers_count(self->peers).active;
     const unsigned needed = self->job->rounds.min_available_nodes;
     config.layout = &layout;
-    config.log = &self->log; /* why it is not the GPUs */
+    config.log = &self->log; /* the reason why GPUs are not used */
     if (fedge_strategy_of(self->job, &strategy, &err) == FEDGE_OK)
         config.num_moments = strategy->num_moments;
     if (fedge_accumulator_forecast(self->options.accumulator, &config, description,
@@ -233,7 +233,7 @@ static int report_check(const program *self)
     return FEDGE_EXIT_OK;
 }
 
-/* Every connection needs a file descriptor: fewer connections where there are too few. */
+/* A connection needs a file descriptor: with too few, fewer connections are allowed. */
 static fedge_status limit_connections(program *self, fedge_error *err)
 {
     uint32_t granted = 0;
@@ -256,7 +256,7 @@ static fedge_status limit_connections(program *self, fedge_error *err)
     available -= options->max_unauthenticated;
     if (options->max_connections > available)
         options->max_connections = available;
-    /* While the registry is far smaller than the limit, nobody needs to know. */
+    /* Not worth reporting while the registry is far below the limit. */
     const uint64_t devices = fedge_peers_num_devices(self->peers);
     const fedge_log_level level = options->max_connections < devices       ? FEDGE_LOG_WARN
                                   : options->max_connections < 2 * devices ? FEDGE_LOG_INFO
@@ -296,8 +296,7 @@ static uint32_t num_workers(const program *self)
                                          : MAX_DEFAULT_WORKERS;
 }
 
-/* Whether ranks sum their updates. A strategy that reads single updates has all of them on rank 0.
- */
+/* Whether ranks sum their updates. For a strategy that reads single updates, rank 0 gets all. */
 static bool ranks_share_updates(const program *self)
 {
     const fedge_strategy_ops *strategy = NULL;
@@ -306,7 +305,7 @@ static bool ranks_share_updates(const program *self)
            fedge_strategy_of(self->job, &strategy, &err) == FEDGE_OK && !strategy->collects;
 }
 
-/* For fedge_rank_link: the ranks are there before the engine's thread. */
+/* For fedge_rank_link: the ranks exist before the engine's thread. */
 static void say_to_rank(void *user, uint32_t to, const fedge_order *order, const void *bytes)
 {
     fedge_ranks_send_order(((program *)user)->ranks, to, order, bytes);
@@ -382,7 +381,8 @@ static fedge_status announce(const program *self, fedge_error *err)
     uint16_t http = 0;
     char ciphers[FEDGE_CIPHERS_TEXT];
     fedge_transport_ports(self->transport, &clients, &http);
-    /* Before the log says so: a signal that answers that line must stop the program properly. */
+    /* Before the log reports it, since a signal sent after that line must stop the program
+     * properly. */
     fedge_service_catch_signals(self->service);
     FEDGE_LOG(&self->log, FEDGE_LOG_INFO, "listening",
               fedge_log_str("address", self->options.listen.host), fedge_log_int("port", clients),
@@ -400,14 +400,14 @@ static fedge_status announce(const program *self, fedge_error *err)
     return fedge_os_write_file(path, text, (size_t)size, 0644, err);
 }
 
-/* What is left of a run that is over: files in its directory, and its summary. */
+/* Cleans up a finished run's directory and writes its summary. */
 static fedge_status leave_results(program *self, fedge_error *err)
 {
     fedge_run_status status;
     FEDGE_TRY(fedge_engine_export(self->engine, err));
     if (!self->options.json && !self->options.result)
         return FEDGE_OK;
-    fedge_engine_get_status(self->engine, &status); /* it knows now which models there are */
+    fedge_engine_get_status(self->engine, &status); /* the models are known now */
     char *text = NULL;
     fedge_status made = fedge_engine_status_json(&status, &text, err);
     if (made == FEDGE_OK && self->options.json)
@@ -426,7 +426,7 @@ static void log_ended(const program *self, fedge_ending how, const fedge_run_sta
               fedge_log_num("seconds", status->seconds), fedge_log_str("dir", status->run_dir));
 }
 
-/* What follows the end of the service where the engine is. */
+/* The end of the service on the rank with the engine. */
 static int conclude(program *self, fedge_ending how, fedge_error *failure)
 {
     fedge_run_status status;
@@ -438,7 +438,7 @@ static int conclude(program *self, fedge_ending how, fedge_error *failure)
         return FEDGE_EXIT_OK;
     if (leave_results(self, failure) != FEDGE_OK)
         return fail(failure, FEDGE_EXIT_FAILURE);
-    /* Finished last: a start after a crash in between comes back here, not to a new run. */
+    /* Marked last: after a crash in between, a start continues here and not with a new run. */
     fedge_transport_free(self->transport);
     self->transport = NULL;
     if (fedge_engine_conclude(self->engine, failure) != FEDGE_OK)
@@ -488,10 +488,10 @@ static uint32_t default_network_threads(void)
     return half < 1 ? 1 : half < FEDGE_MAX_NETWORK_THREADS ? half : FEDGE_MAX_NETWORK_THREADS;
 }
 
-/* All that is made before the run is opened; *code: of a failure. */
+/* Creates everything that precedes the run; *code: the exit code of a failure. */
 static fedge_status prepare(program *self, int *code, fedge_error *err)
 {
-    /* A rank is stopped when another is lost, too, and then all start again at once. */
+    /* A rank is stopped when another is lost; then all restart at once. */
     const uint64_t away_ms =
         fedge_collective_is_alone(&self->collective) ? 0 : FEDGE_RANKS_RECONNECT_MS;
     const fedge_service_config service = {.log = &self->log,
@@ -509,7 +509,7 @@ static fedge_status prepare(program *self, int *code, fedge_error *err)
         fedge_engine_thread_new(&self->engine_thread, fedge_service_wake, self->service, err));
     const fedge_status status = open_ports(self, err);
     *code = status == FEDGE_INTERNAL ? FEDGE_EXIT_FAILURE : FEDGE_EXIT_PORT;
-    /* Whose port it is matters less than that the run has an aggregator already. */
+    /* An existing aggregator of this run matters more than the busy port. */
     fedge_error used;
     if (status != FEDGE_OK && leads(self) &&
         fedge_state_check_unused(self->options.state, &used) == FEDGE_BUSY) {
@@ -520,8 +520,8 @@ static fedge_status prepare(program *self, int *code, fedge_error *err)
     return status;
 }
 
-/* Nothing follows before all ranks have come so far. The message is of the first that has not, told
- * once; *code: of a failure at this place, and then the program's. */
+/* Synchronises the ranks: all have come this far, or all fail with the message of the first failed
+ * rank. *code: the exit code of a failure here, then the program's. */
 static bool agree(program *self, fedge_status status, const fedge_collective_fact *facts,
                   uint32_t num_facts, int *code, fedge_error *err)
 {
@@ -564,7 +564,7 @@ static int run(program *self)
     return agree(self, announce(self, &err), NULL, 0, &code, &err) ? serve(self) : code;
 }
 
-/* Loads, and compares what all ranks must have alike. */
+/* Loads the configuration, and compares what must be equal on all ranks. */
 static int begin(program *self)
 {
     fedge_error err;
@@ -585,7 +585,7 @@ static int begin(program *self)
     return agree(self, status, facts, FEDGE_RANKS_NUM_FACTS, &code, &err) ? run(self) : code;
 }
 
-/* Whether --supervise can start what it is to supervise; if not, says why. */
+/* Whether --supervise can start its child; otherwise prints the reason. */
 static bool may_supervise(const fedge_options *options)
 {
     if (fedge_collective_started()) {
@@ -611,7 +611,7 @@ static void note_drain(int signal)
     drain_asked = 1;
 }
 
-/* In a child of the supervisor: it becomes mpirun. */
+/* A child of the supervisor becomes mpirun. */
 static int run_ranks(program *self, int argc, char **argv)
 {
     fedge_error err;
@@ -621,16 +621,16 @@ static int run_ranks(program *self, int argc, char **argv)
     return fail(&err, FEDGE_EXIT_CONFIG);
 }
 
-/* What differs for a process that comes after another one. */
+/* Adapts to being the successor of another process. */
 static void take_over(program *self)
 {
     const fedge_supervised *before = &self->supervised;
-    if (before->run_id[0]) { /* done once already */
+    if (before->run_id[0]) { /* done by its predecessor */
         self->options.new_run = false;
         self->options.restored = false;
     }
     self->options.drain = self->options.drain || before->draining;
-    self->options.sums.skip_missing = before->restarts > 0; /* it may have been a GPU */
+    self->options.sums.skip_missing = before->restarts > 0; /* a GPU may have failed */
     self->options.sums.lost = before->lost_gpus;
 }
 
@@ -654,7 +654,7 @@ int main(int argc, char **argv)
         const fedge_launcher mpirun = {may_change_hosts, &self};
         if (!may_supervise(&self.options))
             return FEDGE_EXIT_CONFIG;
-        /* Before there is a child that it could kill; mpirun has its own. */
+        /* Before there is a child that could be killed; mpirun handles its processes. */
         const struct sigaction note = {.sa_handler = note_drain, .sa_flags = SA_RESTART};
         if (self.options.hosts)
             (void)sigaction(SIGUSR1, &note, NULL);
@@ -681,7 +681,7 @@ int main(int argc, char **argv)
     } else {
         code = begin(&self);
     }
-    /* Each ends before what it uses: the engine speaks to connections, they leave by mailboxes. */
+    /* Freed before what it uses: the engine uses connections, which use mailboxes to leave. */
     fedge_engine_thread_stop(self.engine_thread);
     fedge_transport_free(self.transport);
     fedge_engine_free(self.engine);

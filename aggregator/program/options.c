@@ -90,7 +90,7 @@ static fedge_status take_redirect(void *settings, const char *option, const char
     return FEDGE_OK;
 }
 
-/* Those who are not advanced, with usage and notes, fit 24 lines. */
+/* Options that are not advanced, usage and notes fit 24 lines. */
 static const fedge_option OPTIONS[] = {
     {OPTION("job", "JOB", NULL, TEXT, job), .needed = true},
     {OPTION("state", "DIR", NULL, TEXT, state), .needed = true},
@@ -191,7 +191,7 @@ static fedge_status check_complete(const fedge_options *options, fedge_error *er
 {
     fedge_options given = *options;
     if (options->action == FEDGE_OPTIONS_CHECK && !options->state)
-        given.state = ""; /* the one thing that is not checked */
+        given.state = ""; /* nothing else checks it */
     FEDGE_TRY(fedge_command_line_check(&COMMAND_LINE, &given, err));
     if (strcmp(options->accumulator, "cpu") == 0 &&
         (options->sums.num_gpus > 0 || options->gpus_file ||

@@ -1,5 +1,5 @@
-/* The command line of fedge-aggregator, and checks of what it names before anything is opened: a
- * mistake is reported at the start, not when the run is over. */
+/* The command line of fedge-aggregator, and checks of what it names, so that a mistake is reported
+ * at the start and not when the run is over. */
 #ifndef FEDGE_AGGREGATOR_PROGRAM_OPTIONS_H
 #define FEDGE_AGGREGATOR_PROGRAM_OPTIONS_H
 
@@ -35,12 +35,12 @@ typedef struct fedge_options {
     const char *job, *state, *identity, *trust, *registry;
     fedge_address listen, http;
     bool http_on;
-    uint32_t num_workers;         /* 0: one per CPU, eight at most */
-    uint32_t num_network_threads; /* 0: one for each two CPUs */
+    uint32_t num_workers;         /* 0: one per CPU, at most eight */
+    uint32_t num_network_threads; /* 0: one per two CPUs */
     uint32_t max_connections, max_unauthenticated, max_per_address;
     uint32_t heartbeat_s;
     const char *accumulator;       /* name of a kind, or "auto" */
-    fedge_accumulator_config sums; /* gpus and shard; the rest is the caller's */
+    fedge_accumulator_config sums; /* gpus and shard; the caller sets the others */
     bool new_run, restored, drain, supervise, quiet, json, log_json;
     fedge_log_level log_level;
     const char *http_host, *redirect, *port_file, *result; /* NULL: none */
@@ -49,9 +49,8 @@ typedef struct fedge_options {
     const char *gpus_file;       /* file with sums.gpus, which the caller reads; NULL: none */
 } fedge_options;
 
-/* FEDGE_INVALID_ARGUMENT with a message for the user. --help and --version win over what is
- * missing.
- */
+/* FEDGE_INVALID_ARGUMENT with a message for the user. --help and --version have precedence over
+ * missing options. */
 FEDGE_MUST_USE fedge_status fedge_options_parse(int argc, char **argv, fedge_options *options,
                                                 fedge_error *err);
 
@@ -60,28 +59,27 @@ const char *fedge_options_help(bool all, char text[FEDGE_HELP_SIZE]);
 
 /* ---- --gpus-file ----------------------------------------------------------------------------- */
 
-/* The file says in one line which GPUs sum, as --gpus does. It is read at the start and at each
+/* A file with one line: the GPUs that sum, as in --gpus. It is read at the start and at each
  * SIGHUP. */
 #define FEDGE_GPUS_FILE_MAX_SIZE 1024
 
 /* Sets config->gpus. FEDGE_NOT_FOUND, FEDGE_IO: it cannot be read; FEDGE_TOO_BIG,
- * FEDGE_INVALID_ARGUMENT: it holds something else. The messages name the file; *config is as it was
- * then. */
+ * FEDGE_INVALID_ARGUMENT: its content is wrong. Messages name the file; *config is unchanged on
+ * failure. */
 FEDGE_MUST_USE fedge_status fedge_gpus_file_read(const char *path, fedge_accumulator_config *config,
                                                  fedge_error *err);
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
-/* A model to start from is read once to see whether it can be. */
+/* Reads the initial model once, to report a bad one. */
 FEDGE_MUST_USE fedge_status fedge_check_initial_model(const fedge_job *job, fedge_error *err);
-/* Keeping the best model and early stopping. Warns where the test set selects: a model that it has
- * chosen is better on it than on examples that it has not seen. [name]: of the job's file. */
+/* Checks keep-best and early-stopping. Warns if the test set selects the model, whose accuracy on
+ * it then exceeds that on unseen examples. [name]: the job's file. */
 FEDGE_MUST_USE fedge_status fedge_check_selection(const fedge_job *job, const char *name,
                                                   const fedge_log *log, fedge_error *err);
 /* Checks that [path] is writable. The summary is written when the run is over, maybe days later. */
 FEDGE_MUST_USE fedge_status fedge_check_result_path(const char *path, fedge_error *err);
-/* Checks that every path leads to a file or a directory as expected, so that the error comes at the
- * start. */
+/* Checks that every path leads to a file or a directory as expected. */
 bool fedge_check_paths(const fedge_options *options);
 
 #endif

@@ -16,10 +16,10 @@
 
 #define SCRIPT "start-ranks"
 #define PROGRAM "/proc/self/exe"
-#define NUM_WORDS 6 /* before the program's own options */
+#define NUM_WORDS 6 /* before the program's arguments */
 #define PATH_SIZE 4096
 #define STATE_NAME "supervised"
-#define MAX_STATE_SIZE 256u /* bytes of the variable and of the file */
+#define MAX_STATE_SIZE 256u /* bytes of the variable and the file */
 
 static fedge_status find_script(char script[PATH_SIZE], char program[PATH_SIZE], fedge_error *err)
 {
@@ -100,7 +100,7 @@ fedge_status fedge_restart_state_export(const fedge_supervised *self, fedge_erro
     return FEDGE_OK;
 }
 
-/* What a rank 0 of the same supervisor has left; [run_id] stays "" when another one has. */
+/* Reads what a rank 0 of the same supervisor has left; [run_id] stays "" without one. */
 static fedge_status read_run(const fedge_supervised *self, const char *state_dir,
                              char run_id[FEDGE_RUN_ID_TEXT], fedge_error *err)
 {

@@ -9,7 +9,7 @@
 #include "edge/core/os.h"
 
 #define NUM_SIGNALS 4
-#define SAME_SIGNAL_MS 250u /* two that come so close are one */
+#define SAME_SIGNAL_MS 250u /* two reloads closer than this are one */
 
 static const int SIGNALS[NUM_SIGNALS] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
 
@@ -25,7 +25,7 @@ struct fedge_service {
     uint64_t next_second_ms;
     bool ending;
     uint64_t ending_since_ms;
-    uint64_t end_ms; /* when it ends although clients are still connected */
+    uint64_t end_ms; /* time of its end even if clients are connected */
     fedge_ending how;
     fedge_error failure;
 };
@@ -55,12 +55,12 @@ static void take_replies(fedge_service *service)
     }
 }
 
-/* Does what the engine says. When it has come to an end, ends with it. */
+/* Carries out the engine's replies, and ends with the engine. */
 static void look(fedge_service *service, uint64_t now_ms)
 {
     fedge_error failure;
     const bool done = fedge_engine_thread_done(service->engine, &failure);
-    take_replies(service); /* all that it had to say before it was done */
+    take_replies(service); /* all replies sent before it ended */
     if (service->ending) {
         if (now_ms >= service->end_ms || fedge_transport_num_connections(service->transport) == 0)
             ev_break(service->loop, EVBREAK_ALL);
@@ -99,7 +99,7 @@ static void tick(struct ev_loop *loop, ev_timer *watcher, int events)
         service->next_second_ms = now_ms + 1000;
         fedge_transport_tick(service->transport, now_ms);
     }
-    /* Behind the transport's, which may be what the engine waits for. */
+    /* After the transport's, which the engine may wait for. */
     if (service->config.on_tick)
         service->config.on_tick(service->config.user);
     look(service, now_ms);
@@ -130,7 +130,8 @@ static void on_signal(struct ev_loop *loop, ev_signal *watcher, int events)
     } else if (watcher->signum == SIGUSR1) {
         drain(service);
     } else if (service->ending) {
-        /* A terminal or systemd signals the whole group, and the supervisor passes its own on. */
+        /* A terminal or systemd signals the whole group, and the supervisor forwards its signals.
+         */
         if (fedge_os_monotonic_ms() - service->ending_since_ms >= SAME_SIGNAL_MS)
             ev_break(loop, EVBREAK_ALL);
     } else {
@@ -168,8 +169,8 @@ fedge_status fedge_service_new(const fedge_service_config *config, fedge_service
         ev_signal_init(&fresh->signal_watchers[i], on_signal, SIGNALS[i]);
         fresh->signal_watchers[i].data = fresh;
     }
-    /* Sent while nobody looks yet, a wake is kept by the watcher until the loop runs. So is a
-     * reload or a drain that is asked for while a run is being recovered. */
+    /* The watcher keeps an early wake until the loop runs; likewise a reload or drain requested
+     * during recovery. */
     ev_async_start(loop, &fresh->reply_watcher);
     start_signal(fresh, SIGHUP);
     start_signal(fresh, SIGUSR1);
@@ -181,8 +182,8 @@ void fedge_service_free(fedge_service *service)
 {
     if (!service)
         return;
-    /* A reload or a drain that comes too late must not end the program as a signal by default
-     * does: its exit code says how the run ended. */
+    /* A late reload or drain must not kill the program by the signal's default action: its exit
+     * code states how the run ended. */
     sigset_t late;
     sigemptyset(&late);
     sigaddset(&late, SIGHUP);
@@ -209,7 +210,7 @@ void fedge_service_wake(void *service)
 
 void fedge_service_catch_signals(fedge_service *service)
 {
-    /* A peer that is gone is an error of a write, and not the end of the program. */
+    /* A lost peer makes a write fail, and must not kill the program. */
     signal(SIGPIPE, SIG_IGN);
     start_signal(service, SIGTERM);
     start_signal(service, SIGINT);
@@ -221,8 +222,8 @@ fedge_ending fedge_service_run(fedge_service *service, fedge_transport *transpor
     service->transport = transport;
     service->engine = engine;
     fedge_service_catch_signals(service);
-    /* Since the loop was made a run may have been recovered for minutes, and timers count from what
-     * the loop takes for now. */
+    /* Recovery may have taken minutes since the loop was created, and timers start from the loop's
+     * time. */
     ev_now_update(service->loop);
     ev_timer_start(service->loop, &service->tick_watcher);
     const fedge_run_link link = fedge_engine_thread_link(engine);

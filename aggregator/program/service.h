@@ -1,4 +1,4 @@
-/* The main thread: the loop that accepts connections, its timers and signals, and how a run ends.
+/* The main thread: the loop that accepts connections, its timers and signals, and the end of a run.
  */
 #ifndef FEDGE_AGGREGATOR_PROGRAM_SERVICE_H
 #define FEDGE_AGGREGATOR_PROGRAM_SERVICE_H
@@ -8,9 +8,9 @@
 #include "edge/core/log.h"
 #include "edge/core/status.h"
 
-#define FEDGE_SERVICE_TICK_MS 100    /* the transport's is a second */
+#define FEDGE_SERVICE_TICK_MS 100    /* the transport needs one a second */
 #define FEDGE_SERVICE_STOP_MS 900    /* time after a signal to notify clients */
-#define FEDGE_SERVICE_FINISH_MS 3000 /* the same after the last round */
+#define FEDGE_SERVICE_FINISH_MS 3000 /* time after the last round to notify clients */
 #define FEDGE_SERVICE_AWAY_MS 10000  /* default of away_ms */
 
 typedef enum fedge_ending {
@@ -25,18 +25,19 @@ typedef struct fedge_service fedge_service;
 typedef struct fedge_service_config {
     const fedge_log *log; /* outlives the service */
     uint64_t away_ms;     /* delay until clients reconnect after a stop; 0: FEDGE_SERVICE_AWAY_MS */
-    /* Every FEDGE_SERVICE_TICK_MS while it runs, and after each closed phase: for a progress bar.
-     * Each may be NULL. */
+    /* Called every FEDGE_SERVICE_TICK_MS and after each closed phase, for a progress bar. Each may
+     * be NULL. */
     void (*on_tick)(void *user);
     void (*on_round)(void *user, const fedge_round_summary *summary);
-    void (*on_reload)(void *user); /* SIGHUP has come */
+    void (*on_reload)(void *user); /* called on SIGHUP */
     void *user;
 } fedge_service_config;
 
-/* Makes the loop. */
+/* Creates the loop. */
 FEDGE_MUST_USE fedge_status fedge_service_new(const fedge_service_config *config,
                                               fedge_service **service, fedge_error *err);
-void fedge_service_free(fedge_service *service); /* free transport and engine first; NULL is fine */
+/* Free transport and engine first. NULL is allowed. */
+void fedge_service_free(fedge_service *service);
 
 /* For fedge_transport_config. */
 struct ev_loop *fedge_service_loop(fedge_service *service);
@@ -44,13 +45,13 @@ struct ev_loop *fedge_service_loop(fedge_service *service);
 /* For fedge_engine_thread_new: makes the loop look at the engine's replies. Any thread. */
 void fedge_service_wake(void *service);
 
-/* From here on TERM and INT stop the service, even before it runs. Until then they end the program
+/* From now on TERM and INT stop the service, even before it runs. Before that they end the program
  * at once, so that a long recovery can be interrupted. */
 void fedge_service_catch_signals(fedge_service *service);
 
-/* Serves until the run ends, fails, or a signal comes: TERM and INT stop (a second one at once),
- * HUP reloads (fedge_transport_reload, on_reload), USR1 drains, PIPE is ignored. *failure: why it
- * is FEDGE_ENDING_FAILED. */
+/* Serves until the run ends or fails, or a signal arrives: TERM and INT stop (the second at once),
+ * HUP reloads (fedge_transport_reload, on_reload), USR1 drains, PIPE is ignored. *failure: the
+ * reason for FEDGE_ENDING_FAILED. */
 fedge_ending fedge_service_run(fedge_service *service, fedge_transport *transport,
                                fedge_engine_thread *engine, fedge_error *failure);
 

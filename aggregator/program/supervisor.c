@@ -15,16 +15,16 @@
 #include "aggregator/run/exit_codes.h"
 #include "edge/core/os.h"
 
-#define KILLED_BY 128 /* shells' code for a program that a signal has killed, less its number */
+#define KILLED_BY 128 /* exit code of shells for a signal is this plus its number */
 
 bool fedge_supervisor_restarts(int exit_code, int signal, bool may_pass)
 {
     if (signal)
         return true;
-    /* A driver may give back only some time later what the process before this one had. */
+    /* A driver may free a process's GPU memory only some time after its end. */
     if (exit_code == FEDGE_EXIT_GPU_MEMORY)
         return may_pass;
-    /* mpirun ends with a rank's signal in its code. */
+    /* mpirun's exit code includes a rank's signal. */
     return exit_code > KILLED_BY || exit_code == FEDGE_EXIT_FAILURE || exit_code == FEDGE_EXIT_GPU;
 }
 
@@ -36,7 +36,7 @@ int64_t fedge_supervisor_pause_ms(uint32_t num_quick)
     return pause < FEDGE_SUPERVISOR_MAX_PAUSE_MS ? pause : FEDGE_SUPERVISOR_MAX_PAUSE_MS;
 }
 
-/* Waits for a signal: the child's end, one to pass on, or the end of [timeout_ms] (−1: none). */
+/* Waits for a signal: SIGCHLD, one to forward, or the end of [timeout_ms] (−1: none). */
 static int await_signal(const sigset_t *signals, int64_t timeout_ms)
 {
     const struct timespec timeout = {.tv_sec = timeout_ms / 1000,
@@ -48,10 +48,10 @@ static int await_signal(const sigset_t *signals, int64_t timeout_ms)
     return got;
 }
 
-/* What signals have asked for. */
+/* Requests by signals. */
 typedef struct wishes {
     bool stop, drain;
-    bool change; /* an end of this child by draining is followed by another one */
+    bool change; /* after draining, this child is followed by another */
 } wishes;
 
 static void note(wishes *wanted, int signal)
@@ -60,7 +60,7 @@ static void note(wishes *wanted, int signal)
     wanted->drain = wanted->drain || signal == SIGUSR1;
 }
 
-/* To the launcher of ranks a HUP is a drain, once. */
+/* For the launcher of ranks, the first HUP is a drain. */
 static int translate(int signal, const fedge_launcher *launcher, wishes *wanted)
 {
     if (signal != SIGHUP || !launcher)
@@ -71,13 +71,13 @@ static int translate(int signal, const fedge_launcher *launcher, wishes *wanted)
     return SIGUSR1;
 }
 
-/* Until the child has ended; what comes for it is passed on. */
+/* Waits for the child's end and forwards signals. */
 static int await_child(pid_t child, const fedge_launcher *launcher, const sigset_t *signals,
                        wishes *wanted)
 {
     int ended = 0;
     for (;;) {
-        /* SIGCHLD is blocked and stays pending: an end between this look and the wait is not
+        /* SIGCHLD is blocked and stays pending, so an end between this check and the wait is not
          * missed. */
         const pid_t got = waitpid(child, &ended, WNOHANG);
         if (got == child || (got < 0 && errno != EINTR))
@@ -92,7 +92,7 @@ static int await_child(pid_t child, const fedge_launcher *launcher, const sigset
     }
 }
 
-/* Until it is over, or a signal asks to end. */
+/* Sleeps until the time is over or a signal requests the end. */
 static void pause_for(int64_t pause_ms, const sigset_t *signals, wishes *wanted)
 {
     const uint64_t end_ms = fedge_os_monotonic_ms() + (uint64_t)pause_ms;
@@ -130,13 +130,13 @@ static void collect_signals(sigset_t *signals)
     sigaddset(signals, SIGUSR1);
 }
 
-/* What children share with the supervisor, and what they leave for each other. */
+/* Memory shared by the supervisor and all its children. */
 typedef struct shared_page {
     char opened_run_id[FEDGE_RUN_ID_TEXT];
     fedge_lost_gpus lost_gpus;
 } shared_page;
 
-/* All zero; without memory nothing is shared. */
+/* All 0; nothing is shared without memory. */
 static void make_shared(fedge_supervised *self)
 {
     shared_page *shared =
@@ -153,17 +153,16 @@ void fedge_supervised_opened(fedge_supervised *self, const char run_id[FEDGE_RUN
         memcpy(self->opened_run_id, run_id, FEDGE_RUN_ID_TEXT);
 }
 
-/* One child from its start to its end. True: this is the child. */
+/* Runs one child. Returns true in the child. */
 static bool run_child(fedge_supervised *self, const fedge_launcher *launcher,
                       const sigset_t *signals, const sigset_t *before, wishes *wanted, int *ended)
 {
     const pid_t parent = getpid();
     const pid_t child = fork();
     if (child == 0) {
-        /* A supervisor that is killed leaves no child behind, which would hold the lock of the
-         * state. */
+        /* If the supervisor is killed, no child may survive and hold the state's lock. */
         fedge_os_end_with_parent((int64_t)parent);
-        /* It takes signals as any process does. */
+        /* Unblocks signals, which the supervisor has blocked. */
         (void)sigprocmask(SIG_SETMASK, before, NULL);
         if (self->opened_run_id)
             memcpy(self->run_id, self->opened_run_id, sizeof(self->run_id));
@@ -173,7 +172,7 @@ static bool run_child(fedge_supervised *self, const fedge_launcher *launcher,
     if (child < 0) {
         fprintf(stderr, "fedge-aggregator: cannot start a process: %s\n", strerror(errno));
         wanted->stop = true;
-        *ended = FEDGE_EXIT_FAILURE << 8; /* as wait says it */
+        *ended = FEDGE_EXIT_FAILURE << 8; /* status from wait */
         return false;
     }
     *ended = await_child(child, launcher, signals, wanted);
@@ -185,7 +184,7 @@ static void draw_number(char number[FEDGE_SUPERVISOR_NUMBER_TEXT])
     uint64_t drawn;
     fedge_error err;
     if (fedge_os_random(&drawn, sizeof(drawn), &err) != FEDGE_OK)
-        drawn = fedge_os_monotonic_ms() ^ (uint64_t)getpid() << 40; /* as good here: no secret */
+        drawn = fedge_os_monotonic_ms() ^ (uint64_t)getpid() << 40; /* it is no secret */
     snprintf(number, FEDGE_SUPERVISOR_NUMBER_TEXT, "%016" PRIx64, drawn);
 }
 
@@ -197,7 +196,7 @@ bool fedge_supervise(const fedge_launcher *launcher, fedge_supervised *self, int
     make_shared(self);
     draw_number(self->number);
     collect_signals(&signals);
-    /* Before the first child: no signal is lost between two of them. */
+    /* Before the first child, so that no signal is lost between two of them. */
     (void)sigprocmask(SIG_BLOCK, &signals, &before);
     uint32_t num_quick = 0;
     for (;; self->restarts++) {
@@ -210,7 +209,7 @@ bool fedge_supervise(const fedge_launcher *launcher, fedge_supervised *self, int
         const bool quick = fedge_os_monotonic_ms() - started_ms < FEDGE_SUPERVISOR_QUICK_MS;
         const bool fell =
             fedge_supervisor_restarts(*exit_code, signal, self->restarts > 0 || !quick);
-        /* A stop that was asked for has succeeded, whatever code mpirun makes of it. */
+        /* A requested stop has succeeded, whatever mpirun's exit code is. */
         if (launcher && wanted.stop && fell)
             *exit_code = FEDGE_EXIT_OK;
         const bool changes = wanted.change && !wanted.stop && !wanted.drain;

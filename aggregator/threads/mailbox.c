@@ -43,7 +43,7 @@ void fedge_mailbox_post(fedge_mailbox *mailbox, fedge_mailbox_item *item)
     *mailbox->tail = item;
     mailbox->tail = &item->next;
     pthread_mutex_unlock(&mailbox->mutex);
-    /* After the lock is released, since the woken thread takes it at once. */
+    /* After unlocking, since the woken thread locks it at once. */
     if (mailbox->wake)
         mailbox->wake(mailbox->user);
 }
@@ -51,7 +51,7 @@ void fedge_mailbox_post(fedge_mailbox *mailbox, fedge_mailbox_item *item)
 fedge_mailbox_item *fedge_mailbox_take(fedge_mailbox *mailbox)
 {
     pthread_mutex_lock(&mailbox->mutex);
-    /* All at once, so that the taker holds the lock for a moment only. */
+    /* Takes all items at once, to hold the lock only briefly. */
     fedge_mailbox_item *items = mailbox->head;
     mailbox->head = NULL;
     mailbox->tail = &mailbox->head;

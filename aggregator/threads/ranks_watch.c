@@ -43,7 +43,7 @@ static bool is_stuck(const fedge_ranks_watch *self, uint64_t now_ms, fedge_error
     return false;
 }
 
-/* The process was stopped itself, as by a terminal: what others have said waits to be read. */
+/* The process itself was suspended, e.g. by a terminal, so messages wait unread. */
 static void allow_for_stop(fedge_ranks_watch *self, uint64_t before_ms, uint64_t now_ms)
 {
     if (now_ms - before_ms > LOOK_MS + self->limit_ms / 4) {

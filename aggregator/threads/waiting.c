@@ -4,7 +4,7 @@
 
 #include <time.h>
 
-#define LEAST_NS 1000 /* less is not worth it: reading the clock takes much of it */
+#define LEAST_NS 1000 /* shorter waits are not worth it: reading the clock takes much of them */
 
 void fedge_condition_init(pthread_cond_t *condition)
 {

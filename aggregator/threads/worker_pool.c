@@ -15,10 +15,10 @@ typedef struct pool_worker {
     uint32_t index;
     pthread_t thread;
     fedge_spin_backoff backoff;
-    /* Tasks that were posted, which tells a worker that spins without the mutex; and taken. */
+    /* Posted tasks, which a spinning worker reads without the mutex; and taken ones. */
     _Atomic uint32_t num_posted;
     uint32_t num_taken;
-    fedge_work each; /* of begin */
+    fedge_work each; /* argument of begin */
     pthread_mutex_t mutex;
     pthread_cond_t filled, idle;
     fedge_work *head, **tail;
@@ -27,20 +27,21 @@ typedef struct pool_worker {
 
 struct fedge_worker_pool {
     fedge_worker_pool_config config;
-    /* The call that began, on all workers. */
+    /* The present call on all workers. */
     void (*run)(void *user, uint32_t worker);
     void *run_user;
     _Atomic uint32_t num_running; /* workers that have not returned from it */
-    fedge_spin_backoff backoff;   /* of the thread that waits for them */
+    fedge_spin_backoff backoff;   /* signals the thread that waits for them */
     pthread_mutex_t mutex;
     pthread_cond_t ended;
-    uint32_t num_workers; /* that were started */
+    uint32_t num_workers; /* started workers */
     pool_worker workers[];
 };
 
 /* ---- a worker -------------------------------------------------------------------------------- */
 
-/* Looks for as long as the backoff is. One that finds it only after that has been put off. */
+/* Spins for the backoff's time. An event seen only after it, since the worker was descheduled,
+ * counts as a failure. */
 static void spin(fedge_spin_backoff *backoff, bool (*is_over)(const void *what), const void *what)
 {
     const uint64_t backoff_ns = fedge_spin_backoff_begin(backoff);
@@ -63,7 +64,7 @@ static bool has_task(const void *what)
     return (int32_t)(atomic_load(&self->num_posted) - self->num_taken) > 0;
 }
 
-/* What is to be done before the next task, or for want of one. */
+/* Calls config->between before the next task, or before sleeping. */
 static void ask_between(pool_worker *self)
 {
     const fedge_worker_pool_config *config = &self->pool->config;
@@ -85,7 +86,7 @@ static void mark_idle(pool_worker *self)
     pthread_mutex_unlock(&self->mutex);
 }
 
-/* Waits for the next task; NULL: there will be none. */
+/* Waits for the next task; NULL: the pool is ending. */
 static fedge_work *take(pool_worker *self)
 {
     pthread_mutex_lock(&self->mutex);
@@ -110,7 +111,7 @@ static void *work_loop(void *arg)
     for (;;) {
         if (self->pool->config.between)
             ask_between(self);
-        /* Before it spins, so that a thread that waits for the pool does not wait for that too. */
+        /* Before spinning, so that a thread that waits for the pool does not wait for that, too. */
         if (!has_task(self)) {
             mark_idle(self);
             spin(&self->backoff, has_task, self);
@@ -118,7 +119,7 @@ static void *work_loop(void *arg)
         fedge_work *work = take(self);
         if (!work)
             return NULL;
-        /* Afterwards the work may be freed: run owns it. */
+        /* Do not touch [task] afterwards: run may free it. */
         self->num_taken++;
         work->run(user, self->index, work);
     }
@@ -196,8 +197,8 @@ void fedge_worker_pool_free(fedge_worker_pool *pool)
     for (uint32_t i = 0; i < pool->num_workers; i++) {
         pool_worker *self = &pool->workers[i];
         pthread_mutex_lock(&self->mutex);
-        /* What was posted before is still done: take() gives NULL only for an empty queue, since
-         * tasks own memory that only they free. */
+        /* Tasks already posted still run: take() returns NULL only for an empty queue, since only
+         * tasks free their memory. */
         self->stop = true;
         pthread_cond_signal(&self->filled);
         pthread_mutex_unlock(&self->mutex);
@@ -233,7 +234,7 @@ static bool is_on_worker(const fedge_worker_pool *pool)
     return i < pool->num_workers;
 }
 
-/* Counted behind the mutex: a worker that spins would run into it. */
+/* Counted after unlocking; otherwise a spinning worker would block on the mutex. */
 void fedge_worker_pool_post(fedge_worker_pool *pool, uint32_t worker, fedge_work *work)
 {
     assert(worker < pool->num_workers && work->run);
@@ -266,8 +267,8 @@ static void run_each(void *user, uint32_t worker, fedge_work *work)
     (void)user;
     fedge_worker_pool *pool = ((pool_worker *)((char *)work - offsetof(pool_worker, each)))->pool;
     pool->run(pool->run_user, worker);
-    /* Only the last one wakes the waiter, and under the mutex: otherwise it could look at the
-     * count, find it above 0, and sleep through the signal. */
+    /* Only the last one wakes the waiter, with the mutex locked: otherwise the waiter could see the
+     * count above 0 and then miss the signal. */
     if (atomic_fetch_sub(&pool->num_running, 1) == 1) {
         pthread_mutex_lock(&pool->mutex);
         pthread_cond_signal(&pool->ended);

@@ -24,7 +24,7 @@
 
 #include "edge/core/status.h"
 
-/* A task begins with this. The poster owns it and may post it again once [run] is called. */
+/* The first member of a task. The sender owns it and may post it again once [run] is called. */
 typedef struct fedge_work {
     struct fedge_work *next;
     void (*run)(void *user, uint32_t worker, struct fedge_work *work);
@@ -41,22 +41,22 @@ typedef struct fedge_worker_pool_config {
      * 0: sleep at once. */
     uint64_t spin_ns;
     void *user; /* argument of run and between */
-    /* Callback before each task and before a worker sleeps; may be NULL. [more]: a task is queued.
-     * True: it has done something; call it again. */
+    /* Called before each task and before a worker sleeps; may be NULL. [more]: a task is queued.
+     * True: it did something; call it again. */
     bool (*between)(void *user, uint32_t worker, bool more);
 } fedge_worker_pool_config;
 
 typedef struct fedge_worker_pool fedge_worker_pool;
 
-/* FEDGE_NO_MEMORY, or the reason why a thread cannot be started. With num_workers 0 begin and end
- * do nothing. */
+/* FEDGE_NO_MEMORY, or the reason why a thread cannot start. With num_workers 0, begin and end do
+ * nothing. */
 FEDGE_MUST_USE fedge_status fedge_worker_pool_new(fedge_worker_pool **pool,
                                                   const fedge_worker_pool_config *config,
                                                   fedge_error *err);
-/* Waits until all posted tasks have run, and ends the threads. NULL is fine. */
+/* Waits until all posted tasks have run, and ends the threads. NULL is allowed. */
 void fedge_worker_pool_free(fedge_worker_pool *pool);
 
-/* Those that were started. */
+/* The number of started workers. */
 uint32_t fedge_worker_pool_size(const fedge_worker_pool *pool);
 
 /* Any thread may call it. */

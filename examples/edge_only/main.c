@@ -12,14 +12,14 @@ static const fedge_model_spec spec = {
                {.type = FEDGE_LAYER_LINEAR, .u.linear = {8, 2, .bias = true}}}};
 static const float x[4][2] = {{0, 0}, {0, 1}, {1, 0}, {1, 1}};
 static const int32_t labels[4] = {0, 1, 1, 0};
-static _Alignas(64) unsigned char block[4096]; /* fedge_model_new says when it is too small */
+static _Alignas(64) unsigned char block[4096]; /* fedge_model_new reports if it is too small */
 
 int main(void)
 {
     const fedge_model_options options = {.max_batch = 4, .training = true};
     const fedge_optimizer sgd = {.learning_rate = 0.5f};
     fedge_model *model = NULL;
-    fedge_error err; /* err.message says what failed, and what to change */
+    fedge_error err; /* err.message says what failed and how to fix it */
     if (fedge_model_new(&model, &spec, &options, block, sizeof(block), &err) != FEDGE_OK)
         return 2;
     fedge_model_init_values(&spec, 1, fedge_model_values(model));

@@ -31,8 +31,7 @@ static void add(void *state, const fedge_metric_batch *batch)
     for (uint32_t i = 0; i < batch->count; i++) {
         const float *outputs = batch->outputs + (size_t)i * batch->num_outputs;
         const uint32_t label = (uint32_t)batch->labels[i];
-        uint32_t above =
-            0; /* outputs that come before the label's, the first of equal ones first */
+        uint32_t above = 0; /* outputs that precede the label's; ties go to the lower index */
         for (uint32_t j = 0; label < batch->num_outputs && j < batch->num_outputs; j++)
             above += outputs[j] > outputs[label] || (outputs[j] == outputs[label] && j < label);
         to->num++;

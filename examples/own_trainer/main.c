@@ -14,7 +14,7 @@
 #define NUM_EXAMPLES 256
 #define NUM_INPUTS 4
 
-/* y = 1 x0 − 2 x1 + 3 x2 − 4 x3 + 0.5; each device sees its own part of the space. */
+/* y = 1 x0 − 2 x1 + 3 x2 − 4 x3 + 0.5; each device has another part of the space. */
 static const float truth[NUM_INPUTS] = {1, -2, 3, -4};
 static const float truth_bias = 0.5f;
 
@@ -37,8 +37,7 @@ static void measure(sensor *s, unsigned device)
     }
 }
 
-/* The error of one example; values are the weights and then the bias, in the order of the job's
- * tensors. */
+/* The error of one example; values: the weights, then the bias, in the job's order. */
 static float error_of(const sensor *s, const float *values, int i)
 {
     float y = values[NUM_INPUTS];
@@ -55,7 +54,7 @@ static double mean_square(const sensor *s, const float *values)
     return sum / NUM_EXAMPLES;
 }
 
-/* Only models of the shape that this trainer knows. */
+/* Accepts only models of the shape that this trainer knows. */
 static fedge_status plan(void *user, fedge_client *client, const fedge_client_plan *plan_in,
                          fedge_error *err)
 {
@@ -94,7 +93,7 @@ static fedge_status evaluate(void *user, fedge_client *client, const fedge_clien
     (void)client;
     (void)task;
     const sensor *s = user;
-    int right = 0; /* regression has no accuracy: the fraction that is nearly right stands in */
+    int right = 0; /* regression has no accuracy: report the fraction of nearly right results */
     for (int i = 0; i < NUM_EXAMPLES; i++)
         right += error_of(s, values, i) * error_of(s, values, i) < 0.01f;
     report->num_examples = NUM_EXAMPLES;
