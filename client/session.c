@@ -599,7 +599,7 @@ static bool waits(const fedge_session *s)
            s->plan_fetch.state == BLOB_FETCH || (s->has_task && s->model_fetch.state == BLOB_FETCH);
 }
 
-static bool looks_again(const fedge_session *s)
+static bool has_pending_lookup(const fedge_session *s)
 {
     return FEDGE_TAKES_PARTS && s->model_fetch.look && s->model_fetch.state == BLOB_LOOKUP &&
            s->link == LINK_ONLINE && s->has_task;
@@ -619,7 +619,7 @@ uint64_t fedge_session_deadline(const fedge_session *session)
     if (session->upload == UPLOAD_PAUSED && session->upload_retry_at < at)
         at = session->upload_retry_at;
     /* At once: a long lookup has several steps, and the link is served between them. */
-    return looks_again(session) ? session->now_ms : at;
+    return has_pending_lookup(session) ? session->now_ms : at;
 }
 
 void fedge_session_tick(fedge_session *session, uint64_t now_ms)
@@ -636,7 +636,7 @@ void fedge_session_tick(fedge_session *session, uint64_t now_ms)
         fedge_session_push(session, FEDGE_SESSION_CONNECT);
         return;
     }
-    if (looks_again(session)) {
+    if (has_pending_lookup(session)) {
         session->model_fetch.look = false;
         push_blob(session, FEDGE_SESSION_LOOKUP_BLOB, &session->model_fetch);
         return;

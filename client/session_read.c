@@ -269,10 +269,10 @@ static void refuse_result(fedge_session *s, const fedge_notice *notice)
         return;
     }
     /* Damaged bytes or a slow link may succeed next time; a wrong value would not. */
-    bool again =
+    bool retry =
         (notice->reason == FEDGE_REASON_BAD_DATA || notice->reason == FEDGE_REASON_TIMEOUT) &&
         ++s->upload_repeats < FEDGE_SESSION_MAX_REPEATS;
-    if (again) {
+    if (retry) {
         s->upload = UPLOAD_NONE;
         fedge_session_advance(s);
         return;

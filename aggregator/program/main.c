@@ -297,7 +297,7 @@ static uint32_t num_workers(const program *self)
 }
 
 /* Whether ranks sum their updates. For a strategy that reads single updates, rank 0 gets all. */
-static bool ranks_share_updates(const program *self)
+static bool ranks_sum_updates(const program *self)
 {
     const fedge_strategy_ops *strategy = NULL;
     fedge_error err;
@@ -332,8 +332,7 @@ static fedge_status open_rank_worker(program *self, fedge_error *err)
                                        .collective = &self->collective,
                                        .log = &self->log};
     config.sums.log = &self->log;
-    return ranks_share_updates(self) ? fedge_rank_worker_open(&config, &self->worker, err)
-                                     : FEDGE_OK;
+    return ranks_sum_updates(self) ? fedge_rank_worker_open(&config, &self->worker, err) : FEDGE_OK;
 }
 
 static fedge_status open_run(program *self, fedge_error *err)
@@ -356,7 +355,7 @@ static fedge_status open_run(program *self, fedge_error *err)
                                   .sums = self->options.sums,
                                   .num_registered = num_registered,
                                   .registry = self->peers,
-                                  .ranks = ranks_share_updates(self) ? &self->link : NULL,
+                                  .ranks = ranks_sum_updates(self) ? &self->link : NULL,
                                   .return_every_us = 1000 * FEDGE_RETURN_EVERY_MS /
                                                      self->options.num_network_threads,
                                   .heartbeat_s = self->options.heartbeat_s,
@@ -366,7 +365,7 @@ static fedge_status open_run(program *self, fedge_error *err)
                                   .replies = fedge_engine_thread_replies(self->engine_thread),
                                   .traffic = fedge_engine_thread_traffic(self->engine_thread)};
     config.sums.log = &self->log;
-    config.sums.distributed = ranks_share_updates(self);
+    config.sums.distributed = ranks_sum_updates(self);
     FEDGE_TRY(fedge_engine_new(&config, fedge_os_monotonic_ms(), &self->engine, err));
     fedge_run_status opened;
     fedge_engine_get_status(self->engine, &opened);

@@ -19,7 +19,7 @@ bool fedge_has_accuracy(const fedge_plan *plan)
 
 struct fedge_evaluator {
     bool has_accuracy;
-    fedge_dataset *own; /* NULL: the caller owns the data set */
+    fedge_dataset *owned_dataset; /* NULL: the caller owns the data set */
     fedge_view view;
     fedge_model *model;
     uint32_t num_outputs;
@@ -64,12 +64,12 @@ static fedge_status make(const fedge_job *job, const fedge_dataset *dataset,
     fedge_status status = FEDGE_OK;
     if (!dataset) {
         status = fedge_dataset_load(&job->plan.data, job->test_set.images, job->test_set.labels,
-                                    &fresh->own, err);
+                                    &fresh->owned_dataset, err);
         if (status != FEDGE_OK) {
             status = fedge_error_prefix(err, status, "test-set");
             goto failed;
         }
-        dataset = fresh->own;
+        dataset = fresh->owned_dataset;
     }
     FEDGE_TRY_OR(set_up(fresh, &job->plan, dataset, err), failed);
     *evaluator = fresh;
@@ -113,7 +113,7 @@ void fedge_evaluator_free(fedge_evaluator *evaluator)
     if (!evaluator)
         return;
     fedge_view_fini(&evaluator->view);
-    fedge_dataset_free(evaluator->own);
+    fedge_dataset_free(evaluator->owned_dataset);
     free(evaluator->block);
     free(evaluator->scratch);
     free(evaluator->counted);

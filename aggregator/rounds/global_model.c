@@ -29,10 +29,10 @@ double fedge_update_ratio(const fedge_global_model *model, uint32_t round, uint3
 
 uint32_t fedge_update_weight(const fedge_global_model *model, const fedge_update_facts *facts)
 {
-    const bool own = model->strategy->weight != NULL;
+    const bool has_custom_weight = model->strategy->weight != NULL;
     const uint32_t most = model->job->rounds.max_weight;
     const uint32_t weight =
-        own ? model->strategy->weight(model->strategy_state, model->job, facts)
+        has_custom_weight ? model->strategy->weight(model->strategy_state, model->job, facts)
         : facts->ratio == 0.0 && fedge_sampler_of(model->job->rounds.sampler.type)->weighs_examples
             ? 1
             : fedge_report_weight(model->job, facts->num_examples);
@@ -41,7 +41,7 @@ uint32_t fedge_update_weight(const fedge_global_model *model, const fedge_update
     /* Weights are integers, so the ratio is multiplied before rounding. The factor is small when
      * weights are examples, since a larger one would clamp more of them at max-weight. Only ratios
      * of weights matter. */
-    const double more = weight * facts->ratio * (own ? 1024.0 : 16.0) + 0.5;
+    const double more = weight * facts->ratio * (has_custom_weight ? 1024.0 : 16.0) + 0.5;
     return more < 1.0 ? 1 : more < (double)most ? (uint32_t)more : most;
 }
 

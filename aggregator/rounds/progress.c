@@ -36,10 +36,10 @@ void fedge_progress_clear(fedge_progress *progress)
     }
 }
 
-static void print_share(FILE *out, double share)
+static void print_percent(FILE *out, double fraction)
 {
-    if (isfinite(share))
-        fprintf(out, " %8.2f%%", 100.0 * share);
+    if (isfinite(fraction))
+        fprintf(out, " %8.2f%%", 100.0 * fraction);
     else
         fprintf(out, " %9s", "-");
 }
@@ -68,7 +68,7 @@ void fedge_progress_round(fedge_progress *progress, const fedge_round_summary *s
     fprintf(out, "%12s", round);
     const bool tested =
         isfinite(summary->accuracy) || isfinite(summary->loss) || !summary->validation.present;
-    print_share(out, tested ? summary->accuracy : summary->validation.accuracy);
+    print_percent(out, tested ? summary->accuracy : summary->validation.accuracy);
     print_number(out, tested ? summary->loss : summary->validation.loss);
     fprintf(out, " %9s %9s %9s %8.2f\n", clients, fedge_bytes_text(summary->bytes_up, up),
             fedge_bytes_text(summary->bytes_down, down), summary->seconds);

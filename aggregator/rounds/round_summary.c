@@ -152,10 +152,10 @@ static int by_value(const void *a, const void *b)
 
 static double quantile_of(const double *sorted, uint32_t count, double at)
 {
-    const double place = at * (double)(count - 1);
-    const uint32_t below = (uint32_t)place;
+    const double position = at * (double)(count - 1);
+    const uint32_t below = (uint32_t)position;
     const uint32_t above = below + 1 < count ? below + 1 : below;
-    return sorted[below] + (place - (double)below) * (sorted[above] - sorted[below]);
+    return sorted[below] + (position - (double)below) * (sorted[above] - sorted[below]);
 }
 
 const char *fedge_accuracy_quantile_key(unsigned index)

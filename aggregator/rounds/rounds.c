@@ -110,8 +110,8 @@ static void try_open(fedge_rounds *rounds, uint64_t now_ms)
 {
     if (rounds->state != FEDGE_ROUNDS_WAITING || now_ms < rounds->open_at_ms)
         return;
-    if (rounds->again_at_ms != 0 && now_ms >= rounds->again_at_ms) {
-        rounds->again_at_ms = 0;
+    if (rounds->retry_at_ms != 0 && now_ms >= rounds->retry_at_ms) {
+        rounds->retry_at_ms = 0;
         fedge_rounds_keep_carried(rounds, false);
     }
     const uint32_t ready = fedge_rounds_num_available(rounds);
@@ -616,7 +616,7 @@ void fedge_rounds_decline(fedge_rounds *rounds, uint32_t client_index, uint64_t 
     found->declined = true;
     /* A pending again_at_ms asks clients again sooner than the deadline. */
     if (rounds->state == FEDGE_ROUNDS_WAITING && rounds->fail_at_ms == 0 &&
-        rounds->again_at_ms == 0)
+        rounds->retry_at_ms == 0)
         rounds->fail_at_ms = deadline_from(rounds, now_ms);
 }
 
@@ -685,8 +685,7 @@ static void schedule_attempt(fedge_rounds *rounds, uint64_t now_ms)
     const uint32_t n = rounds->num_hopeless++;
     rounds->open_at_ms =
         n == 0 ? 0 : now_ms + backoff(FEDGE_ROUNDS_PAUSE_MS, n - 1, FEDGE_ROUNDS_MAX_PAUSE_MS);
-    rounds->again_at_ms =
-        now_ms + backoff(FEDGE_ROUNDS_ASK_AGAIN_MS, n, FEDGE_ROUNDS_MAX_ASK_AGAIN_MS);
+    rounds->retry_at_ms = now_ms + backoff(FEDGE_ROUNDS_RETRY_MS, n, FEDGE_ROUNDS_MAX_RETRY_MS);
 }
 
 static void cancel_stale(fedge_rounds *rounds, uint32_t slot)
@@ -724,7 +723,7 @@ void fedge_rounds_closed(fedge_rounds *rounds, uint64_t now_ms)
         schedule_attempt(rounds, now_ms);
     } else {
         rounds->num_hopeless = 0;
-        rounds->open_at_ms = rounds->again_at_ms = 0;
+        rounds->open_at_ms = rounds->retry_at_ms = 0;
     }
     rounds->failing = rounds->hopeless = false;
     rounds->complete = last;

@@ -50,8 +50,8 @@
 #define FEDGE_ROUNDS_MAX_SLOTS 65536u      /* slots of a phase with a buffer */
 #define FEDGE_ROUNDS_PAUSE_MS 1000u        /* pause before the third attempt when clients gave up */
 #define FEDGE_ROUNDS_MAX_PAUSE_MS 60000u
-#define FEDGE_ROUNDS_ASK_AGAIN_MS 10000u /* pause before clients that gave up are asked again */
-#define FEDGE_ROUNDS_MAX_ASK_AGAIN_MS 600000u
+#define FEDGE_ROUNDS_RETRY_MS 10000u /* pause before clients that gave up are asked again */
+#define FEDGE_ROUNDS_MAX_RETRY_MS 600000u
 #define FEDGE_ROUNDS_GRACE_MS 10000u /* wait of a drained phase for disconnected clients */
 /* Such a wait after a restart. Clients reconnect within 60 s. */
 #define FEDGE_ROUNDS_RESTORED_GRACE_MS 65000u

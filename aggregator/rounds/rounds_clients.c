@@ -199,24 +199,24 @@ bool fedge_rounds_pick_free(fedge_rounds *rounds, uint32_t *client_index)
     return true;
 }
 
-void fedge_rounds_remove_participant(fedge_rounds *rounds, participant *gone)
+void fedge_rounds_remove_participant(fedge_rounds *rounds, participant *left)
 {
     const participant *end = rounds->participants + rounds->num_participants--;
-    memmove(gone, gone + 1, (size_t)(end - (gone + 1)) * sizeof(*gone));
+    memmove(left, left + 1, (size_t)(end - (left + 1)) * sizeof(*left));
 }
 
 void fedge_rounds_keep_aside(fedge_rounds *rounds, bool aside)
 {
-    uint32_t kept = 0;
+    uint32_t remaining = 0;
     for (uint32_t p = 0; p < rounds->num_participants; p++) {
         participant one = rounds->participants[p];
         if (one.declined || (aside && one.aside)) {
             one.slot = FEDGE_ROUNDS_NO_SLOT;
             one.aside = true;
-            rounds->participants[kept++] = one;
+            rounds->participants[remaining++] = one;
         }
     }
-    rounds->num_participants = kept;
+    rounds->num_participants = remaining;
 }
 
 uint32_t fedge_rounds_num_available(const fedge_rounds *rounds)
@@ -285,20 +285,20 @@ void fedge_rounds_defer(fedge_rounds *rounds, uint32_t client_index, uint64_t no
 uint32_t fedge_rounds_omit_deferred(fedge_rounds *rounds, uint32_t listed, uint32_t enough,
                                     uint64_t now_ms)
 {
-    uint32_t num_awake = 0, kept = 0;
+    uint32_t num_awake = 0, remaining = 0;
     for (uint32_t r = 0; r < rounds->num_deferrals; r++) {
         if (rounds->deferrals[r].not_before_ms > now_ms)
-            rounds->deferrals[kept++] = rounds->deferrals[r];
+            rounds->deferrals[remaining++] = rounds->deferrals[r];
     }
-    rounds->num_deferrals = kept;
+    rounds->num_deferrals = remaining;
     for (int pass = 0; pass < 2; pass++) { /* count, then remove */
         uint32_t r = 0;
         num_awake = 0;
         for (uint32_t i = 0; i < listed; i++) {
             const uint32_t client = rounds->sampled[i];
-            while (r < kept && rounds->deferrals[r].client_index < client)
+            while (r < remaining && rounds->deferrals[r].client_index < client)
                 r++;
-            if (r < kept && rounds->deferrals[r].client_index == client)
+            if (r < remaining && rounds->deferrals[r].client_index == client)
                 continue;
             if (pass == 1)
                 rounds->sampled[num_awake] = client;
@@ -356,7 +356,7 @@ void fedge_rounds_keep_carried(fedge_rounds *rounds, bool aside)
 void fedge_rounds_carry_over(fedge_rounds *rounds, uint32_t round,
                              void (*drop)(fedge_rounds *rounds, uint32_t slot))
 {
-    uint32_t kept = 0;
+    uint32_t remaining = 0;
     for (uint32_t slot = 0; slot < rounds->num_tasks; slot++) {
         const fedge_rounds_task *task = &rounds->tasks[slot];
         if (task->state != FEDGE_TASK_OPEN)
@@ -365,9 +365,9 @@ void fedge_rounds_carry_over(fedge_rounds *rounds, uint32_t round,
         if (round - 1 - task->base > rounds->spec.max_staleness)
             drop(rounds, slot);
         else
-            rounds->tasks[kept++] = *task;
+            rounds->tasks[remaining++] = *task;
     }
-    rounds->num_tasks = rounds->num_open = kept;
+    rounds->num_tasks = rounds->num_open = remaining;
     rounds->num_reported = 0;
 }
 

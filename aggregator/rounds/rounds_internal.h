@@ -46,7 +46,7 @@ struct fedge_rounds {
     bool hopeless;         /* CLOSING before the deadline, since no client was left */
     uint32_t num_hopeless; /* consecutive attempts of this round that ended hopeless */
     uint64_t open_at_ms;   /* WAITING: opens no earlier; 0: at once */
-    uint64_t again_at_ms;  /* WAITING: asks clients set aside again; 0: there are none */
+    uint64_t retry_at_ms;  /* WAITING: asks clients set aside again; 0: there are none */
     uint64_t fail_at_ms;   /* WAITING: the attempt fails, since clients have declined; 0: never */
 
     fedge_rounds_task *tasks; /* indexed by slot */
@@ -82,7 +82,7 @@ void fedge_rounds_note_connected(fedge_rounds *rounds, uint32_t client_index, bo
 participant *fedge_rounds_find_participant(const fedge_rounds *rounds, uint32_t client_index);
 /* The caller has reserved memory for it. */
 void fedge_rounds_add_participant(fedge_rounds *rounds, uint32_t client_index, uint32_t slot);
-void fedge_rounds_remove_participant(fedge_rounds *rounds, participant *gone);
+void fedge_rounds_remove_participant(fedge_rounds *rounds, participant *left);
 /* Forgets all participants except those that declined the job and, with [aside], all others set
  * aside. */
 void fedge_rounds_keep_aside(fedge_rounds *rounds, bool aside);

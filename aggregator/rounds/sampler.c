@@ -84,8 +84,8 @@ bool fedge_sampler_uses_history(const fedge_sampler_spec *spec)
 }
 
 /* The client's score; 0: unknown. */
-static uint32_t own_score(const fedge_sampler_spec *spec, const fedge_client_history *history,
-                          uint32_t round, uint32_t client)
+static uint32_t known_score(const fedge_sampler_spec *spec, const fedge_client_history *history,
+                            uint32_t round, uint32_t client)
 {
     const fedge_client_record record = fedge_client_history_get(history, client);
     const uint32_t score = fedge_sampler_of(spec->type)->score(&record, round);
@@ -96,8 +96,8 @@ static uint32_t own_score(const fedge_sampler_spec *spec, const fedge_client_his
 uint32_t fedge_draw_score(const fedge_draw *draw, const fedge_sampler_spec *spec,
                           const fedge_client_history *history, uint32_t round, uint32_t client)
 {
-    const uint32_t own = own_score(spec, history, round, client);
-    const uint32_t score = own > 0 ? own : draw->unknown;
+    const uint32_t known = known_score(spec, history, round, client);
+    const uint32_t score = known > 0 ? known : draw->unknown;
     return score > draw->floor ? score : draw->floor;
 }
 
@@ -108,7 +108,7 @@ static fedge_draw begin(const fedge_sampler_spec *spec, const fedge_client_histo
     uint64_t sum = 0;
     uint32_t known = 0, greatest = 1;
     for (uint32_t i = 0; i < n; i++) {
-        const uint32_t score = own_score(spec, history, round, items[i]);
+        const uint32_t score = known_score(spec, history, round, items[i]);
         known += score > 0;
         sum += score;
         greatest = score > greatest ? score : greatest;
@@ -160,15 +160,15 @@ fedge_draw fedge_draw_cohort(const fedge_sampler_spec *spec, const fedge_client_
      * line where each client's length is its score. Positions are whole numbers and remainders of a
      * division by k. */
     const uint64_t start = (((uint64_t)fedge_rng_u32(rng) << 32) | fedge_rng_u32(rng)) % draw.total;
-    uint64_t point = start / draw.count, rest = start % draw.count, reached = 0;
+    uint64_t point = start / draw.count, remainder = start % draw.count, reached = 0;
     for (uint32_t i = taken; i < n && taken < k; i++) {
         reached += fedge_draw_score(&draw, spec, history, round, items[i]);
         if (point < reached) {
             swap(items, taken++, i);
             point += draw.total / draw.count;
-            rest += draw.total % draw.count;
-            point += rest >= draw.count;
-            rest -= rest >= draw.count ? draw.count : 0;
+            remainder += draw.total % draw.count;
+            point += remainder >= draw.count;
+            remainder -= remainder >= draw.count ? draw.count : 0;
         }
     }
     return draw;

@@ -276,9 +276,9 @@ fedge_status fedge_strategy_check_updates(const fedge_strategy_sum *sum, const c
 fedge_status fedge_strategy_save_floats(const float *values, size_t count, fedge_buffer *out,
                                         fedge_error *err)
 {
-    uint8_t *room = NULL;
-    FEDGE_TRY(fedge_buffer_reserve(out, count * sizeof(float), &room, err));
-    fedge_put_f32s(room, values, count);
+    uint8_t *bytes = NULL;
+    FEDGE_TRY(fedge_buffer_reserve(out, count * sizeof(float), &bytes, err));
+    fedge_put_f32s(bytes, values, count);
     out->size += count * sizeof(float);
     return FEDGE_OK;
 }

@@ -24,11 +24,11 @@ typedef struct settings {
 
 struct fedge_plugin {
     fedge_strategy_ops ops;
-    const fedge_strategy_plugin *table; /* own_table; NULL: it has no strategy */
-    const fedge_metric_plugin *metrics; /* own_metrics; NULL: it has none */
+    const fedge_strategy_plugin *table; /* [table_copy]; NULL: it has no strategy */
+    const fedge_metric_plugin *metrics; /* [metrics_copy]; NULL: it has none */
     fedge_strategy_plugin
-        own_table; /* copied from the library; fields that its table lacks are 0 */
-    fedge_metric_plugin own_metrics; /* copied from the library */
+        table_copy; /* copied from the library; fields that its table lacks are 0 */
+    fedge_metric_plugin metrics_copy; /* copied from the library */
     void *library;
     fedge_json_field fields[FEDGE_STRATEGY_PLUGIN_MAX_ARGUMENTS + 1];
     const fedge_strategy_reader *readers[MAX_STRATEGIES + 1];
@@ -233,15 +233,15 @@ void fedge_plugin_copy_table(void *to, size_t to_size, const void *from, size_t 
 }
 
 static fedge_status check_version(const char *path, const char *header, uint32_t version,
-                                  size_t size, uint32_t own_version, size_t first_size,
+                                  size_t size, uint32_t program_version, size_t first_size,
                                   fedge_error *err)
 {
-    if (size >= first_size && version == own_version)
+    if (size >= first_size && version == program_version)
         return FEDGE_OK;
     return fedge_fail(err, FEDGE_UNSUPPORTED,
                       "--strategy-plugin %s: its table is of version %u and %zu bytes, and this "
                       "program takes version %u of at least %zu: build it with this release's %s",
-                      path, (unsigned)version, size, (unsigned)own_version, first_size, header);
+                      path, (unsigned)version, size, (unsigned)program_version, first_size, header);
 }
 
 static fedge_status take_strategy(fedge_plugin *plugin, const char *path, fedge_error *err)
@@ -251,9 +251,9 @@ static fedge_status take_strategy(fedge_plugin *plugin, const char *path, fedge_
         return FEDGE_OK;
     FEDGE_TRY(check_version(path, "fedge/strategy.h", found->version, found->struct_size,
                             FEDGE_STRATEGY_PLUGIN_VERSION, FIRST_STRATEGY, err));
-    fedge_plugin_copy_table(&plugin->own_table, sizeof(plugin->own_table), found,
+    fedge_plugin_copy_table(&plugin->table_copy, sizeof(plugin->table_copy), found,
                             found->struct_size);
-    plugin->table = &plugin->own_table;
+    plugin->table = &plugin->table_copy;
     return FEDGE_OK;
 }
 
@@ -264,9 +264,9 @@ static fedge_status take_metrics(fedge_plugin *plugin, const char *path, fedge_e
         return FEDGE_OK;
     FEDGE_TRY(check_version(path, "fedge/metric.h", found->version, found->struct_size,
                             FEDGE_METRIC_PLUGIN_VERSION, FIRST_METRICS, err));
-    fedge_plugin_copy_table(&plugin->own_metrics, sizeof(plugin->own_metrics), found,
+    fedge_plugin_copy_table(&plugin->metrics_copy, sizeof(plugin->metrics_copy), found,
                             found->struct_size);
-    plugin->metrics = &plugin->own_metrics;
+    plugin->metrics = &plugin->metrics_copy;
     return FEDGE_OK;
 }
 

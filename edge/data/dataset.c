@@ -176,12 +176,12 @@ static fedge_status list_files(const fedge_data_spec *spec, const char *values_p
 /* Compacts the labels of one part in place; returns their number. */
 static uint32_t keep_labels(int32_t *labels, uint32_t count, const uint32_t *owner, uint32_t part)
 {
-    uint32_t num_kept = 0;
+    uint32_t size = 0;
     for (uint32_t i = 0; i < count; i++) {
         if (!owner || owner[i] == part)
-            labels[num_kept++] = labels[i];
+            labels[size++] = labels[i];
     }
-    return num_kept;
+    return size;
 }
 
 static fedge_status fill(fedge_dataset *dataset, const char *values_path, const char *labels_path,

@@ -8,8 +8,8 @@ static uint32_t score(const fedge_client_record *record, uint32_t round)
 {
     (void)round;
     const uint64_t asked = (uint64_t)record->reported + record->missed + 2;
-    const uint64_t share = FEDGE_SAMPLER_MAX_SCORE * ((uint64_t)record->reported + 1) / asked;
-    return share > 0 ? (uint32_t)share : 1;
+    const uint64_t fraction = FEDGE_SAMPLER_MAX_SCORE * ((uint64_t)record->reported + 1) / asked;
+    return fraction > 0 ? (uint32_t)fraction : 1;
 }
 
 const fedge_sampler_ops fedge_sampler_available = {.score = score};

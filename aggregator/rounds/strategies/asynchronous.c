@@ -138,6 +138,6 @@ fedge_status fedge_asynchronous_check(const fedge_strategy_vectors *state,
 void fedge_asynchronous_keep(fedge_strategy_vectors *state, const fedge_strategy_sum *sum,
                              const float *model)
 {
-    const size_t place = (sum->round - 1) % state->num_vectors;
-    memcpy(state->values + place * state->num_values, model, state->num_values * sizeof(*model));
+    const size_t slot = (sum->round - 1) % state->num_vectors;
+    memcpy(state->values + slot * state->num_values, model, state->num_values * sizeof(*model));
 }

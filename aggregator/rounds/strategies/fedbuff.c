@@ -23,11 +23,11 @@ static fedge_status step(void *state, const fedge_strategy_sum *sum, float *mode
     const fedge_asynchronous *with = self->settings;
     FEDGE_TRY(fedge_asynchronous_check(self, sum, err));
     /* The mean is Σ w Δ / W. */
-    const double share = (double)sum->total_weight / fedge_asynchronous_unit(sum->job);
+    const double fraction = (double)sum->total_weight / fedge_asynchronous_unit(sum->job);
     fedge_asynchronous_keep(self, sum, model);
     return fedge_strategy_move(
-        sum, &sum->delta, fedge_strategy_rate(&with->common, sum->round) * share / sum->num_updates,
-        model, err);
+        sum, &sum->delta,
+        fedge_strategy_rate(&with->common, sum->round) * fraction / sum->num_updates, model, err);
 }
 
 const fedge_strategy_ops fedge_strategy_fedbuff =

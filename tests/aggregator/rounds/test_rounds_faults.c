@@ -100,7 +100,7 @@ static void note_task(federation *f, uint64_t task_id, uint32_t client_index)
     CHECK(f, client_index < f->num_clients);
     CHECK(f, f->phase_tasks[client_index] == 0);
     CHECK(f, f->gave_up_ms[client_index] == 0 ||
-                 f->now_ms + 1 >= f->gave_up_ms[client_index] + FEDGE_ROUNDS_ASK_AGAIN_MS);
+                 f->now_ms + 1 >= f->gave_up_ms[client_index] + FEDGE_ROUNDS_RETRY_MS);
     CHECK(f, task->client_index == 0 && task->ended == 0 && !task->sent);
     f->phase_tasks[client_index] = task_id;
     task->client_index = client_index;

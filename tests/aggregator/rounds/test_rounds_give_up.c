@@ -208,7 +208,7 @@ static void who_gave_up_is_left_out_for_a_while(void **state)
     no_action(rounds);
     give_up(rounds, 1);
     fail_phase(rounds);
-    now_ms = 2 * FEDGE_ROUNDS_ASK_AGAIN_MS - 1;
+    now_ms = 2 * FEDGE_ROUNDS_RETRY_MS - 1;
     fedge_rounds_tick(rounds, now_ms);
     no_action(rounds);
     now_ms++;

@@ -431,7 +431,7 @@ static void whose_results_are_refused_is_set_aside(void **state)
     assert_int_equal(device->num_tasks, 1);
     assert_int_equal(device->refusal, FEDGE_REASON_BAD_VALUE);
     assert_non_null(strstr(fed_status(&fed).state, "(client 0: bad-value: "));
-    fed.now_ms += FEDGE_ROUNDS_ASK_AGAIN_MS;
+    fed.now_ms += FEDGE_ROUNDS_RETRY_MS;
     finish();
     assert_int_equal(device->num_tasks, 2);
 }
