@@ -362,7 +362,7 @@ static fedge_status check_pair(const char *dir, int first, const char *name, con
     return FEDGE_OK;
 }
 
-/* Counts the files of an interrupted fedge_ca_init; FEDGE_EXISTS if they belong to another
+/* Counts the files of an interrupted fedge_ca_create; FEDGE_EXISTS if they belong to another
  * authority. */
 static fedge_status count_files(const char *dir, int *count, fedge_error *err)
 {
