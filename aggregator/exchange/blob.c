@@ -178,7 +178,7 @@ fedge_status fedge_blob_mend(fedge_blob *blob, uint8_t *bytes, fedge_error *err)
     fedge_sha256_text(bytes, blob->size, hash);
     if (strcmp(hash, blob->hash) != 0) {
         free(bytes);
-        return fedge_fail(err, FEDGE_MISMATCH, "made anew it has SHA-256 %s, not %s", hash,
+        return fedge_fail(err, FEDGE_MISMATCH, "the rebuilt file has SHA-256 %s, not %s", hash,
                           blob->hash);
     }
     pthread_mutex_lock(&blob->lock);

@@ -160,7 +160,7 @@ static fedge_status rebuild(const fedge_engine *engine, fedge_blob *model, uint3
     }
     if (size + control_size != model->size) {
         free(file);
-        return fedge_fail(err, FEDGE_MISMATCH, "made anew it has another size");
+        return fedge_fail(err, FEDGE_MISMATCH, "the rebuilt file has another size");
     }
     return fedge_blob_mend(model, file, err);
 }
@@ -170,9 +170,9 @@ static fedge_status mend(const fedge_engine *engine, fedge_blob *model, uint32_t
 {
     const fedge_status status = rebuild(engine, model, base, err);
     if (status != FEDGE_OK) {
-        return fedge_error_prefix(
-            err, status, "%s is damaged, and is made anew when the program is started again",
-            model->file.path);
+        return fedge_error_prefix(err, status,
+                                  "%s is damaged; it is rebuilt when the program is started again",
+                                  model->file.path);
     }
     FEDGE_LOG(engine->config.log, FEDGE_LOG_ERROR, "model-mended",
               fedge_log_str("file", model->file.path), fedge_log_str("sha256", model->hash),

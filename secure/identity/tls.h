@@ -1,7 +1,7 @@
 /* The TLS settings that libwebsockets leaves open on mbedTLS, applied at link time.
  *
  * Programs that link fedge_identity_tls carry -Wl,--wrap options, so that every TLS configuration
- * of the process, whoever makes it,
+ * of the process
  *   - speaks TLS 1.3 only, with P-256, ECDSA and AEAD suites;
  *   - as a client always demands a good certificate from the server, and as a server demands one
  *     wherever it asks for one (libwebsockets alone only asks). Whether it asks stays a property of

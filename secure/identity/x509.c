@@ -151,7 +151,7 @@ static fedge_status add_host(mbedtls_x509_buf *hosts, size_t *count, const mbedt
     return FEDGE_OK;
 }
 
-/* An unknown kind of name is refused, not skipped: whoever checks names must understand all that a
+/* An unknown kind of name is refused, not skipped: a check of names must understand all that a
  * certificate claims. */
 static fedge_status read_name(const mbedtls_x509_buf *name, fedge_x509_names *out, bool *has_role,
                               fedge_error *err)

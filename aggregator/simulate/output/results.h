@@ -64,8 +64,8 @@ typedef struct fedge_results_config {
 
 /* Makes the folder, or with config->resume opens one that was begun with the same job and settings,
  * if there is one: then results->resumed is true, and half-written files are removed. FEDGE_BUSY:
- * another program writes there. FEDGE_EXISTS: the folder has a simulation already, or files of
- * somebody else. FEDGE_MISMATCH says what differs. */
+ * another program writes there. FEDGE_EXISTS: the folder has a simulation already, or other
+ * files. FEDGE_MISMATCH says what differs. */
 FEDGE_MUST_USE fedge_status fedge_results_open(fedge_results *results,
                                                const fedge_results_config *config,
                                                fedge_error *err);
