@@ -32,7 +32,8 @@ struct fedge_client {
     uint64_t look_at;   /* next check of the site's conditions while there is a task */
     fedge_exit exit_code;
     char exit_text[FEDGE_MAX_TEXT];
-    char plan_hash[FEDGE_HASH_TEXT], initial_model[FEDGE_HASH_TEXT]; /* from the last WELCOME */
+    char plan_hash[FEDGE_HASH_TEXT],
+        initial_model[FEDGE_HASH_TEXT]; /* fields of the last WELCOME */
     uint32_t client_index;
     fedge_worker_result result; /* large, so not on the stack */
     uint8_t part[FEDGE_MESSAGE_MAX_PAYLOAD];

@@ -116,7 +116,7 @@ fedge_status fedge_client_look_up(fedge_client *c, const fedge_session_action *a
     const bool list = FEDGE_TAKES_PARTS && task && task->list == FEDGE_LIST_FETCHED;
     uint64_t held;
     if (FEDGE_TAKES_PARTS && task && task->list == FEDGE_LIST_UNUSED)
-        close_parts(c); /* of an earlier task */
+        close_parts(c); /* they belong to an earlier task */
     FEDGE_TRY(fedge_store_blob_held(c->store, action->hash, action->size, &held, err));
     compare_seed(c, task, action->hash, held);
     if (task && !task->delta && !list && held == 0) {

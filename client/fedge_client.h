@@ -65,7 +65,7 @@ typedef struct fedge_client_task {
     uint32_t round;        /* round number, from 1 */
     uint32_t client_index; /* this device's index in the server's registry */
     double learning_rate;  /* rate of this round */
-    uint64_t deadline_ms;  /* from the task's arrival; a later result may not count */
+    uint64_t deadline_ms;  /* time limit from the task's arrival; a later result may not count */
     const fedge_client_plan *plan;
     const float *correction; /* added to each parameter's gradient, in schema order, such as
                                 SCAFFOLD's c − c_i; NULL: none */

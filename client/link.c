@@ -40,7 +40,7 @@ struct fedge_link {
     char proxy[FEDGE_PROXY_TEXT]; /* HOST:PORT; "": none */
     char urls[FEDGE_LINK_MAX_URLS], url[FEDGE_LINK_MAX_HOST + 1];
     uint32_t num_urls, address_index; /* index of the address among those of the host's name */
-    bool connecting;                  /* in fedge_link_connect, before its end is reported */
+    bool connecting; /* fedge_link_connect is running; its end is not reported yet */
     bool established;
     unsigned http_status;
     fedge_certificate_info server;

@@ -12,7 +12,7 @@
 
 typedef struct fedge_client_options {
     char servers[FEDGE_CLIENT_MAX_SERVERS]; /* values of all --server options, joined by commas */
-    const char *server;                     /* the same; NULL when not given */
+    const char *server;                     /* servers, or NULL without --server */
     const char *identity, *trust, *config, *state, *seed_blob, *proxy; /* string of argv, or NULL */
     uint32_t partition_id, num_partitions;                             /* 0, 0 if not given */
     bool has_partition_id;

@@ -20,7 +20,7 @@ typedef struct source {
     char blob[FEDGE_HASH_TEXT], list[FEDGE_HASH_TEXT]; /* list "": made here */
     uint8_t *bytes;                                    /* size of the list */
     uint32_t num_parts;
-    uint64_t size, held; /* of the blob */
+    uint64_t size, held; /* the blob's bytes: total, stored */
 } source;
 
 /* A part that some source has. */

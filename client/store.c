@@ -539,7 +539,8 @@ static fedge_status take_old(fedge_store *store, const char *run_id, const char 
     char name[NAME_SIZE];
     FEDGE_TRY(key_name(run_id, key, "", name, err));
     FEDGE_TRY(read_all(store, name, store->max_bytes, data, size, err));
-    (void)!fedge_store_put(store, run_id, key, *data, *size, NULL); /* or else the next time */
+    (void)!fedge_store_put(store, run_id, key, *data, *size,
+                           NULL); /* a failure is retried next time */
     return FEDGE_OK;
 }
 

@@ -28,8 +28,8 @@ typedef struct fedge_assignment {
     uint32_t incarnation, client_index;
     char plan_hash[FEDGE_HASH_TEXT]; /* PLAN */
     uint64_t plan_size;
-    char initial_model[FEDGE_HASH_TEXT]; /* for PLAN: from WELCOME */
-    bool new_run;    /* for PLAN: other blobs in the store belong to another run */
+    char initial_model[FEDGE_HASH_TEXT]; /* WELCOME's; used by PLAN */
+    bool new_run;    /* other blobs in the store belong to another run; used by PLAN */
     fedge_task task; /* TASK */
 } fedge_assignment;
 

@@ -42,7 +42,7 @@ struct fedge_peers {
     uint64_t refused;
 
     _Atomic uint64_t remembered[FEDGE_PEERS_REMEMBERED]; /* fedge_peer_address_key; 0: empty */
-    device_note *notes;                                  /* by client index */
+    device_note *notes;                                  /* indexed by client */
     uint32_t num_notes;
     noisy_device noisy[MAX_NOISY]; /* refused in the present second */
     uint32_t num_noisy, unlogged_of_others;

@@ -11,8 +11,8 @@
 #include "edge/core/os.h"
 #include "secure/identity/tls.h"
 
-#define SERVICE_BUFFER_SIZE 32768 /* of libwebsockets, for all connections of a thread */
-#define RECEIVE_SIZE 4096         /* of libwebsockets, per connection */
+#define SERVICE_BUFFER_SIZE 32768 /* libwebsockets' buffer for all connections of a thread */
+#define RECEIVE_SIZE 4096         /* libwebsockets' buffer per connection */
 
 /* ---- the loop -------------------------------------------------------------------------------- */
 

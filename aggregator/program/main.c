@@ -47,8 +47,8 @@ typedef struct program {
     fedge_engine_thread *engine_thread;
     fedge_collective collective; /* ranks started by mpirun; alone without it */
     fedge_ranks *ranks;          /* NULL: alone */
-    fedge_rank_link link;        /* on rank 0: connects the other ranks' workers */
-    fedge_rank_worker *worker;   /* on other ranks; NULL if rank 0 gets all updates */
+    fedge_rank_link link;        /* connects the other ranks' workers to rank 0 */
+    fedge_rank_worker *worker;   /* worker of other ranks; NULL if rank 0 gets all updates */
     pthread_mutex_t output;  /* shared by the log and the progress bar, which use one terminal */
     fedge_progress progress; /* [out] is NULL if unwanted */
 } program;

@@ -32,7 +32,7 @@ typedef struct fedge_supervised {
     bool draining;                             /* SIGUSR1 was received */
     char number[FEDGE_SUPERVISOR_NUMBER_TEXT]; /* random number of the supervisor */
     char run_id[FEDGE_RUN_ID_TEXT];            /* run opened by one of its processes; "": none */
-    char *opened_run_id; /* the same, in memory shared with the supervisor; NULL: not supervised */
+    char *opened_run_id; /* run_id in memory shared with the supervisor; NULL: not supervised */
     fedge_lost_gpus *lost_gpus; /* shared with the supervisor and later children */
 } fedge_supervised;
 

@@ -160,7 +160,7 @@ fedge_status fedge_command_line_check(const fedge_command_line *line, const void
 typedef struct writer {
     char *text; /* NULL: only count columns */
     size_t size, column;
-    size_t indent; /* of what does not fit on a line */
+    size_t indent; /* indent of continuation lines */
 } writer;
 
 static void put_some(writer *to, const char *text, size_t size)

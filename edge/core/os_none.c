@@ -27,7 +27,7 @@ static void put_padded(output *to, const char *s, size_t n, size_t width, char p
         put(to, s[i]);
 }
 
-#define MAX_DIGITS 20 /* of a 64-bit number */
+#define MAX_DIGITS 20 /* digits of a 64-bit number */
 
 static void put_number(output *to, uint64_t value, unsigned base, bool negative, size_t width,
                        char pad)

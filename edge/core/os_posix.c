@@ -18,8 +18,8 @@
 
 #define FILE_MODE 0600
 #define DIR_MODE 0700
-#define MAX_DIR_ENTRIES 1000000 /* of a listed directory */
-#define MAX_TREE_DEPTH 32       /* of a directory to remove */
+#define MAX_DIR_ENTRIES 1000000 /* entries of a listed directory */
+#define MAX_TREE_DEPTH 32       /* depth of a directory to remove */
 
 /* Linux's maximum for one call, rounded down to pages. */
 #define MAX_TRANSFER ((size_t)0x7ffff000)

@@ -438,7 +438,7 @@ void fedge_os_return_freed(void)
 void fedge_os_return_large_blocks(void)
 {
 #ifdef __GLIBC__
-    (void)mallopt(M_MMAP_THRESHOLD, 1 << 20); /* by default the threshold grows with freed blocks */
+    (void)mallopt(M_MMAP_THRESHOLD, 1 << 20); /* the default threshold grows with freed blocks */
     (void)mallopt(M_TRIM_THRESHOLD,
                   8 << 20); /* otherwise messages' memory is returned and requested again */
 #endif

@@ -52,7 +52,7 @@ typedef struct fedge_tensor_spec {
 typedef struct fedge_schema {
     fedge_tensor_spec *tensors;
     uint32_t num_tensors;
-    uint32_t capacity;   /* of the array, in tensors */
+    uint32_t capacity;   /* tensors that the array can store */
     size_t num_elements; /* sum of the counts */
 } fedge_schema;
 

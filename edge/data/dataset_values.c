@@ -136,15 +136,15 @@ static fedge_status convert_floats(const fedge_array_info *info, const char *pat
 
 /* The examples of a file to load. */
 typedef struct selection {
-    uint32_t num_examples; /* in the file */
+    uint32_t num_examples; /* examples of the file */
     const uint32_t *owner; /* (num_examples); NULL: load all */
     uint32_t part;         /* load those with owner[i] == part */
 } selection;
 
 /* Progress over the files of a data set. */
 typedef struct progress {
-    uint32_t slot;        /* of the next loaded example */
-    uint32_t names;       /* of the first header (fedge_csv); 0: none */
+    uint32_t slot;        /* slot of the next loaded example */
+    uint32_t names;       /* names of the first header (fedge_csv); 0: none */
     const char *named_by; /* file with that header */
 } progress;
 

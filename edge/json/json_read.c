@@ -14,7 +14,7 @@
 
 #include "edge/json/json.h"
 
-#define MAX_KEYS 64  /* of a table */
+#define MAX_KEYS 64  /* keys of a table */
 #define MAX_LIST 300 /* bytes of the list of valid names in a message */
 #define SHORT_LIST 8 /* choices listed besides the nearest one */
 

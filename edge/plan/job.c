@@ -129,7 +129,7 @@ const fedge_json_field fedge_job_fields[] = {
     {.key = "$schema", .kind = FEDGE_JSON_IGNORED},
     {.key = "fedge-job", .kind = FEDGE_JSON_IGNORED},
     FEDGE_PLAN_FIELDS,
-    {.key = "rounds", /* by check_given */
+    {.key = "rounds", /* checked by check_given */
      .kind = FEDGE_JSON_OBJECT,
      AT(fedge_job, rounds),
      .fields = ROUNDS},

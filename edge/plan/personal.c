@@ -140,7 +140,7 @@ static fedge_status run(const fedge_local_training *with, const fedge_trainer_co
 /* A pass during which some parameters are reset after each step. */
 typedef struct frozen_part {
     const fedge_plan *plan;
-    const float *values;   /* of the model, for shared layers; or NULL */
+    const float *values;   /* model that shared layers are reset to, or NULL */
     const float *personal; /* then the client's own */
 } frozen_part;
 

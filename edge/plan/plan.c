@@ -29,7 +29,7 @@
 #define DEFAULT_RESIDUAL_HALF_LIFE 64 /* rounds */
 #define MAX_LABELS 1000000
 #define PLAN_VERSION 1
-#define EVALUATION_BATCH 8 /* of a model that only evaluates and so has small activations */
+#define EVALUATION_BATCH 8 /* batch of a model that only evaluates; its activations are small */
 
 /* --- fields ----------------------------------------------------------------------------------- */
 
@@ -165,7 +165,7 @@ const fedge_json_field fedge_training_fields[] = {
      .flags = FEDGE_JSON_SPARSE,
      AT(fedge_training_spec, precision),
      .name_of = precision_name,
-     .num_names = FEDGE_PRECISION_INT8}, /* for evaluation only */
+     .num_names = FEDGE_PRECISION_INT8}, /* INT8 only evaluates */
     {.key = "evaluation",
      .kind = FEDGE_JSON_ENUM,
      .flags = FEDGE_JSON_SPARSE,

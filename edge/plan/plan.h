@@ -79,7 +79,7 @@ typedef struct fedge_training_spec {
 
 /* Whether clients store the values they did not send as a residual for the next round. */
 typedef enum fedge_error_feedback {
-    FEDGE_ERROR_FEEDBACK_AUTO, /* on with a sparsifier */
+    FEDGE_ERROR_FEEDBACK_AUTO, /* ON if the codec sparsifies */
     FEDGE_ERROR_FEEDBACK_ON,
     FEDGE_ERROR_FEEDBACK_OFF,
     FEDGE_ERROR_FEEDBACK_COUNT

@@ -357,7 +357,7 @@ typedef struct checked_reader {
     fedge_read_fn read;
     void *user;
     uint32_t crc;
-    fedge_error failed; /* of [read] */
+    fedge_error failed; /* failure of [read] */
 } checked_reader;
 
 static fedge_status read_checked(void *user, uint8_t *bytes, size_t size, fedge_error *err)
@@ -495,7 +495,7 @@ static fedge_status get_statistics(const fedge_plan *plan, const uint8_t *in, fl
 typedef struct maker {
     const fedge_plan *plan;
     uint32_t round;
-    float *wanted; /* in the section's order: changes plus residual */
+    float *wanted; /* changes plus residual in the section's order */
     float *after;
 } maker;
 

@@ -5,7 +5,7 @@
 #include "edge/plan/update.h"
 #include "edge/train/trainer.h"
 
-#define STATE_HEADER 8 /* of stored client state: a task's id */
+#define STATE_HEADER 8 /* header of stored client state: a task's id */
 
 static const fedge_memory_row ROWS[FEDGE_MEMORY_PARTS] = {
     [FEDGE_MEMORY_PARAMETERS] = {"parameters", "and statistics", "take a smaller model", 0},

@@ -66,7 +66,7 @@ typedef struct power {
     bool has_mains;   /* there is a supply of a type other than battery */
     bool discharging; /* a battery is discharging */
     bool has_battery;
-    long level; /* of the emptiest battery, in percent; −1: unknown */
+    long level; /* percent of the emptiest battery; −1: unknown */
 } power;
 
 #define SUPPLIES "sys/class/power_supply"
@@ -77,7 +77,7 @@ static fedge_status see_supply(void *user, const char *name, fedge_error *err)
     char fact[MAX_FACT];
     (void)err;
     if (read_fact(fact, seen->root, SUPPLIES, name, "scope") && starts(fact, "Device"))
-        return FEDGE_OK; /* of a mouse or a headset */
+        return FEDGE_OK; /* the battery of a mouse or a headset */
     if (!read_fact(fact, seen->root, SUPPLIES, name, "type"))
         return FEDGE_OK;
     if (!starts(fact, "Battery")) {
@@ -101,7 +101,7 @@ static fedge_status see_supply(void *user, const char *name, fedge_error *err)
 typedef struct heat {
     const char *root;
     bool any;
-    long most; /* in 1/1000 °C */
+    long most; /* maximum in 1/1000 °C */
 } heat;
 
 static fedge_status see_zone(void *user, const char *name, fedge_error *err)
@@ -154,7 +154,7 @@ static bool all_zero(const char *digits)
 typedef struct route_columns {
     const char *file;
     int destination, length, flags, metric, name; /* length: of the prefix, or its mask */
-    int base;                                     /* of the metric */
+    int base;                                     /* number base of the metric */
 } route_columns;
 
 /* The default route with the least metric. */

@@ -32,10 +32,10 @@ typedef struct fedge_site_data {
     char name[FEDGE_MAX_DATA_NAME];
     char values[FEDGE_MAX_PATHS],
         labels[FEDGE_MAX_PATHS]; /* same format as for fedge_dataset_load */
-    double validation_fraction;  /* for federated evaluation, in [0, 0.9] */
+    double validation_fraction;  /* fraction for federated evaluation, in [0, 0.9] */
     bool has_partition, has_partition_seed;
     bool has_partition_id;
-    fedge_partition_spec partition;        /* of the validation examples, too */
+    fedge_partition_spec partition;        /* its seed also selects validation examples */
     uint32_t partition_id, num_partitions; /* num_partitions 0: the data set is not divided */
 } fedge_site_data;
 

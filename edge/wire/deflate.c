@@ -89,8 +89,8 @@ typedef struct inflation {
     const fedge_inflater *by;
     void *stream;
     uint8_t *out;
-    size_t size, made; /* of out: expected size, bytes so far */
-    uint64_t used;     /* of the input */
+    size_t size, made; /* output: expected size, bytes so far */
+    uint64_t used;     /* input bytes so far */
     uint64_t blocks_left;
     bool over; /* the output is too long */
     fedge_inflater_state state;

@@ -72,7 +72,7 @@ typedef struct fedge_inflater {
 } fedge_inflater;
 
 extern const fedge_inflater fedge_inflater_zlib;
-extern const fedge_inflater fedge_inflater_isal; /* in builds with FEDGE_WITH_ISAL */
+extern const fedge_inflater fedge_inflater_isal; /* needs FEDGE_WITH_ISAL */
 
 /* The inflaters of this build, NULL-terminated: fastest first, zlib last. */
 const fedge_inflater *const *fedge_inflaters(void);

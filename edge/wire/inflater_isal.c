@@ -112,7 +112,7 @@ static bool begin_block(isal_stream *stream, fedge_inflater_range *range)
 {
     struct inflate_state *state = &stream->state;
     if (range->in_size > 0 && state->read_in_length == 0 && stream->num_pending == 0) {
-        state->read_in = *range->in++; /* to set the bit of the last block */
+        state->read_in = *range->in++; /* the bit of the last block is set in it */
         state->read_in_length = 8;
         range->in_size--;
     }

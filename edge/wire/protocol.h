@@ -55,7 +55,7 @@ typedef struct fedge_hello {
 } fedge_hello;
 
 typedef struct fedge_welcome {
-    uint32_t protocol; /* from the client's range */
+    uint32_t protocol; /* version in the client's range */
     uint32_t client_index;
     uint64_t server_time_ms; /* Unix time */
     char run_id[FEDGE_RUN_ID_TEXT];

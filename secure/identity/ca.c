@@ -34,7 +34,7 @@ typedef struct content {
     const char *issuer;             /* "CN=…" */
     mbedtls_pk_context *key;        /* the subject's */
     mbedtls_pk_context *issuer_key; /* NULL if self-signed */
-    int path_length;                /* of an authority, or NOT_A_CA */
+    int path_length;                /* path length of an authority, or NOT_A_CA */
     const fedge_x509_names *names;  /* NULL for an authority */
     uint64_t now_ms, not_after_ms;
 } content;

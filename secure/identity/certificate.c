@@ -43,7 +43,7 @@ bool fedge_name_valid(const char *name)
  */
 
 #define DAYS_OF_400_YEARS 146097
-#define DAYS_TO_1970 719468 /* from 0000-03-01 */
+#define DAYS_TO_1970 719468 /* counted from 0000-03-01 */
 
 /* Both conversions count years from 1 March, so that the leap day is a year's last: Hinnant,
  * "chrono-Compatible Low-Level Date Algorithms". */

@@ -30,7 +30,7 @@
 typedef struct credentials {
     mbedtls_x509_crt certificates;
     mbedtls_pk_context key;
-    uint8_t ticket_secret[FEDGE_TICKET_SECRET_SIZE]; /* with a key */
+    uint8_t ticket_secret[FEDGE_TICKET_SECRET_SIZE]; /* set if there is a key */
     uint64_t retired_ms;                             /* monotonic; when it was replaced */
     struct credentials *older;
 } credentials;
@@ -40,7 +40,7 @@ typedef struct peer_check {
     char subject[FEDGE_X509_MAX_SUBJECT];
     char reason[FEDGE_ERROR_MESSAGE_SIZE]; /* fedge's reason; "" if mbedTLS itself refuses */
     uint32_t flags;                        /* MBEDTLS_X509_BADCERT_… of the whole chain */
-    const char *host;                      /* on a client: the name connected to; else NULL */
+    const char *host;                      /* the name a client connected to; NULL on a server */
 } peer_check;
 
 /* The only mutable globals in fedge: the wrapped functions get no context. */

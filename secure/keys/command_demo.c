@@ -24,7 +24,7 @@ typedef struct demo {
     char registry_dir[FEDGE_OS_MAX_PATH];
     fedge_ca *ca;
     fedge_registry *registry;
-    uint64_t not_after_ms; /* of the server's certificate */
+    uint64_t not_after_ms; /* end of the server's certificate */
 } demo;
 
 /* Writes DIR/NAME, mode 0600, without syncing: thousands of syncs would take minutes, and after a

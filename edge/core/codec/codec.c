@@ -227,7 +227,7 @@ static fedge_status fail_nan(const fedge_tensor_spec *spec, size_t first, const 
 
 /* A section being encoded. */
 typedef struct encoder {
-    const fedge_codec *codec; /* of the tensor */
+    const fedge_codec *codec; /* the tensor's codec */
     const fedge_codec_ends *ends;
     uint8_t *out; /* next output byte; NULL: only count */
     size_t size;  /* bytes written or counted */

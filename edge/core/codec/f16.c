@@ -8,7 +8,7 @@
 #include "edge/core/half.h"
 
 #define CHUNK 1024    /* values decoded at a time, on the stack */
-#define BOUND_LOG2 15 /* of h */
+#define BOUND_LOG2 15 /* bound of h */
 #define BOUND_BITS 0x7800u
 
 static size_t f16_size(size_t count)

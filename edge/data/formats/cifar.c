@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define COARSE_LABELS 20 /* of CIFAR-100 */
+#define COARSE_LABELS 20 /* CIFAR-100's coarse labels */
 #define FINE_LABELS 100
 #define FIRST_TEXT 32 /* the smallest byte, besides white space, that begins a text */
 #define IDX_HEAD 4    /* bytes before the dimensions */

@@ -242,7 +242,7 @@ static fedge_status cut_aside(fedge_csv *csv, fedge_error *err)
     plain_commas(csv->text);
     const char *begin = trim(csv->text);
     memmove(csv->text, begin, strlen(begin) + 1);
-    if (csv->aside <= csv->columns) { /* and the comma after it */
+    if (csv->aside <= csv->columns) { /* removes the comma after it, too */
         memmove(field, field + length + 1, strlen(field + length + 1) + 1);
     } else {
         field -= field > csv->line;

@@ -86,7 +86,7 @@ static fedge_status add(fedge_file_list *list, const char *folder, size_t folder
 /* A folder being listed. */
 typedef struct listing {
     fedge_file_list *list;
-    const char *folder; /* with a slash */
+    const char *folder; /* path with a trailing slash */
     const char *pattern;
 } listing;
 

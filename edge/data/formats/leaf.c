@@ -18,12 +18,12 @@ static_assert(sizeof(FEDGE_LEAF_LETTERS) - 1 == FEDGE_LEAF_NUM_LETTERS, "LEAF's 
 typedef struct scanner {
     const fedge_leaf_visitor *visitor;
     fedge_reader reader;
-    fedge_json_lexer lexer;                 /* of the reader's data */
+    fedge_json_lexer lexer;                 /* lexer of the reader's data */
     uint8_t *buffer;                        /* (BUFFER_SIZE): the lexer's chunk */
     fedge_status read_status;               /* failure to read a chunk; its message is in err */
-    fedge_error *err;                       /* of fedge_leaf_read */
-    uint64_t num_users, listed_users;       /* in user_data; in "users" */
-    uint64_t num_samples, declared_samples; /* of all users; sum of "num_samples" */
+    fedge_error *err;                       /* the error of fedge_leaf_read */
+    uint64_t num_users, listed_users;       /* users of user_data; users in "users" */
+    uint64_t num_samples, declared_samples; /* samples of all users; sum of "num_samples" */
     bool has_users, has_samples, has_data;
     char name[FEDGE_LEAF_MAX_NAME]; /* name of the present user, or "" */
     uint64_t num_x, num_y;          /* examples of that user so far */

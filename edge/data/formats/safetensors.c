@@ -11,7 +11,7 @@
 #include "edge/train/kernels/half.h"
 
 #define PREFIX_SIZE 8 /* header size as u64 */
-#define ALIGNMENT 8   /* of the data in the file */
+#define ALIGNMENT 8   /* alignment of the data in the file */
 #define METADATA "__metadata__"
 #define HEADER_DEPTH 3 /* { tensor { shape [ ] } } */
 
@@ -178,7 +178,7 @@ done:
 
 /* A tensor of the JSON header. */
 typedef struct entry {
-    const char *name; /* in the JSON tree */
+    const char *name; /* points into the JSON tree */
     char dtype_name[8];
     fedge_dtype dtype;
     uint32_t rank;
@@ -210,7 +210,7 @@ typedef struct header {
     fedge_json json;
     entry *entries; /* malloc'ed, in the order of their data */
     uint32_t count;
-    uint64_t data_at, data_size; /* in the file */
+    uint64_t data_at, data_size; /* the data's offset in the file and size */
 } header;
 
 static void header_close(header *h)

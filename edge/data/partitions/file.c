@@ -79,7 +79,7 @@ static fedge_status assign(const fedge_partition_spec *spec, const fedge_partiti
     fedge_csv csv;
     FEDGE_TRY(open_file(&csv, spec->source, err));
     fedge_status status;
-    memset(owner, 0xFF, data->num_examples * sizeof(*owner)); /* to FEDGE_PARTITION_UNUSED */
+    memset(owner, 0xFF, data->num_examples * sizeof(*owner)); /* FEDGE_PARTITION_UNUSED */
     for (;;) {
         bool end = false;
         int64_t example, client;
