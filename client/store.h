@@ -1,18 +1,17 @@
 /* A client's store: in a directory, where it outlives the process, or in memory.
  *
- *   STATE/lock           held by the process that uses it (a second one is refused)
+ *   STATE/lock           locked by the process that uses the store; a second one is refused
  *   STATE/state.json     format, run, incarnation, last server time, last errors, with a seal
  *                        (edge/json/json.h)
- *   STATE/blobs/HASH     plan and model, possibly in part: a download goes on where it stopped
- *   STATE/result         the result that the server has not acknowledged yet: the UPLOAD message
- *                        (edge/wire/protocol.h; it has a CRC and the size and CRC of what follows),
- *                        then the bytes of its sections
- *   STATE/kv/RUN/KEY+crc32   the trainer's own values, each with its CRC-32 behind it, u32
- *                        little-endian; without "+crc32" and CRC where an older release left it
+ *   STATE/blobs/HASH     plan and model, possibly partial: a download resumes where it stopped
+ *   STATE/result         the unacknowledged result: the UPLOAD message (edge/wire/protocol.h; it
+ * has a CRC and the size and CRC of what follows), then its sections STATE/kv/RUN/KEY+crc32 values
+ * of the trainer, each followed by its CRC-32, u32 little-endian; older releases wrote neither
+ * "+crc32" nor a CRC
  *
- * Blobs are verified by their SHA-256 whenever they are loaded, so they are not fsynced and save
- * flash wear; everything else is replaced atomically and durably. Nothing of a damaged file is ever
- * used. Functions may be called from several threads, one blob or key by one at a time.
+ * Every load of a blob checks its SHA-256, so blobs are not fsynced, which saves flash wear. Other
+ * files are replaced atomically and durably. Nothing of a damaged file is ever used. Several
+ * threads may call the functions, one thread at a time for each blob or key.
  */
 #ifndef FEDGE_CLIENT_STORE_H
 #define FEDGE_CLIENT_STORE_H

@@ -10,9 +10,9 @@
  * | http.c                | answers to HTTP requests                                            |
  * | transport_state.c     | records of connections and their lists, which all others use        |
  *
- * A socket is accepted and waits for its first bytes on the accepting thread. Then it goes, as a
- * fedge_peer, to a network thread, which owns it until it is closed; connections do not move. The
- * accepting thread has a fedge_network of its own for the HTTP port.
+ * The accepting thread accepts a socket and waits for its first bytes. Then the socket moves, as a
+ * fedge_peer, to a network thread, which owns it until it is closed. The HTTP port has a separate
+ * fedge_network on the accepting thread.
  */
 #ifndef FEDGE_AGGREGATOR_NET_TRANSPORT_INTERNAL_H
 #define FEDGE_AGGREGATOR_NET_TRANSPORT_INTERNAL_H

@@ -4,9 +4,9 @@
  *             fedge_log_str("device", id), fedge_log_num("seconds", 1.5));
  *   2026-01-02T03:04:05.678Z info round-closed round=3 device=… seconds=1.5
  *
- * Lines are cut at FEDGE_LOG_MAX_LINE bytes. Values that come from a peer are escaped, so a line is
- * always one line, and lose the characters of Unicode that control a terminal, separate lines or
- * change the direction of text. Safe from several threads when the sink is.
+ * Lines are truncated at FEDGE_LOG_MAX_LINE bytes. Values are escaped, so that an event is always
+ * one line, and lose Unicode characters that control a terminal, separate lines or change the
+ * direction of text. Thread-safe if the sink is.
  */
 #ifndef FEDGE_EDGE_CORE_LOG_H
 #define FEDGE_EDGE_CORE_LOG_H

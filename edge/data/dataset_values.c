@@ -144,7 +144,7 @@ typedef struct selection {
 /* Progress over the files of a data set. */
 typedef struct progress {
     uint32_t slot;        /* slot of the next loaded example */
-    uint32_t names;       /* names of the first header (fedge_csv); 0: none */
+    uint32_t names;       /* CRC-32 of the first header's names (fedge_csv); 0: none */
     const char *named_by; /* file with that header */
 } progress;
 

@@ -1,4 +1,4 @@
-/* The client's own file: its servers, where its data is, and what the device allows (site policy).
+/* The client file: its servers, the paths of its data, and what the device allows (site policy).
  *
  *   {"data": {"cifar-10": {"values": ["data_batch_1.bin", "data_batch_2.bin"]},
  *             "fashion-mnist": {"values": "train-images.gz", "labels": "train-labels.gz",
@@ -8,7 +8,7 @@
  *    "policy": {"max-ram": 268435456, "codecs": ["none", "int8"], "max-local-epochs": 50, "jobs":
  * ["…"], "conditions": {…}}}
  *
- * Relative paths are relative to the file. Read strictly, as a job is.
+ * Relative paths are relative to the file. It is read strictly, like a job.
  */
 #ifndef FEDGE_EDGE_SITE_SITE_H
 #define FEDGE_EDGE_SITE_SITE_H

@@ -1,5 +1,5 @@
-/* Metrics of one's own: the share of examples whose label is among the five largest outputs, and
- * the worst class's share of right answers.
+/* Two additional metrics: the fraction of examples whose label is among the five largest outputs,
+ * and the lowest accuracy of a class.
  *
  * Against an installed fedge:
  *

@@ -1,5 +1,5 @@
-/* A strategy of one's own: a step of a length that does not depend on the clients' (normalised
- * averaging with momentum),
+/* An additional strategy, normalised averaging with momentum: the length of its step does not
+ * depend on the clients',
  *
  *     v ← β v + mean(Δ_i) / max(‖mean(Δ_i)‖, ε),   x ← x + η_s v
  *

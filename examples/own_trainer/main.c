@@ -1,4 +1,4 @@
-/* A device with a trainer of its own: linear regression on measurements that never leave it.
+/* A device with an external trainer: linear regression on measurements that never leave it.
  *
  * The job's model is external (job.json): fedge knows the names and shapes of its tensors and
  * nothing else. This file shows all that a trainer must do; the library does the rest.

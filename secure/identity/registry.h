@@ -1,9 +1,9 @@
-/* The registry: which devices may connect, and with which certificates.
+/* The registry: the devices that may connect, and their certificates.
  *
  * A device_id has an index (its number in the order of enrolment within its role, from 0, never
  * reused), a name for people, and certificates by SHA-256 fingerprint, each pending, active or
- * revoked. Renewal adds a certificate to the same device_id. One JSON file, replaced atomically;
- * the server only reads it:
+ * revoked. Renewal adds a certificate to the same device_id. It is a JSON file that
+ * is replaced atomically; the server only reads it:
  *
  *   {"format":1,"devices":[
  *   {"device_id":"…","role":"device","index":0,"name":"pi-4","certificates":[

@@ -391,7 +391,7 @@ static fedge_status read_group(fedge_chosen_in *chosen, size_t begin, size_t cou
         if (next >= end || !fedge_bits_get_gap(&bits, rice, end - next - 1, &gap) ||
             (!chosen->values && !fedge_bits_get(&bits, 1, &sign))) {
             return fedge_fail(err, FEDGE_CORRUPT,
-                              "tensor \"%s\": the places of its group %zu are not those of %zu "
+                              "tensor \"%s\": the indices of its group %zu are not those of %zu "
                               "values",
                               spec->name, begin / FEDGE_CODEC_GROUP, count);
         }
@@ -403,7 +403,7 @@ static fedge_status read_group(fedge_chosen_in *chosen, size_t begin, size_t cou
     }
     if (bits.at < bits.size || bits.count >= 8 || bits.held != 0) {
         return fedge_fail(err, FEDGE_CORRUPT,
-                          "tensor \"%s\": there is more behind the places of its group %zu",
+                          "tensor \"%s\": there is more after the indices of its group %zu",
                           spec->name, begin / FEDGE_CODEC_GROUP);
     }
     return FEDGE_OK;

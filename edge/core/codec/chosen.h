@@ -2,14 +2,14 @@
  * selection of the largest values. Internal to edge/core.
  *
  * Bits fill bytes from the lowest up; the unused bits of a last byte are 0. A tensor's values form
- * groups of 32768, which can be decoded separately and in parallel. The chosen indices p_0 < p_1 <
- * … of a group, counted from its first value, are stored as gaps g_i = p_i − p_(i−1) − 1 (p_(−1) =
- * −1) in a Rice code with r bits: g >> r ones, a zero, then the lower r bits of g. r is the largest
- * with 2^r ≤ ln 2 · n / k, at most 13, for k of the tensor's n values (Golomb's choice for random
- * indices).
+ * groups of 32768, which can be decoded separately and in parallel. The selected indices p_0 < p_1
+ * < … of a group, counted from its first value, are stored as gaps g_i = p_i − p_(i−1) − 1 (p_(−1)
+ * = −1) in a Rice code with r bits: g >> r ones, a zero, then the lower r bits of g. r is the
+ * largest with 2^r ≤ ln 2 · n / k, at most 13, for k of the tensor's n values (Golomb's choice for
+ * random indices).
  *
- *     index    for each group: u16 number of chosen values, u16 bytes of its gaps
- *     values   the k chosen values in the codec of values; or, when only signs are sent, u32 their
+ *     index    for each group: u16 number of selected values, u16 bytes of its gaps
+ *     values   the k selected values in the codec of values; or, if only signs are sent, u32 their
  *              magnitude v
  *     gaps     of each group, padded to whole bytes; when only signs are sent, each gap is followed
  *              by a bit, 1 for a negative value

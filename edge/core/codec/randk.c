@@ -1,13 +1,14 @@
-/* k = ⌈share · n⌉ values of a tensor at places that are drawn, for all clients of a round alike:
+/* k = ⌈fraction · n⌉ values of a tensor at random indices, the same for all clients of a round:
  *
- *     u64 key, then the k values as the codec behind it writes k values
+ *     u64 key, then the k values in the codec of values
  *
- * Place i is one of the values from ⌊i · n / k⌋ up to ⌊(i + 1) · n / k⌋, so that places ascend and
- * each can be told alone: ⌊i · n / k⌋ + ⌊u · s / 2^32⌋, for s such values and u word i of the
- * stream (key, FEDGE_PURPOSE_CHOICE, 0, 0, 0). The key is drawn for each round and tensor.
+ * Index i is one of ⌊i · n / k⌋ … ⌊(i + 1) · n / k⌋ − 1, so indices ascend, and each can be
+ * computed alone: ⌊i · n / k⌋ + ⌊u · s / 2^32⌋, for s such indices and word u = i of the stream
+ * (key, FEDGE_PURPOSE_CHOICE, 0, 0, 0). The key is drawn for each round and tensor.
  *
  * Konečný, McMahan, Yu, Richtárik, Suresh, Bacon, "Federated learning: strategies for improving
- * communication efficiency", 2016 (random masks). */
+ * communication efficiency", 2016 (random masks).
+ */
 #include "edge/core/bytes.h"
 #include "edge/core/codec/chosen.h"
 #include "edge/core/rng.h"

@@ -1,5 +1,5 @@
-/* The k = ⌈share · n⌉ values of a tensor whose magnitude is the largest, of equals the first, as
- * the codec behind it writes k values, and the gaps between their indices (chosen.h).
+/* The k = ⌈fraction · n⌉ values of a tensor with the largest magnitude (ties by index), in the
+ * codec of values, and the gaps between their indices (chosen.h).
  *
  * Aji and Heafield, "Sparse communication for distributed gradient descent", EMNLP 2017; with a
  * residual: Stich, Cordonnier, Jaggi, "Sparsified SGD with memory", NeurIPS 2018.
