@@ -5,9 +5,9 @@
  *                        (edge/json/json.h)
  *   STATE/blobs/HASH     plan and model, possibly partial: a download resumes where it stopped
  *   STATE/result         the unacknowledged result: the UPLOAD message (edge/wire/protocol.h; it
- * has a CRC and the size and CRC of what follows), then its sections STATE/kv/RUN/KEY+crc32 values
- * of the trainer, each followed by its CRC-32, u32 little-endian; older releases wrote neither
- * "+crc32" nor a CRC
+ *                        has a CRC and the size and CRC of what follows), then its sections
+ *   STATE/kv/RUN/KEY+crc32   a value of the trainer, then its CRC-32, u32 little-endian; older
+ *                        releases wrote neither "+crc32" nor a CRC
  *
  * Every load of a blob checks its SHA-256, so blobs are not fsynced, which saves flash wear. Other
  * files are replaced atomically and durably. Nothing of a damaged file is ever used. Several

@@ -1,8 +1,9 @@
 /* When a device may work: the conditions of its site's file ("policy": {"conditions": …}), checked
  * against the system's state.
  *
- * {"mains-power": true, "min-battery": 40, "max-temperature": 70, "unmetered-links": ["eth*",
- * "wlan0"], "hours": ["22:00-06:00"], "min-free-ram": 67108864, "min-free-disk": 134217728}
+ *   {"mains-power": true, "min-battery": 40, "max-temperature": 70,
+ *    "unmetered-links": ["eth*", "wlan0"], "hours": ["22:00-06:00"],
+ *    "min-free-ram": 67108864, "min-free-disk": 134217728}
  *
  * Read are, below root: sys/class/power_supply, sys/class/thermal, proc/net/route,
  * proc/net/ipv6_route and proc/meminfo. A condition whose facts are unknown does not hold. */

@@ -5,8 +5,8 @@
  *                               "validation-fraction": 0.1,
  *                               "partition": "dirichlet:0.5", "partition-seed": 1,
  *                               "partition-id": 3, "num-partitions": 8}},
- *    "policy": {"max-ram": 268435456, "codecs": ["none", "int8"], "max-local-epochs": 50, "jobs":
- * ["…"], "conditions": {…}}}
+ *    "policy": {"max-ram": 268435456, "codecs": ["none", "int8"], "max-local-epochs": 50,
+ *               "jobs": ["…"], "conditions": {…}}}
  *
  * Relative paths are relative to the file. It is read strictly, like a job.
  */
