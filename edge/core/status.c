@@ -102,7 +102,7 @@ static fedge_status status_of_errno(int errnum)
     case EEXIST:
         return FEDGE_EXISTS;
     case ENOMEM:
-    case EAGAIN: /* of threads, which may become available like memory; so may descriptors */
+    case EAGAIN: /* threads; like memory and descriptors they may become available */
     case EMFILE:
     case ENFILE:
         return FEDGE_NO_MEMORY;

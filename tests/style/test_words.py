@@ -90,6 +90,7 @@ PHRASES = [
     (r"what stands|stands? already", "say what is there", EVERYWHERE),
     (r"so many\b(?! that)", "name the count", EVERYWHERE),
     (r"Who (has|is|asks|waits|comes|writes|reads|wants|says|takes|makes)\b", "name the caller or the thread", EVERYWHERE),
+    (r"/\*\s(?![A-Z])(of|for|by|likewise|that|which|who)\b", "let it stand alone: bytes of the file", EVERYWHERE),
     (r"whoever|somebody|made anew", "name the caller, the thread or the peer", EVERYWHERE),
 ]
 # What the words also mean, and where.

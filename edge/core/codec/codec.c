@@ -20,7 +20,7 @@ const char *fedge_codec_name(unsigned index)
     return index < FEDGE_CODEC_COUNT ? codecs[index]->name : NULL;
 }
 
-#define ALIAS "f32" /* of none */
+#define ALIAS "f32" /* another name of none */
 
 static bool is_named(const fedge_codec_ops *codec, const char *name, size_t length)
 {
@@ -254,7 +254,7 @@ static float *add_residual(encoder *self, const fedge_tensor_spec *spec, int bou
 {
     const float bound = ldexpf(1.0f, bound_log2);
     float *residual = self->ends->residual + spec->offset + at;
-    uint32_t not_finite = 0, clamped = 0; /* as wide as the values, for vectorisation */
+    uint32_t not_finite = 0, clamped = 0; /* types as wide as the values, for vectorisation */
     for (size_t i = 0; i < n; i++) {
         const float sum = residual[i] + x[i];
         not_finite += isnan(sum) ? 1 : 0;

@@ -9,7 +9,7 @@ struct fedge_fused {
     fedge_layer_context context; /* batch is set by each pass */
     fedge_stage *stages;
     uint32_t num_stages;
-    float *gradients[2]; /* of the outputs of even and of odd stages */
+    float *gradients[2]; /* gradients of the outputs of even and of odd stages */
 };
 
 static bool is_one(const uint32_t pair[2])
@@ -331,8 +331,8 @@ typedef struct fused_layers {
     const fedge_model_options *options;
     fedge_memory_sink *sink;
     uint32_t next;          /* index of the next layer */
-    fedge_shape shape;      /* of its input */
-    fedge_layer_memory now; /* of the layer before; stages add to it */
+    fedge_shape shape;      /* shape of its input */
+    fedge_layer_memory now; /* memory of the layer before; stages add to it */
 } fused_layers;
 
 static fedge_status walk_to(fused_layers *self, uint32_t end, fedge_error *err)
@@ -366,7 +366,7 @@ fedge_status fedge_fused_layer_memory(const fedge_model_spec *spec,
         if (!more)
             break;
         if (options->training && stage.pass_gradient && !stage.in_place)
-            now->gradient = batch_bytes(options, stage.in.size); /* of the stage before */
+            now->gradient = batch_bytes(options, stage.in.size); /* gradient of the stage before */
         const bool pools = stage.kind == FEDGE_STAGE_MAXPOOL2D || stage.pooled;
         FEDGE_TRY(walk_to(&self, walk.layer == 0 ? 1 : walk.layer, err));
         now->output += batch_bytes(options, stage.out.size);

@@ -19,7 +19,7 @@
 #define UNROLL _Pragma("GCC unroll 16")
 #define LANES 16
 #define COLUMNS FEDGE_BF16_COLUMNS
-#define MAX_ROWS 12 /* of a tile; two vectors each make 24 sums in registers */
+#define MAX_ROWS 12 /* rows of a tile; two vectors each make 24 sums in registers */
 #define MIN_ROWS 4
 
 typedef struct tile_args {
@@ -27,7 +27,7 @@ typedef struct tile_args {
     size_t pairs;
     float *c;
     size_t c_row, c_next; /* floats from row to row, and from a row's first vector to its second */
-    size_t rows, columns; /* of c */
+    size_t rows, columns; /* shape of c */
     bool add;             /* c += instead of c = */
 } tile_args;
 

@@ -3,7 +3,7 @@
 #include <math.h>
 
 #define CHUNK_ROWS 160
-#define ATTENTION_ROWS 24 /* of P at a time: a multiple of every table's tile of products */
+#define ATTENTION_ROWS 24 /* rows of P at a time: a multiple of every table's tile of products */
 
 uint32_t fedge_attention_chunk(uint64_t steps, uint32_t batch)
 {

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#define DIRECT_PIXELS 128u /* with fewer, sums over the pixels of one image are too short */
+#define DIRECT_PIXELS 128u /* fewer pixels make the sums over one image too short */
 
 enum { WEIGHT, BIAS };
 
@@ -120,10 +120,10 @@ static bool is_direct(const fedge_convolution *conv)
  * their gradient, and tables. */
 typedef struct workspace {
     float *input, *output;
-    uint32_t *offsets;                    /* of a patch */
-    uint32_t *gradient_offsets, *weights; /* of all phases in turn */
+    uint32_t *offsets;                    /* offsets of a patch */
+    uint32_t *gradient_offsets, *weights; /* those of all phases, one phase after another */
     uint32_t *starts, *to;
-    size_t bytes; /* of all */
+    size_t bytes; /* total size */
 } workspace;
 
 /* with_weights: backward needs the layout of the input for the weights' gradient too. */
@@ -224,7 +224,7 @@ void fedge_convolution_sizes(const fedge_layer_run *run, fedge_convolution argum
 /* ---- pointwise convolutions, in place ---- */
 
 typedef struct direct {
-    size_t channels, outputs; /* of a group */
+    size_t channels, outputs; /* channels and outputs of a group */
     size_t pixels;
 } direct;
 

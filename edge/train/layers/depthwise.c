@@ -3,14 +3,15 @@
 #include <assert.h>
 #include <string.h>
 
-#define BAND_FLOATS ((size_t)8192) /* of a padded channel: fills most of a first-level cache */
+#define BAND_FLOATS                                                                                \
+    ((size_t)8192) /* floats of a padded channel: fills most of a first-level cache */
 
 enum { WEIGHT, BIAS };
 
 /* A padded channel from which outputs are computed. Index 0 is vertical, 1 is horizontal. */
 typedef struct plane {
     size_t source[2], outputs[2], kernel[2], dilation[2];
-    size_t stride[2];  /* of outputs; columns of equal column mod stride are contiguous */
+    size_t stride[2];  /* strides of outputs; columns of equal column mod stride are contiguous */
     size_t spread[2];  /* distance of the source's elements in the plane; zeros between them */
     ptrdiff_t lead[2]; /* zeros before the source; < 0: elements cut off */
     size_t width;      /* columns of equal column mod stride */
@@ -210,7 +211,7 @@ static void copy_band(const plane *self, const fedge_kernels *kernels, size_t ro
 void fedge_depthwise_forward(const fedge_layer_run *run, const fedge_convolution *conv)
 {
     const plane input = input_plane(conv, run->kernels->lanes);
-    assert(run->scratch); /* of fedge_depthwise_sizes */
+    assert(run->scratch); /* reserved by fedge_depthwise_sizes */
     const workspace at = lay_out(&input, NULL, run->scratch);
     const size_t times = conv->out_channels / conv->channels;
     const size_t in = (size_t)conv->in[0] * conv->in[1], out = (size_t)conv->out[0] * conv->out[1];
@@ -274,7 +275,7 @@ void fedge_depthwise_backward(const fedge_layer_run *run, const fedge_convolutio
 {
     const plane input = input_plane(conv, run->kernels->lanes);
     const plane gradient = gradient_plane(conv, run->kernels->lanes);
-    assert(run->scratch); /* of fedge_depthwise_sizes */
+    assert(run->scratch); /* reserved by fedge_depthwise_sizes */
     const workspace at = lay_out(&input, &gradient, run->scratch);
     clear(&input, at.input);
     clear(&gradient, at.gradient);

@@ -2,8 +2,9 @@
 
 #include <string.h>
 
-#define ROWS ((size_t)16)          /* of a Linear's input at a time */
-#define BAND_BYTES ((size_t)32768) /* of a convolution's patches at a time; at least one row */
+#define ROWS ((size_t)16) /* rows of a Linear's input at a time */
+#define BAND_BYTES                                                                                 \
+    ((size_t)32768) /* bytes of a convolution's patches at a time; at least one row */
 #define ALIGNMENT ((size_t)64)
 
 static size_t aligned(size_t bytes)
@@ -54,8 +55,8 @@ void fedge_int8_linear(const fedge_layer_run *run, size_t rows, const float *bia
 /* The parts of one group of one image, and of the scratch. */
 typedef struct band_plan {
     size_t image;       /* values of the whole image */
-    size_t outputs;     /* of a group */
-    size_t rows;        /* of outputs in a band */
+    size_t outputs;     /* outputs of a group */
+    size_t rows;        /* rows of outputs in a band */
     size_t stride;      /* bytes of a patch */
     size_t patches, at; /* bytes of the patches, and their offset after the image */
     size_t sums;        /* offset of the sums */
@@ -92,7 +93,8 @@ static void copy_patch(const fedge_convolution *conv, const uint8_t *image, size
     const size_t channels = conv->channels / conv->groups;
     for (size_t c = 0; c < channels; c++, image += (size_t)conv->in[0] * conv->in[1]) {
         for (size_t r = 0; r < conv->kernel[0]; r++) {
-            const size_t y = row * conv->stride[0] + r * conv->dilation[0]; /* from −padding */
+            const size_t y =
+                row * conv->stride[0] + r * conv->dilation[0]; /* counted from −padding */
             const bool here = y >= conv->padding[0] && y - conv->padding[0] < conv->in[0];
             const uint8_t *line = here ? image + (y - conv->padding[0]) * conv->in[1] : NULL;
             for (size_t q = 0; q < conv->kernel[1]; q++) {

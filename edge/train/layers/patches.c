@@ -3,9 +3,10 @@
 #include <assert.h>
 #include <string.h>
 
-#define BLOCK_FLOATS ((size_t)40960) /* of a layout: 160 KB, part of the second-level cache */
-#define LINE ((size_t)16)            /* floats of a cache line */
-#define MIN_PRODUCTS ((size_t)8)     /* least products per element for which folding pays */
+#define BLOCK_FLOATS                                                                               \
+    ((size_t)40960)              /* floats of a layout: 160 KB, part of the second-level cache */
+#define LINE ((size_t)16)        /* floats of a cache line */
+#define MIN_PRODUCTS ((size_t)8) /* least products per element for which folding pays */
 
 /* Builds for small programs omit folding. */
 #ifdef FEDGE_SMALL
@@ -301,7 +302,7 @@ size_t fedge_patches_gradient_starts(const fedge_patches *self, const fedge_patc
 /* Rows [top, bottom) and columns [left, right) of an image, outside of which are zeros. */
 typedef struct frame {
     size_t top, bottom, left, right;
-    size_t row_stride, column_stride; /* of the source */
+    size_t row_stride, column_stride; /* strides of the source */
 } frame;
 
 static void copy_image(const fedge_patches *self, const fedge_kernels *kernels, const frame *at,
@@ -445,23 +446,23 @@ void fedge_patches_store_gradient(const fedge_patches *self, const fedge_kernels
 
 /* ---- the gradient of the weights, with taps in the lanes ---- */
 
-#define MIN_OUTPUTS 4u /* of a group: fewer leave rows of the product's tiles idle */
+#define MIN_OUTPUTS 4u /* outputs of a group: fewer leave rows of the product's tiles idle */
 #define BAND_FLOATS                                                                                \
-    ((size_t)20480)              /* of channels-last input at a time, unless one row is larger     \
-                                  */
+    ((size_t)20480) /* floats of channels-last input at a time, unless one row is larger           \
+                     */
 #define SUM_PIXELS ((size_t)256) /* least pixels in one sum, of several examples if needed */
 /* Most floats of input, and of outputs, in one sum: tables have 32 bits. */
 #define SUM_FLOATS ((size_t)1 << 31)
 
 /* The layout of a group's input, and the part of it that is processed at a time. */
 typedef struct band {
-    size_t channels, outputs; /* of a group */
-    size_t examples;          /* at a time; 1 if images are processed in bands */
-    size_t rows;              /* of outputs at a time */
-    size_t lines, width;      /* of the padded input under these rows */
+    size_t channels, outputs; /* channels and outputs of a group */
+    size_t examples;          /* examples at a time; 1 if images are processed in bands */
+    size_t rows;              /* rows of outputs at a time */
+    size_t lines, width;      /* shape of the padded input under these rows */
     size_t image;             /* floats of an example's band */
     size_t segments, length;  /* groups of contiguous taps, floats of each */
-    size_t vectors;           /* of a segment */
+    size_t vectors;           /* vectors of a segment */
     size_t sums;              /* floats of an output channel's sums */
 } band;
 
@@ -590,7 +591,8 @@ static void copy_band(const fedge_convolution *conv, const band *b, const fedge_
 /* gradient[o][c][tap] += sums[o][tap][c]. */
 static void add_sums(const band *b, size_t lanes, const float *sums, float *gradient)
 {
-    const size_t pitch = b->vectors * lanes, taps = b->length / b->channels; /* of a segment */
+    const size_t pitch = b->vectors * lanes,
+                 taps = b->length / b->channels; /* layout of a segment */
     for (size_t o = 0; o < b->outputs; o++, sums += b->sums) {
         for (size_t c = 0; c < b->channels; c++) {
             for (size_t s = 0; s < b->segments; s++) {
@@ -642,7 +644,7 @@ void fedge_convolution_weights_add(const fedge_layer_run *run, const fedge_convo
 {
     const size_t lanes = run->kernels->lanes;
     const band b = make_band(conv, run->batch, lanes);
-    assert(run->scratch); /* of fedge_convolution_weights_scratch */
+    assert(run->scratch); /* reserved by fedge_convolution_weights_scratch */
     const workspace at = lay_out(conv, &b, lanes, run->scratch);
     fill_tables(conv, &b, lanes, &at);
     memset(at.x, 0, (b.examples * b.image + lanes) * sizeof(*at.x));

@@ -41,7 +41,8 @@ typedef struct window_range {
 
 static window_range clip_window(const fedge_pooling *pool, int axis, size_t at)
 {
-    const size_t begin = at * pool->stride[axis], pad = pool->padding[axis]; /* from −padding */
+    const size_t begin = at * pool->stride[axis],
+                 pad = pool->padding[axis]; /* counted from −padding */
     const size_t step = pool->dilation[axis], end = pool->in[axis] + pad;
     const size_t skip = begin < pad ? (pad - begin + step - 1) / step : 0;
     const size_t first = begin + skip * step, max_count = pool->kernel[axis] - skip;

@@ -18,12 +18,12 @@ typedef struct level {
     const fedge_layer_run *run;
     const fedge_cell *cell;
     size_t batch, steps, in, hidden;
-    size_t columns; /* of the gates: 4 · hidden */
+    size_t columns; /* columns of the gates: 4 · hidden */
     size_t row;     /* floats from one row of gates to the next */
     size_t tensors; /* index of weight_ih among the layer's tensors */
     size_t chunk;   /* steps at a time */
     bool all_steps; /* gates and c have all steps; else one */
-    bool reverse;   /* from the last step to the first */
+    bool reverse;   /* runs from the last step to the first */
     const float *x; /* rows of [in] floats */
     float *h;       /* rows of [hidden] floats */
     fedge_strides x_at, h_at, gates_at;
@@ -394,15 +394,15 @@ void fedge_recurrent_forward(const fedge_cell *cell, const fedge_layer_run *run)
 
 /* Arrays of the backward pass of a level. */
 typedef struct backward_pass {
-    const float *dy; /* of the level's h */
+    const float *dy; /* gradient of the level's h */
     fedge_strides dy_at;
-    float *dx; /* of its x, or NULL */
+    float *dx; /* gradient of its x; may be NULL */
     fedge_strides dx_at;
     bool adds;      /* dx has the other direction's gradient already */
     float *dh, *dc; /* (batch, hidden): from the next step */
     float *sums;    /* (columns): of all gates' gradients; NULL without biases */
     fedge_factor w_hh, w_ih[FEDGE_RECURRENT_GATES];
-    float *buffer; /* for copies of gates, inputs and states */
+    float *buffer; /* copies of gates, inputs and states */
 } backward_pass;
 
 /* One step: replaces the gates by the gradients of their sums. */

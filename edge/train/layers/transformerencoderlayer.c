@@ -103,7 +103,7 @@ typedef struct record {
                                                       GELU */
     float *moments1, *moments2;
     uint8_t *attention_mask, *mask1, *mask2; /* NULL without dropout */
-    uint8_t *hidden_mask;                    /* with GELU; else NULL */
+    uint8_t *hidden_mask;                    /* used by GELU; else NULL */
 } record;
 
 /* Bytes per example of each mask. */

@@ -11,16 +11,16 @@
 typedef struct node {
     const fedge_layer_ops *ops;
     fedge_layer_spec spec;
-    fedge_layer_run run; /* for the backward pass; forward uses forward_scratch */
+    fedge_layer_run run; /* run of the backward pass; forward uses forward_scratch */
     const float *x[FEDGE_MAX_LAYER_INPUTS]; /* NULL: the model's input */
     float *dy;
     float *sum[FEDGE_MAX_LAYER_INPUTS]; /* target of a separate gradient; NULL: none */
     void *forward_scratch;
     float *layer_gradients; /* the layer's, until it has stepped; NULL with model->gradients */
     size_t layer_gradient_bytes;
-    size_t first_value; /* of the layer's parameters in the model's values */
+    size_t first_value; /* index of the layer's first parameter in the model's values */
     bool backward, fuses_sgd;
-    bool absorbed;           /* by the layer before */
+    bool absorbed;           /* the layer before does its work */
     uint16_t recompute_time; /* 0: never */
     uint16_t sources[FEDGE_MAX_LAYER_INPUTS];
     float *recompute;  /* its recomputed or restored output */
@@ -38,7 +38,7 @@ struct fedge_graph {
     uint32_t num_nodes;
     float *gemm_pack;
     const float *outputs;
-    float *gradient; /* of the outputs */
+    float *gradient; /* gradient of the outputs */
     fedge_rng rng;
     bool recomputes; /* some layers run twice */
     fedge_storage half_storage;

@@ -248,7 +248,7 @@ static void extend(fedge_interval *interval, uint32_t time)
     interval->end = time > interval->end ? (uint16_t)time : interval->end;
 }
 
-#define MAX_UNITS (UINT32_MAX / 2) /* of an arena */
+#define MAX_UNITS (UINT32_MAX / 2) /* units of an arena */
 
 /* Bytes in units. A size beyond MAX_UNITS becomes one that place_parts refuses. */
 static uint32_t units(uint64_t bytes)

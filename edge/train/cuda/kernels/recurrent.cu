@@ -4,7 +4,10 @@
 typedef fedge_cohort_recurrent cells;
 
 enum { LANES = 32, WARPS = TILE_THREADS / LANES };
-enum { WARP_EXAMPLES = 2, BLOCK_EXAMPLES = WARP_EXAMPLES * WARPS }; /* of cell_forward */
+enum {
+    WARP_EXAMPLES = 2,
+    BLOCK_EXAMPLES = WARP_EXAMPLES * WARPS
+}; /* examples of a block of cell_forward */
 
 static __device__ __forceinline__ float sigmoid(float x)
 {

@@ -6,7 +6,7 @@
 typedef struct level {
     fedge_cohort_linear inputs, states; /* W_ih with x, W_hh with the states before */
     fedge_cohort_recurrent cells;
-    float *dh; /* of h, for the level above to fill */
+    float *dh; /* gradient of h, which the level above fills */
 } level;
 
 static uint32_t directions_of(const fedge_cohort_layer *layer)
