@@ -302,7 +302,8 @@ static fedge_status draw_sizes(fedge_buffer *out, const chart *c, double top, fe
     /* The panel is low: half as many ticks. */
     double step = fmax(1.0, fedge_svg_tick_step(2.0 * most)), high = ceil(most / step) * step;
     FEDGE_TRY(fedge_svg_text(out, LEFT, top - 10.0, "label", "start", "examples of a client", err));
-    for (double tick = 0.0; tick <= high + step / 2.0; tick += step) {
+    for (uint32_t i = 0; i <= (uint32_t)lround(high / step); i++) {
+        const double tick = i * step;
         char text[32];
         number_text((uint64_t)tick, text);
         FEDGE_TRY(draw_tick(out, c, top + SIZES_HEIGHT * (1.0 - tick / high), text, err));

@@ -104,10 +104,10 @@ typedef struct fedge_cuda_gpu_plan {
 } fedge_cuda_gpu_plan;
 
 /* The total of its bytes. */
-size_t fedge_cuda_gpu_plan_bytes(const fedge_cuda_gpu_plan *place);
+size_t fedge_cuda_gpu_plan_bytes(const fedge_cuda_gpu_plan *plan);
 
 /* Writes a line for people, without a line end; returns its length. size ≥ 1. */
-size_t fedge_cuda_gpu_plan_describe(const fedge_cuda_gpu_plan *place, char *text, size_t size);
+size_t fedge_cuda_gpu_plan_describe(const fedge_cuda_gpu_plan *plan, char *text, size_t size);
 
 /* Describes, in a line for each GPU, the memory that fedge_cuda_open_team would use, or fails as it
  * would. Allocates nothing. */
