@@ -94,7 +94,7 @@ static fedge_status check_data(const fedge_builtin *t, const fedge_plan *plan, f
     for (int i = 0; i < 2; i++) {
         fedge_file_list files;
         const fedge_status status = fedge_file_list_open(&files, paths[i], err);
-        if (status)
+        if (status != FEDGE_OK)
             return fedge_error_prefix(err, status, "data set '%s'", data->name);
         fedge_file_list_close(&files);
     }
@@ -190,7 +190,7 @@ static fedge_status load_data(fedge_builtin *t, uint32_t client_index, fedge_err
     drop_data(t);
     t->client_index = client_index;
     const fedge_status status = open_data(t, err);
-    if (status)
+    if (status != FEDGE_OK)
         drop_data(t);
     return status;
 }
@@ -261,9 +261,9 @@ static fedge_status choose(fedge_builtin *t, const fedge_client_task *task, cons
             fedge_model_set_state(t->model, at);
         const fedge_status status = evaluate(t, t->model, &t->train, at, client, &result, err);
         /* A diverged model is skipped; the others may fit. */
-        if (status && status != FEDGE_NOT_FINITE)
+        if (status != FEDGE_OK && status != FEDGE_NOT_FINITE)
             return status;
-        if (!status && result.loss_sum < least) {
+        if (status == FEDGE_OK && result.loss_sum < least) {
             least = result.loss_sum;
             *chosen = i;
             *values = at;

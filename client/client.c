@@ -477,7 +477,7 @@ static fedge_status open_session(fedge_client *c, fedge_error *err)
     /* The damaged result was removed; the run continues without it. */
     if (status == FEDGE_CORRUPT)
         fedge_log_failure(c->config.log, FEDGE_LOG_WARN, "store", &failure);
-    else if (status && status != FEDGE_NOT_FOUND)
+    else if (status != FEDGE_OK && status != FEDGE_NOT_FOUND)
         return fedge_fail(err, status, "%s", failure.message);
     fedge_session_restore(c->session, c->state.run_id, c->state.incarnation,
                           status ? NULL : &c->result.upload);
@@ -489,7 +489,7 @@ static fedge_status open_store(fedge_client *c, fedge_error *err)
     FEDGE_TRY(fedge_store_open(c->config.state_dir, c->config.max_store_bytes, &c->store, err));
     if (c->config.seed_blob) {
         const fedge_status status = fedge_store_seed(c->store, c->config.seed_blob, err);
-        if (status)
+        if (status != FEDGE_OK)
             return fedge_error_prefix(err, status, "seed blob");
     }
     return fedge_store_read_state(c->store, &c->state, err);
@@ -582,7 +582,7 @@ fedge_status fedge_client_new(const fedge_client_config *config,
     if (!c)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a client of %zu bytes", sizeof(*c));
     const fedge_status status = open_all(c, config, callbacks, err);
-    if (status)
+    if (status != FEDGE_OK)
         fedge_client_free(c);
     else
         *client = c;

@@ -26,7 +26,7 @@ static fedge_status get(const fedge_client_state *state, const char *key, size_t
         fedge_store_get(state->store, state->run_id, key, bytes, &stored_size, err);
     if (status == FEDGE_CORRUPT)
         fedge_log_failure(state->log, FEDGE_LOG_WARN, "store", err);
-    if (!status && stored_size != size) {
+    if (status == FEDGE_OK && stored_size != size) {
         free(*bytes);
         *bytes = NULL;
     }
@@ -65,7 +65,7 @@ static fedge_status read_broadcast(fedge_hooks_state *hooks, const uint8_t *file
     for (uint32_t i = 0; hooks->broadcast && i < hooks->num_broadcast; i++) {
         const fedge_status status = fedge_safetensors_read(
             file + i * each, each, schema, hooks->broadcast + i * hooks->num_trained, err);
-        if (status)
+        if (status != FEDGE_OK)
             return fedge_error_prefix(err, status, "the task's control file");
     }
     return FEDGE_OK;
@@ -117,7 +117,7 @@ fedge_status fedge_client_state_encode(fedge_hooks_state *hooks, const fedge_upd
         watched.user = decoded;
     }
     const fedge_status status = fedge_update_encode(&watched, upload, bytes, err);
-    if (!status && decoded)
+    if (status == FEDGE_OK && decoded)
         fedge_hooks_move(plan, update->bounds_log2, decoded, hooks->client_state);
     free(decoded);
     return status;

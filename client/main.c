@@ -111,7 +111,7 @@ static fedge_status check_data(const fedge_site *site, const fedge_plan *plan, c
         fedge_log_failure(log, FEDGE_LOG_ERROR, "plan", &err);
     for (uint32_t i = 0; i < site->num_data; i++) {
         const fedge_status status = check_one(&site->data[i], plan, log, &err);
-        if (status) {
+        if (status != FEDGE_OK) {
             fedge_log_failure(log, FEDGE_LOG_ERROR, "data", &err);
             failed = failed ? failed : status;
         }
@@ -203,14 +203,14 @@ static fedge_exit run(const fedge_client_options *o, const fedge_site *site, con
     fedge_client_callbacks callbacks;
     fedge_client *client;
     fedge_status status = find_backend(o, &builtin.backend, &err);
-    if (status)
+    if (status != FEDGE_OK)
         return fail_with(log, "engine", &err, FEDGE_EXIT_CONFIG);
     running_log = log;
     status = fedge_builtin_new(&builtin, &trainer, &callbacks, &err);
-    if (status)
+    if (status != FEDGE_OK)
         return fail_with(log, "start", &err, fedge_client_exit_code(status));
     status = fedge_client_new(&config, &callbacks, &client, &err);
-    if (status) {
+    if (status != FEDGE_OK) {
         fedge_builtin_free(trainer);
         return fail_with(log, "start", &err, fedge_client_exit_code(status));
     }

@@ -114,13 +114,13 @@ bool fedge_client_options_read(int argc, char **argv, fedge_client_options *opti
     *options = (fedge_client_options){.server = NULL};
     *exit_code = FEDGE_EXIT_OK;
     fedge_status status = fedge_command_line_read(&COMMAND_LINE, argc, argv, options, &words, &err);
-    if (!status && words.asked == FEDGE_ASKED_HELP)
+    if (status == FEDGE_OK && words.asked == FEDGE_ASKED_HELP)
         fputs(fedge_command_line_help(&COMMAND_LINE, false, help), stdout);
-    else if (!status && words.asked == FEDGE_ASKED_VERSION)
+    else if (status == FEDGE_OK && words.asked == FEDGE_ASKED_VERSION)
         printf("fedge-client %s\nciphers: %s\n", FEDGE_VERSION, fedge_ciphers_text(ciphers));
-    else if (!status)
+    else if (status == FEDGE_OK)
         status = check(options, &err);
-    if (status) {
+    if (status != FEDGE_OK) {
         fprintf(stderr, "fedge-client: %s\n", err.message);
         *exit_code = FEDGE_EXIT_USAGE;
     }

@@ -101,14 +101,14 @@ static fedge_status look_at(void *user, const char *name, fedge_error *err)
         return FEDGE_OK;
     fedge_status status = fedge_store_blob_held(p->store, name, UINT64_MAX, &size, err);
     fedge_store_blob blob = {p->store, name, size};
-    if (status || size <= sizeof(head) ||
+    if (status != FEDGE_OK || size <= sizeof(head) ||
         fedge_store_blob_read(&blob, 0, head, sizeof(head), NULL) ||
         memcmp(head, FEDGE_PART_LIST_MAGIC, 8) != 0)
         return status;
     memset(s, 0, sizeof(*s));
     status = load(p, s, name, size, err);
     /* The list of a blob that is not stored is useless. */
-    if (!status && s->held > 0) {
+    if (status == FEDGE_OK && s->held > 0) {
         p->num_sources++;
         return FEDGE_OK;
     }
@@ -137,7 +137,7 @@ static fedge_status make_list(fedge_parts *p, source *s, fedge_error *err)
         if (offset + size > s->held)
             break;
         status = fedge_store_blob_read((void *)(uintptr_t)&blob, offset, part, size, err);
-        if (!status) {
+        if (status == FEDGE_OK) {
             fedge_put_u32(at, size);
             fedge_sha256(part, size, at + ENTRY_HASH);
             s->num_parts = i + 1;
@@ -281,7 +281,7 @@ fedge_status fedge_parts_open(fedge_store *store, const fedge_task *task, const 
     p->plan = plan;
     p->num_sources = 1;
     const fedge_status status = fill(p, task, err);
-    if (status)
+    if (status != FEDGE_OK)
         fedge_parts_free(p);
     else
         *parts = p;

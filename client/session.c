@@ -729,10 +729,10 @@ static void next_frame(fedge_session *s, fedge_session_action *action)
     } else {
         s->upload = UPLOAD_ANNOUNCED;
         status = fedge_upload_pack(&s->result, s->frame, sizeof(s->frame), &size, &err);
-        if (status)
+        if (status != FEDGE_OK)
             fedge_session_result_lost(s, s->now_ms, err.message);
     }
-    if (status && !s->stopping) {
+    if (status != FEDGE_OK && !s->stopping) {
         fedge_session_note(s, FEDGE_LOG_ERROR, "internal", "cannot write a message: %s",
                            err.message);
     }

@@ -29,13 +29,13 @@ fedge_status fedge_store_open(const char *path, uint64_t max_bytes, fedge_store 
     fresh->max_bytes = max_bytes ? max_bytes : FEDGE_STORE_DEFAULT_MAX_BYTES;
     fedge_status status = path ? fedge_store_backend_dir(path, &fresh->backend, err)
                                : fedge_store_backend_memory(&fresh->backend, err);
-    if (status) {
+    if (status != FEDGE_OK) {
         free(fresh);
         return status;
     }
     fedge_store_state state;
     status = fedge_store_read_state(fresh, &state, err);
-    if (status) {
+    if (status != FEDGE_OK) {
         fedge_store_close(fresh);
         return fedge_error_prefix(err, status, "state directory %s", path);
     }
@@ -77,7 +77,7 @@ static fedge_status read_all(fedge_store *store, const char *name, uint64_t limi
     }
     const fedge_status status =
         store->backend.read(store->backend.user, name, 0, block, (size_t)length, err);
-    if (status) {
+    if (status != FEDGE_OK) {
         free(block);
         return status;
     }
@@ -138,7 +138,7 @@ fedge_status fedge_store_read_state(fedge_store *store, fedge_store_state *state
      * and a person should notice that the disk fails. */
     if (status == FEDGE_CORRUPT)
         fedge_error_prefix(err, status, "remove state.json to start again");
-    if (!status && state->format > FEDGE_STORE_FORMAT) {
+    if (status == FEDGE_OK && state->format > FEDGE_STORE_FORMAT) {
         status =
             fedge_fail(err, FEDGE_UNSUPPORTED,
                        "state.json has format %u; this release reads up to %d: install a newer "
@@ -194,16 +194,16 @@ static fedge_status hash_chunks(read_at_fn read, void *user, uint64_t size,
     fedge_sha256_stream *stream = NULL;
     fedge_status status = fedge_sha256_stream_new(size, &stream, err);
     uint8_t *chunk = malloc(CHUNK);
-    if (!status && !chunk)
+    if (status == FEDGE_OK && !chunk)
         status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory to read a blob");
     for (uint64_t at = 0; at < size && !status;) {
         const size_t n = size - at < CHUNK ? (size_t)(size - at) : CHUNK;
         status = read(user, at, chunk, n, err);
-        if (!status)
+        if (status == FEDGE_OK)
             fedge_sha256_stream_add(stream, chunk, n);
         at += n;
     }
-    if (!status)
+    if (status == FEDGE_OK)
         fedge_sha256_stream_text(stream, text);
     fedge_sha256_stream_free(stream);
     free(chunk);
@@ -322,7 +322,7 @@ fedge_status fedge_store_blob_check(fedge_store *store, const char *hash, uint64
     const fedge_status status = hash_chunks(fedge_store_blob_read, &b, size, actual, err);
     if (seed && (status == FEDGE_TRUNCATED || status == FEDGE_NOT_FOUND))
         return seed_changed(store, err);
-    if (status || strcmp(actual, hash) == 0)
+    if (status != FEDGE_OK || strcmp(actual, hash) == 0)
         return status;
     if (seed)
         return seed_changed(store, err);
@@ -342,7 +342,7 @@ fedge_status fedge_store_blob_load(fedge_store *store, const char *hash, uint64_
     }
     fedge_store_blob b = {store, hash, size};
     const fedge_status status = fedge_store_blob_read(&b, 0, bytes, (size_t)size, err);
-    if (status)
+    if (status != FEDGE_OK)
         free(bytes);
     else
         *data = bytes;

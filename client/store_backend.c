@@ -148,7 +148,7 @@ static fedge_status memory_replace(void *user, const char *name, fedge_bytes_vie
     memory_file *file = find(memory, status ? fresh : name);
     if (file)
         drop(file);
-    if (!status) {
+    if (status == FEDGE_OK) {
         file = find(memory, fresh);
         snprintf(file->name, sizeof(file->name), "%s", name);
     }
@@ -369,7 +369,7 @@ fedge_status fedge_store_backend_dir(const char *path, fedge_store_backend *back
     if (!dir)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to open the state directory %s", path);
     const fedge_status status = lock_dir(dir, path, err);
-    if (status) {
+    if (status != FEDGE_OK) {
         free(dir);
         return fedge_error_prefix(err, status, "state directory %s", path);
     }

@@ -441,9 +441,9 @@ static fedge_status do_task(fedge_worker *w, fedge_error *err)
     if (given->task.kind == FEDGE_TASK_TRAIN)
         status = encode(w, &bytes, err);
     /* The task was cancelled just after its training, so its result is unwanted. */
-    if (!status && atomic_load(&w->cancelled))
+    if (status == FEDGE_OK && atomic_load(&w->cancelled))
         status = fedge_fail(err, FEDGE_CANCELLED, "cancelled");
-    if (!status) {
+    if (status == FEDGE_OK) {
         do
             status = fedge_store_result_put(w->config.store, &w->at_work.upload, bytes, err);
         while (status == FEDGE_NO_SPACE && wait_for_space(w, err));

@@ -231,7 +231,7 @@ static fedge_status load(const fedge_data_spec *spec, const char *values_path,
     fedge_file_list_close(&files.values);
     fedge_file_list_close(&files.labels);
     free(files.ends);
-    if (status) {
+    if (status != FEDGE_OK) {
         fedge_dataset_free(dataset);
         return status;
     }
@@ -272,7 +272,7 @@ fedge_status fedge_dataset_load_divided(const fedge_data_spec *spec, const char 
                .validation = division->validation,
                .assign_with_validation = fedge_partition_assign_with_validation};
     const fedge_status status = load(spec, values_path, labels_path, &d, dataset, err);
-    if (status)
+    if (status != FEDGE_OK)
         free(d.owner);
     *owner = status ? NULL : d.owner;
     return status;

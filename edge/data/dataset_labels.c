@@ -161,7 +161,7 @@ static fedge_status read_file(const fedge_data_spec *spec, const char *path, boo
     else
         status = read_array(spec, &file, list, err);
     fedge_data_file_close(&file);
-    if (!status && list->count == first)
+    if (status == FEDGE_OK && list->count == first)
         status = fedge_fail(err, FEDGE_TRUNCATED, "%s: there are no examples in it", path);
     return status;
 }
@@ -184,10 +184,10 @@ fedge_status fedge_labels_load(const fedge_data_spec *spec, size_t example_value
     for (uint32_t f = 0; f < from->count && !status; f++) {
         status = read_file(spec, from->paths[f], inline_labels, columns,
                            inline_labels ? aside : NULL, &list, err);
-        if (!status)
+        if (status == FEDGE_OK)
             files->ends[f] = list.count;
     }
-    if (status)
+    if (status != FEDGE_OK)
         free(list.of);
     *labels = status ? NULL : list.of;
     *count = status ? 0 : list.count;

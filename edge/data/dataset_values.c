@@ -188,7 +188,7 @@ static fedge_status read_array(fedge_dataset *dataset, fedge_data_file *file,
             status = fedge_reader_skip(
                 &file->reader, (uint64_t)info->before + raw_size + info->after, "the values", err);
         }
-        if (status) {
+        if (status != FEDGE_OK) {
             status = fedge_error_prefix(err, status, "example %" PRIu32 " of %" PRIu32, i,
                                         wanted->num_examples);
         }

@@ -42,9 +42,9 @@ static fedge_status add_trainer(const fedge_plan *plan, fedge_client_memory *to,
     fedge_model_memory model, evaluation = {0};
     fedge_model_options options = fedge_plan_model_options(plan);
     fedge_status status = fedge_model_size(&plan->model, &options, &model, err);
-    if (!status && fedge_plan_evaluation_options(plan, &options))
+    if (status == FEDGE_OK && fedge_plan_evaluation_options(plan, &options))
         status = fedge_model_size(&plan->model, &options, &evaluation, err);
-    if (status)
+    if (status != FEDGE_OK)
         return status;
     to->rows[FEDGE_MEMORY_PARAMETERS].bytes = model.parameters;
     to->rows[FEDGE_MEMORY_GRADIENTS].bytes = model.gradients;
@@ -69,7 +69,7 @@ static fedge_status download(const fedge_plan *plan, uint64_t state_bytes, uint6
     uint64_t delta = 0;
     if (fedge_plan_broadcasts(plan))
         status = fedge_safetensors_size(&plan->sent.sections[0].schema, &broadcast, err);
-    if (!status && plan->update.down.values) {
+    if (status == FEDGE_OK && plan->update.down.values) {
         status = fedge_safetensors_size(&plan->schema, &model, err);
         delta = model + fedge_codec_size(&plan->update.down, &plan->sent.sections[0].schema);
     }

@@ -136,7 +136,7 @@ int main(int argc, char **argv)
                                         .trust_dir = argv[3],
                                         .log = &log};
     fedge_status status = fedge_client_new(&config, &callbacks, &running, &err);
-    if (status) {
+    if (status != FEDGE_OK) {
         fprintf(stderr, "own-trainer: %s\n", err.message);
         return (int)fedge_client_exit_code(status);
     }

@@ -107,7 +107,7 @@ static fedge_status next_line(fedge_csv *csv, bool *end, fedge_error *err)
         size_t length = 0;
         const fedge_status status =
             fedge_reader_line(&csv->reader, csv->line, csv->max_line + 2, &length, end, err);
-        if (status)
+        if (status != FEDGE_OK)
             return fedge_error_prefix(err, status, "line %" PRIu64, csv->number + 1);
         if (*end)
             return FEDGE_OK;
@@ -220,7 +220,7 @@ fedge_status fedge_csv_open_aside(fedge_csv *csv, const char *path, uint64_t col
 {
     FEDGE_TRY(fedge_csv_open(csv, path, columns, err));
     const fedge_status status = aside ? fedge_csv_set_aside(csv, aside, err) : FEDGE_OK;
-    if (status)
+    if (status != FEDGE_OK)
         fedge_csv_close(csv);
     return status;
 }
@@ -292,11 +292,11 @@ fedge_status fedge_csv_next(fedge_csv *csv, bool *end, fedge_error *err)
 {
     fedge_status status = next_line(csv, end, err);
     /* After fedge_csv_set_aside has read the header, every line is a row. */
-    if (!status && !*end && csv->number == 1 && !begins_with_number(csv->line)) {
+    if (status == FEDGE_OK && !*end && csv->number == 1 && !begins_with_number(csv->line)) {
         add_names(csv, csv->line);
         status = next_line(csv, end, err);
     }
-    if (status || *end)
+    if (status != FEDGE_OK || *end)
         return status;
     const uint64_t fields = count_fields(csv->line);
     if (csv->columns == 0 && csv->aside == 0)

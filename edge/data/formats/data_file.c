@@ -72,7 +72,7 @@ fedge_status fedge_data_file_open(fedge_data_file *file, const fedge_data_spec *
 {
     FEDGE_TRY(fedge_reader_open(&file->reader, path, err));
     fedge_status status = read_header(file, spec, role, err);
-    if (status || file->format != FEDGE_DATA_ARRAY)
+    if (status != FEDGE_OK || file->format != FEDGE_DATA_ARRAY)
         fedge_reader_close(&file->reader);
     return status;
 }

@@ -155,7 +155,7 @@ fedge_status fedge_file_list_open(fedge_file_list *list, const char *lines, fedg
         lines += length;
         lines += *lines == '\n';
     }
-    if (status)
+    if (status != FEDGE_OK)
         fedge_file_list_close(list);
     return status;
 }

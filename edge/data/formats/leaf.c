@@ -301,7 +301,7 @@ static fedge_status read_list(scanner *s, fedge_status (*read)(scanner *, fedge_
         if (!more)
             return FEDGE_OK;
         const fedge_status status = read(s, err);
-        if (status)
+        if (status != FEDGE_OK)
             return fedge_error_prefix(err, status, "%s %" PRIu64, key, *count);
     }
 }
@@ -377,7 +377,7 @@ static fedge_status read_elements(scanner *s, char open, bool *seen,
     for (bool first = true; !status; first = false) {
         bool more = false;
         status = next_element(s, open == '[' ? ']' : '}', first, &more, err);
-        if (status || !more)
+        if (status != FEDGE_OK || !more)
             break;
         status = read(s, err);
     }
@@ -422,7 +422,7 @@ static fedge_status read_document(scanner *s, fedge_error *err)
 {
     bool once = false;
     fedge_status status = read_elements(s, '{', &once, read_member, err);
-    if (!status && (fedge_json_lex_token(&s->lexer) != FEDGE_LEX_END || s->lexer.broken))
+    if (status == FEDGE_OK && (fedge_json_lex_token(&s->lexer) != FEDGE_LEX_END || s->lexer.broken))
         status = corrupt(s, "something behind the end", err);
     return status ? status : check_counts(s, err);
 }

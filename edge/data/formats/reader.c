@@ -19,7 +19,7 @@ fedge_status fedge_reader_open(fedge_reader *reader, const char *path, fedge_err
     FEDGE_TRY(fedge_os_open(&file, path, FEDGE_OS_READ, err));
     fedge_status status = fedge_os_file_size(&file, &reader->size, err);
     fedge_os_close(&file);
-    if (status)
+    if (status != FEDGE_OK)
         return status;
     errno = ENOMEM; /* the cause if zlib fails without setting errno */
     gzFile gz = gzopen(path, "rb");

@@ -393,10 +393,10 @@ fedge_status fedge_safetensors_read_schema(const uint8_t *in, size_t in_size, fe
     for (uint32_t i = 0; i < h.count && !status; i++) {
         const entry *e = &h.entries[i];
         status = fedge_schema_add(schema, e->name, e->dtype, e->rank, e->shape, err);
-        if (status)
+        if (status != FEDGE_OK)
             status = fedge_error_prefix(err, status, "safetensors");
     }
-    if (!status)
+    if (status == FEDGE_OK)
         *data = in + h.data_at;
     header_close(&h);
     return status;

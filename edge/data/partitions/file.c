@@ -24,11 +24,11 @@ static fedge_status open_file(fedge_csv *csv, const char *path, fedge_error *err
 {
     FEDGE_TRY(fedge_csv_open(csv, path, 2, err));
     fedge_status status = fedge_csv_header(csv, err);
-    if (!status && strcmp(csv->line, HEADER) != 0) {
+    if (status == FEDGE_OK && strcmp(csv->line, HEADER) != 0) {
         status = fedge_fail(err, FEDGE_CORRUPT, "%s:%" PRIu64 ": \"%.40s\" is not \"" HEADER "\"",
                             path, csv->number, csv->line);
     }
-    if (status)
+    if (status != FEDGE_OK)
         fedge_csv_close(csv);
     return status;
 }
@@ -106,7 +106,7 @@ static fedge_status count_clients(const fedge_partition_spec *spec, const char *
         bool end = false;
         int64_t example, client;
         status = next_row(&csv, &end, &example, &client, err);
-        if (status || end)
+        if (status != FEDGE_OK || end)
             break;
         if (client < VALIDATION || client >= FEDGE_PARTITION_VALIDATION) {
             status = fedge_fail(err, FEDGE_OUT_OF_RANGE,
@@ -119,7 +119,7 @@ static fedge_status count_clients(const fedge_partition_spec *spec, const char *
         apart = apart || client == VALIDATION;
     }
     fedge_csv_close(&csv);
-    if (!status && *num_parts == 0) {
+    if (status == FEDGE_OK && *num_parts == 0) {
         status = fedge_fail(err, FEDGE_INVALID_ARGUMENT, "%s: %s; give examples to clients, from 0",
                             spec->source,
                             apart ? "every row's client is -1, for validation, and nobody trains"

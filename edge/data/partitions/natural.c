@@ -71,7 +71,7 @@ static fedge_status owner_of(roster *r, const char *name, uint32_t *owner, fedge
     if (r->slots[slot] == 0) {
         const size_t at = r->names.size;
         const fedge_status status = fedge_buffer_append(&r->names, name, strlen(name) + 1, err);
-        if (status)
+        if (status != FEDGE_OK)
             return fedge_error_prefix(err, status, "the names of %" PRIu32 " owners", r->count);
         r->at[r->count] = at;
         r->slots[slot] = ++r->count;
@@ -89,7 +89,7 @@ static fedge_status check_format(const char *path, const char *column, bool *lea
     size_t got = 0;
     fedge_status status = fedge_reader_peek(&reader, head, sizeof(head), &got, err);
     fedge_reader_close(&reader);
-    if (status)
+    if (status != FEDGE_OK)
         return status;
     *leaf = FEDGE_WITH_MORE_DATA && fedge_leaf_matches(head, got);
     const bool tensors = FEDGE_WITH_MORE_DATA && fedge_tensor_data_matches(head, got);
@@ -133,7 +133,7 @@ static fedge_status read_owners(fedge_csv *csv, roster *r, uint32_t num_examples
                               csv->reader.path, csv->number, num_examples);
         }
         const fedge_status status = owner_of(r, csv->text, &who, err);
-        if (status)
+        if (status != FEDGE_OK)
             return fedge_error_prefix(err, status, "%s:%" PRIu64, csv->reader.path, csv->number);
         if (owner)
             owner[*row] = who;
@@ -183,7 +183,7 @@ static fedge_status read_file(const char *path, const char *column, roster *r,
         status = fedge_leaf_read(path, &visitor, err);
     } else {
         status = fedge_csv_open_aside(&csv, path, 0, column, err);
-        if (!status) {
+        if (status == FEDGE_OK) {
             status = read_owners(&csv, r, num_examples, owner, row, err);
             fedge_csv_close(&csv);
         }
@@ -212,7 +212,7 @@ static fedge_status read_files(const char *paths, const char *column, uint32_t n
     *num_owners = r.count;
     roster_fini(&r);
     fedge_file_list_close(&list);
-    if (!status && owner && row < num_examples) {
+    if (status == FEDGE_OK && owner && row < num_examples) {
         return fedge_fail(err, FEDGE_MISMATCH,
                           "partition natural:%.64s: %.200s: %" PRIu32 " rows, but %" PRIu32
                           " examples",

@@ -226,7 +226,7 @@ static fedge_status check_parts(const fedge_partition_spec *spec, uint32_t num_e
     uint32_t part = 0;
     const fedge_status status =
         fedge_partition_find_empty(num_examples, num_parts, owner, &part, err);
-    if (status || part == num_parts)
+    if (status != FEDGE_OK || part == num_parts)
         return status;
     char text[FEDGE_PARTITION_MAX_TEXT];
     fedge_partition_text(spec, text);

@@ -73,7 +73,7 @@ static fedge_status take_then_assign(const fedge_partition_spec *spec,
         order[training.num_examples++] = i;
     }
     const fedge_status status = fedge_partition_assign(spec, &training, num_parts, at->part, err);
-    if (status) {
+    if (status != FEDGE_OK) {
         return fedge_error_prefix(
             err, status, "with %" PRIu32 " of %" PRIu32 " examples set apart for validation", held,
             data->num_examples);
