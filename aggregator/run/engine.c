@@ -414,10 +414,9 @@ static void welcome(fedge_engine *engine, const fedge_request *from)
                                      .return_within_ms = return_within_ms(engine)}};
     memcpy(reply.welcome.run_id, engine->server.run.run_id, sizeof(reply.welcome.run_id));
     memcpy(reply.welcome.plan, engine->plan->hash, sizeof(reply.welcome.plan));
-    if (engine->model_number <=
-        engine->num_deltas) { /* model 0 is current, or a delta starts from it */
+    /* Model 0 is current, or a delta starts from it. */
+    if (engine->model_number <= engine->num_deltas)
         memcpy(reply.welcome.initial_model, engine->initial, sizeof(engine->initial));
-    }
     fedge_engine_send(engine, from->conn_id, FEDGE_MESSAGE_WELCOME, &reply);
 }
 

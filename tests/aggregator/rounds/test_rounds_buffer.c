@@ -98,15 +98,11 @@ static void a_client_is_asked_once_for_each_model(void **state)
     fedge_rounds_task tasks[4];
     for (uint32_t slot = 0; slot < 4; slot++)
         tasks[slot] = *task_at(rounds, slot);
+    const fedge_rounds_progress progress = {
+        .last_closed = 1, .next_task_id = 100, .wanted = 2, .tasks = tasks, .num_tasks = 4};
     fedge_rounds_free(rounds);
     rounds = make(&spec);
-    assert_int_equal(
-        fedge_rounds_restore(
-            rounds,
-            &(fedge_rounds_progress){
-                .last_closed = 1, .next_task_id = 100, .wanted = 2, .tasks = tasks, .num_tasks = 4},
-            0, NULL),
-        FEDGE_OK);
+    assert_int_equal(fedge_rounds_restore(rounds, &progress, 0, NULL), FEDGE_OK);
     assert_int_equal(rounds->num_reported, 1);
     join(rounds, 2, 2);
     assert_int_equal(take(rounds, FEDGE_ROUNDS_SEND).task_id, tasks[3].task_id);
@@ -120,13 +116,7 @@ static void a_client_is_asked_once_for_each_model(void **state)
 
     tasks[0].state = FEDGE_TASK_OPEN; /* client 2 has two that are open */
     rounds = make(&spec);
-    assert_int_equal(
-        fedge_rounds_restore(
-            rounds,
-            &(fedge_rounds_progress){
-                .last_closed = 1, .next_task_id = 100, .wanted = 2, .tasks = tasks, .num_tasks = 4},
-            0, NULL),
-        FEDGE_CORRUPT);
+    assert_int_equal(fedge_rounds_restore(rounds, &progress, 0, NULL), FEDGE_CORRUPT);
     fedge_rounds_free(rounds);
 }
 
