@@ -1,0 +1,41 @@
+/* An independent model of a federation, which says what must hold.
+ *
+ * It sees what goes over the wire and what stands on the server's disk, and keeps its own books:
+ * what every device sent, what the server acknowledged, and which model each round made. It uses
+ * fedge's reader of messages, and nothing else of the product: updates are decoded, summed and
+ * applied in plain code, one value after the other. Everything that does not hold is a world_fail.
+ */
+#ifndef FEDGE_TESTS_WORLD_ORACLE_H
+#define FEDGE_TESTS_WORLD_ORACLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "aggregator/rounds/round_summary.h"
+#include "edge/plan/plan.h"
+
+/* A new world. [job] outlives it. */
+void oracle_begin(const fedge_job *job, uint32_t num_clients);
+void oracle_end(void);
+
+/* A whole message that the client's process gave to its network; one that a hostile client sends
+ * is not told. [client] from 0. */
+void oracle_client_sent(uint32_t client, const uint8_t *frame, size_t size);
+/* A whole message that the server's process gave to its network for this client. */
+void oracle_server_sent(uint32_t client, const uint8_t *frame, size_t size);
+/* The server lost its state to a restored backup: what was acknowledged since that backup was made
+ * may be lost. [mark]: what oracle_mark returned when the backup was made. */
+uint64_t oracle_mark(void);
+void oracle_restored(uint64_t mark);
+/* A client lost its store. */
+void oracle_client_wiped(uint32_t client);
+
+/* The server's disk has a new model of a round, or a start found one. Reads below
+ * WORLD_DISK_ROOT/state of WORLD_SERVER (disk.h). Call it at every ROUND reply and after each
+ * start; called too often it does no harm. */
+void oracle_look(void);
+/* The run is complete. Compares every round and the final model. */
+void oracle_complete(const char *final_model_sha256, uint32_t rounds_closed);
+
+#endif
