@@ -5,7 +5,7 @@
  * fsync. Of everything since, a power failure keeps any part: whole writes or single sectors of
  * them, in any order; a rename always as a whole. A kill keeps all of it.
  *
- * The linker gives disk.c the calls (tests/world/CMakeLists.txt). On the world's own stack, and
+ * The linker replaces the calls. On the world's own stack, and
  * for paths outside WORLD_DISK_ROOT, the real calls are made.
  */
 #ifndef FEDGE_TESTS_WORLD_DISK_H

@@ -2,7 +2,7 @@
  *
  * A node is a process of the simulated world: node 0 is the world itself, which nothing kills, node
  * 1 the server, and the others are clients. Each thread of the product becomes a fiber of the node
- * that created it: threads.c stands in for pthread_create and everything that threads wait with.
+ * that created it: the linker replaces pthread_create and everything that threads wait with.
  * Exactly one fiber runs, and only at the calls below may another one go on: the seed draws which.
  * One seed is therefore one execution, step by step.
  *
