@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/cuda/emulator/fiber.h"
 #include "tests/cuda/emulator/internal.h"
+#include "tests/fibers/fiber.h"
 
 enum { MAX_THREADS = 1024, WARP = 32, SHARED_BYTES = 227 << 10 };
 enum { BARRIER, SYNCWARP, SHUFFLE, BALLOT }; /* as in cuda_runtime.h */
@@ -17,7 +17,7 @@ typedef struct thread {
     int kind;
     uint32_t line, mask, source, barriers, warp_syncs, exchanges;
     uint64_t value, result;
-    emulated_fiber *fiber;
+    fiber *fiber;
 } thread;
 
 uint3 threadIdx, blockIdx;
@@ -179,15 +179,15 @@ static uint32_t take_ready(void)
 }
 
 /* The stack of who goes on: a thread that can, or those that have not begun. NULL: nobody can. */
-static emulated_fiber *choose(void)
+static fiber *choose(void)
 {
     const bool fresh = run.begun < run.count && (run.num_ready == 0 || emulated_random(2) == 0);
     if (run.stopped || (!fresh && run.num_ready == 0))
         return NULL;
     run.current = fresh ? MAX_THREADS : take_ready();
-    emulated_fiber *fiber = fresh ? emulated_fiber_take(work) : run.threads[run.current].fiber;
+    fiber *next = fresh ? fiber_take(work, FIBER_SMALL_STACK) : run.threads[run.current].fiber;
     run.threads[run.current].fiber = NULL;
-    return fiber;
+    return next;
 }
 
 unsigned long long emulated_meet(int kind, unsigned line, unsigned mask, unsigned long long value,
@@ -209,10 +209,10 @@ unsigned long long emulated_meet(int kind, unsigned line, unsigned mask, unsigne
         stop("a lane is not in the mask that it names", line);
     else
         release_warp(index);
-    self->fiber = emulated_fiber_self();
-    emulated_fiber *next = choose();
-    if (next != emulated_fiber_self())
-        emulated_fiber_go(next);
+    self->fiber = fiber_self();
+    fiber *next = choose();
+    if (next != fiber_self())
+        fiber_go(next);
     enter_thread(index);
     return self->result;
 }
@@ -246,13 +246,13 @@ static void work(void)
             break;
     }
     run.current = MAX_THREADS;
-    emulated_fiber_go(NULL);
+    fiber_go(NULL);
 }
 
 static void run_threads(void)
 {
     while (run.done < run.count && !run.stopped) {
-        emulated_fiber *next = choose();
+        fiber *next = choose();
         if (!next) {
             uint32_t waits = 0;
             while (run.threads[waits].life != WAITING)
@@ -263,13 +263,13 @@ static void run_threads(void)
             break;
         }
         /* Threads that wait go to one another. */
-        next = emulated_fiber_resume(next);
+        next = fiber_resume(next);
         if (run.current == MAX_THREADS)
-            emulated_fiber_release(next);
+            fiber_release(next);
     }
     for (uint32_t i = 0; i < run.count; i++) {
         if (run.threads[i].fiber) { /* stopped: what is on that stack is abandoned */
-            emulated_fiber_release(run.threads[i].fiber);
+            fiber_release(run.threads[i].fiber);
         }
     }
 }

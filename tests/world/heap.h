@@ -1,0 +1,14 @@
+/* The heap of each node: what its process allocated goes with it when it is killed, and what it
+ * holds can be counted. */
+#ifndef FEDGE_TESTS_WORLD_HEAP_H
+#define FEDGE_TESTS_WORLD_HEAP_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+void world_heap_drop(uint32_t node); /* frees all of it */
+uint64_t world_heap_bytes(uint32_t node);
+uint64_t world_heap_blocks(uint32_t node);
+uint64_t world_heap_peak(uint32_t node); /* most bytes since the last world_heap_drop */
+
+#endif

@@ -1,0 +1,13 @@
+/* The story of a world, line by line, and its hash: two runs of one seed must tell the same. */
+#ifndef FEDGE_TESTS_WORLD_TRACE_H
+#define FEDGE_TESTS_WORLD_TRACE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Prints the lines to stdout from now on. */
+void world_trace_print(bool on);
+void world_trace_begin(void);    /* of a new world */
+uint64_t world_trace_hash(void); /* of all lines since then */
+
+#endif
