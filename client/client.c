@@ -12,7 +12,6 @@
 #include "edge/wire/protocol.h"
 #include "secure/crypto/ciphers.h"
 #include "secure/identity/identity.h"
-#include "secure/identity/tls.h"
 
 #define DEFAULT_BACKOFF_BASE_MS 500
 #define DEFAULT_BACKOFF_CAP_MS 60000
@@ -81,7 +80,7 @@ static void use_time(fedge_client *c, uint64_t unix_ms)
     fedge_error err;
     if (fedge_link_covers(c->link, unix_ms) && may_be_time(c, unix_ms)) {
         c->state.server_time_ms = unix_ms;
-        fedge_tls_set_min_time(unix_ms);
+        fedge_clock_set_min(&c->clock, unix_ms);
         return;
     }
     (void)fedge_fail(&err, FEDGE_EXPIRED, "not used: no certificate is of the time that it tells");
@@ -498,14 +497,15 @@ static fedge_status open_store(fedge_client *c, fedge_error *err)
 static fedge_status open_link(fedge_client *c, fedge_error *err)
 {
     char *trust = NULL;
-    FEDGE_TRY(fedge_identity_load(c->config.identity_dir, FEDGE_ROLE_DEVICE, fedge_tls_now_ms(),
-                                  &c->identity, err));
+    FEDGE_TRY(fedge_identity_load(c->config.identity_dir, FEDGE_ROLE_DEVICE,
+                                  fedge_clock_now_ms(&c->clock), &c->identity, err));
     if (may_be_time(c, c->state.server_time_ms))
-        fedge_tls_set_min_time(c->state.server_time_ms);
+        fedge_clock_set_min(&c->clock, c->state.server_time_ms);
     FEDGE_TRY(fedge_trust_load(c->config.trust_dir, &trust, err));
     const fedge_link_config config = {.urls = c->config.server,
                                       .identity = c->identity,
                                       .trust_pem = trust,
+                                      .clock = &c->clock,
                                       .events = {.user = c,
                                                  .connected = on_connected,
                                                  .disconnected = on_disconnected,

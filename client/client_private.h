@@ -11,6 +11,7 @@
 #include "client/session.h"
 #include "client/store.h"
 #include "client/worker.h"
+#include "secure/identity/clock.h"
 
 struct fedge_client {
     fedge_client_config config;
@@ -25,6 +26,7 @@ struct fedge_client {
     fedge_parts *parts; /* parts of a model that is being fetched; NULL: none */
     fedge_link *link;
     fedge_identity *identity;
+    fedge_clock clock; /* certificate time: not before the last server time */
     atomic_bool stop_asked;
     bool draining, stopped;
     bool seed_compared; /* --seed-blob was compared with the run's first model */

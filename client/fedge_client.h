@@ -18,8 +18,8 @@
  *
  * examples/own_trainer is the whole of it. The library connects, reconnects, fetches the plan and
  * the model, calls the trainer, computes w_end − w_start, encodes, stores and uploads it, and
- * resumes all of that after a crash. It never prints and never exits; TLS settings are one per
- * process, so run one client per process.
+ * resumes all of that after a crash. It never prints and never exits. A process may run several
+ * clients: each on its own thread, with its own state_dir, and created and freed one at a time.
  *
  * Threads: fedge_client_run is the thread of the network. plan, train and evaluate are called on
  * one thread of the library's own, one call at a time, and may take as long as they like; cancel is

@@ -30,6 +30,9 @@
 #define MAX_FDS 16 /* otherwise libwebsockets sizes its tables by the process's limit */
 
 struct fedge_link {
+    fedge_tls *tls;
+    fedge_tls_group *connections;
+    const fedge_clock *clock;
     struct lws_context *context;
     struct lws_vhost *vhost;
     struct lws *wsi;     /* the present connection */
@@ -84,7 +87,7 @@ static void report_end(fedge_link *link, const char *otherwise)
     snprintf(why, sizeof(why), "%s", link->why[0] ? link->why : otherwise);
     unsigned http_status = link->http_status == 101 ? 0 : link->http_status;
     if (http_status && http_status != 503)
-        fedge_resume_forget(); /* refused: do not resume the session next time */
+        fedge_resume_forget(link->connections); /* refused: do not resume the session next time */
     link->wsi = NULL;
     link->established = link->connecting = false;
     link->events.disconnected(link->events.user, http_status, why);
@@ -107,14 +110,15 @@ static int check_server(fedge_link *link, struct lws *wsi)
              info->ns.len <= 0)
         note_why(link, "the server's certificate cannot be read", MAX_WHY);
     else if (fedge_peer_check((const uint8_t *)info->ns.name, (size_t)info->ns.len,
-                              FEDGE_ROLE_SERVER, fedge_tls_now_ms(), NULL, &match, &err) ||
+                              FEDGE_ROLE_SERVER, fedge_clock_now_ms(link->clock), NULL, &match,
+                              &err) ||
              fedge_certificate_read((const uint8_t *)info->ns.name, (size_t)info->ns.len,
                                     &link->server, &err))
         note_why(link, err.message, sizeof(err.message));
     else
         result = 0;
     if (result)
-        fedge_resume_forget();
+        fedge_resume_forget(link->connections);
     free(info);
     return result;
 }
@@ -243,8 +247,9 @@ static void on_timer(lws_sorted_usec_list_t *timer)
     link->events.woken(link->events.user);
 }
 
-static void on_refused(void *user, const char *subject, const char *reason)
+static void on_refused(void *user, int socket, const char *subject, const char *reason)
 {
+    (void)socket;
     fedge_link *link = user;
     if (link->why[0])
         return;
@@ -369,6 +374,18 @@ static fedge_status make_context(fedge_link *link, const fedge_link_config *conf
     return FEDGE_OK;
 }
 
+static fedge_status make_settings(fedge_link *link, const fedge_link_config *config,
+                                  fedge_error *err)
+{
+    link->clock = config->clock;
+    FEDGE_TRY(fedge_tls_new(link->clock, &link->tls, err));
+    FEDGE_TRY(fedge_tls_set_roots(link->tls, config->trust_pem, err));
+    FEDGE_TRY(fedge_tls_group_new(link->tls, &link->connections, err));
+    fedge_tls_on_refused(link->connections, on_refused, link);
+    fedge_resume_begin(link->connections);
+    return FEDGE_OK;
+}
+
 fedge_status fedge_link_new(const fedge_link_config *config, fedge_link **link, fedge_error *err)
 {
     *link = NULL;
@@ -384,10 +401,8 @@ fedge_status fedge_link_new(const fedge_link_config *config, fedge_link **link, 
     FEDGE_TRY_OR(fedge_link_check_urls(config->urls, &fresh->num_urls, err), fail);
     snprintf(fresh->urls, sizeof(fresh->urls), "%s", config->urls);
     fedge_link_use_address(fresh, 0);
-    FEDGE_TRY_OR(fedge_tls_set_roots(config->trust_pem, err), fail);
+    FEDGE_TRY_OR(make_settings(fresh, config, err), fail);
     FEDGE_TRY_OR(make_context(fresh, config, err), fail);
-    fedge_tls_on_refused(on_refused, fresh);
-    fedge_resume_begin();
     *link = fresh;
     return FEDGE_OK;
 fail:
@@ -401,11 +416,13 @@ void fedge_link_free(fedge_link *link)
         return;
     link->wsi = link->closing = NULL;
     if (link->context) {
+        fedge_tls_group *before = fedge_tls_enter(link->connections);
         lws_sul_cancel(&link->timer);
         lws_context_destroy(link->context);
+        fedge_tls_enter(before);
     }
-    fedge_resume_end();
-    fedge_tls_reset();
+    fedge_tls_group_free(link->connections);
+    fedge_tls_free(link->tls);
     free(link);
 }
 
@@ -503,7 +520,9 @@ void fedge_link_connect(fedge_link *link)
     link->established = false;
     link->connecting = true;
     /* libwebsockets does not always report a connection that fails at once. */
+    fedge_tls_group *before = fedge_tls_enter(link->connections);
     struct lws *wsi = lws_client_connect_via_info(&info);
+    fedge_tls_enter(before);
     if (!wsi && link->connecting)
         report_end(link, "no connection");
     link->connecting = false;
@@ -553,7 +572,9 @@ void fedge_link_set_timer(fedge_link *link, uint64_t after_ms)
 
 void fedge_link_service(fedge_link *link)
 {
+    fedge_tls_group *before = fedge_tls_enter(link->connections);
     lws_service(link->context, 0);
+    fedge_tls_enter(before);
 }
 
 bool fedge_link_busy(const fedge_link *link)

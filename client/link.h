@@ -3,9 +3,9 @@
  *
  * A server is accepted if its chain leads to a trusted root, its certificate has its host name or
  * address, and its role is "server". Received messages are whole, binary and within their limits. A
- * ping is sent after a heartbeat of silence, and a peer that does not answer is dropped. TLS
- * settings and libwebsockets' log level are global to the process (secure/identity/tls.h), so there
- * is one link per process.
+ * ping is sent after a heartbeat of silence, and a peer that does not answer is dropped. A process
+ * may have several links, each with its own settings; they turn off libwebsockets' log, which is
+ * one per process.
  */
 #ifndef FEDGE_CLIENT_LINK_H
 #define FEDGE_CLIENT_LINK_H
@@ -16,6 +16,7 @@
 
 #include "edge/core/status.h"
 #include "edge/wire/protocol.h"
+#include "secure/identity/clock.h"
 #include "secure/identity/identity.h"
 
 #define FEDGE_LINK_DEFAULT_PORT 9092
@@ -44,6 +45,7 @@ typedef struct fedge_link_config {
     const char *urls;               /* wss://HOST[:PORT][/PATH], or several with commas between */
     const fedge_identity *identity; /* copied */
     const char *trust_pem;          /* trusted roots; copied */
+    const fedge_clock *clock;       /* judges certificates; outlives the link */
     fedge_link_events events;
 } fedge_link_config;
 

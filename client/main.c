@@ -13,8 +13,8 @@
 #include "edge/data/dataset.h"
 #include "edge/plan/plan.h"
 #include "edge/site/site.h"
+#include "secure/identity/clock.h"
 #include "secure/identity/identity.h"
-#include "secure/identity/tls.h"
 
 /* For the signal handler, which gets no argument. Set before the handler is. */
 static fedge_client *running;
@@ -138,10 +138,12 @@ static fedge_exit check(const fedge_client_options *o, const fedge_site *site, c
     fedge_error err;
     fedge_identity *identity = NULL;
     char *trust = NULL;
+    const fedge_clock clock = {0};
     fedge_exit exit_code = FEDGE_EXIT_OK;
     if (fedge_link_check_urls(o->server, &(uint32_t){0}, &err))
         exit_code = fail_with(log, "server", &err, FEDGE_EXIT_USAGE);
-    if (fedge_identity_load(o->identity, FEDGE_ROLE_DEVICE, fedge_tls_now_ms(), &identity, &err))
+    if (fedge_identity_load(o->identity, FEDGE_ROLE_DEVICE, fedge_clock_now_ms(&clock), &identity,
+                            &err))
         exit_code = fail_with(log, "identity", &err, FEDGE_EXIT_IDENTITY);
     if (fedge_trust_load(o->trust, &trust, &err))
         exit_code = fail_with(log, "trust", &err, FEDGE_EXIT_IDENTITY);

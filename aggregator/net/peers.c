@@ -32,6 +32,8 @@ typedef struct noisy_device {
 struct fedge_peers {
     const char *identity_dir, *trust_dir, *registry_dir;
     const fedge_log *log;
+    fedge_clock clock;
+    fedge_tls *tls;
     pthread_rwlock_t loaded; /* protects identity and registry */
     fedge_identity *identity;
     fedge_registry *registry;
@@ -50,7 +52,7 @@ struct fedge_peers {
 
 static void warn_of_expiry(const fedge_peers *peers)
 {
-    uint64_t now_ms = fedge_tls_now_ms();
+    uint64_t now_ms = fedge_clock_now_ms(&peers->clock);
     uint64_t end_ms = peers->identity->certificate.not_after_ms;
     if (end_ms < now_ms + EXPIRY_WARNING_MS) {
         uint64_t left_ms = end_ms > now_ms ? end_ms - now_ms : 0;
@@ -93,7 +95,7 @@ static fedge_status reload_roots(fedge_peers *peers, fedge_error *err)
 {
     char *roots = NULL;
     FEDGE_TRY(fedge_trust_load(peers->trust_dir, &roots, err));
-    const fedge_status status = fedge_tls_set_roots(roots, err);
+    const fedge_status status = fedge_tls_set_roots(peers->tls, roots, err);
     free(roots);
     return status;
 }
@@ -101,9 +103,9 @@ static fedge_status reload_roots(fedge_peers *peers, fedge_error *err)
 static fedge_status reload_identity(fedge_peers *peers, fedge_error *err)
 {
     fedge_identity *identity = NULL;
-    FEDGE_TRY(fedge_identity_load(peers->identity_dir, FEDGE_ROLE_SERVER, fedge_tls_now_ms(),
-                                  &identity, err));
-    const fedge_status status = fedge_tls_set_server_identity(identity, err);
+    FEDGE_TRY(fedge_identity_load(peers->identity_dir, FEDGE_ROLE_SERVER,
+                                  fedge_clock_now_ms(&peers->clock), &identity, err));
+    const fedge_status status = fedge_tls_set_server_identity(peers->tls, identity, err);
     if (status != FEDGE_OK) {
         fedge_identity_free(identity);
         return status;
@@ -141,6 +143,9 @@ fedge_status fedge_peers_reload(fedge_peers *peers, fedge_error *err)
 
 static void dispose(fedge_peers *peers)
 {
+    if (peers->tls)
+        fedge_chain_cache_end(peers->tls);
+    fedge_tls_free(peers->tls);
     fedge_identity_free(peers->identity);
     fedge_registry_free(peers->registry);
     free(peers->notes);
@@ -164,8 +169,11 @@ fedge_status fedge_peers_new(const char *identity_dir, const char *trust_dir,
     pthread_rwlock_init(&fresh->loaded, NULL);
     pthread_mutex_init(&fresh->mutex, NULL);
     fedge_status status;
+    FEDGE_TRY_OR(fedge_tls_new(&fresh->clock, &fresh->tls, err), failed);
     FEDGE_TRY_OR(fedge_peers_reload(fresh, err), failed);
-    FEDGE_TRY_OR(fedge_chain_cache_begin(fedge_registry_num_devices(fresh->registry), err), failed);
+    FEDGE_TRY_OR(
+        fedge_chain_cache_begin(fresh->tls, fedge_registry_num_devices(fresh->registry), err),
+        failed);
     *peers = fresh;
     return FEDGE_OK;
 failed:
@@ -175,11 +183,18 @@ failed:
 
 void fedge_peers_free(fedge_peers *peers)
 {
-    if (peers) {
-        fedge_tls_reset();
-        fedge_chain_cache_end();
+    if (peers)
         dispose(peers);
-    }
+}
+
+fedge_tls *fedge_peers_tls(const fedge_peers *peers)
+{
+    return peers->tls;
+}
+
+uint64_t fedge_peers_now_ms(const fedge_peers *peers)
+{
+    return fedge_clock_now_ms(&peers->clock);
 }
 
 const fedge_identity *fedge_peers_identity(const fedge_peers *peers)
@@ -208,8 +223,9 @@ fedge_status fedge_peers_admit(fedge_peers *peers, const uint8_t *der, size_t de
                                fedge_registry_match *match, fedge_error *err)
 {
     pthread_rwlock_rdlock(&peers->loaded);
-    fedge_status status = fedge_peer_check(der, der_size, FEDGE_ROLE_DEVICE, fedge_tls_now_ms(),
-                                           peers->registry, match, err);
+    fedge_status status =
+        fedge_peer_check(der, der_size, FEDGE_ROLE_DEVICE, fedge_clock_now_ms(&peers->clock),
+                         peers->registry, match, err);
     pthread_rwlock_unlock(&peers->loaded);
     if (status == FEDGE_OK)
         fedge_sha256(der, der_size, fingerprint);

@@ -1,8 +1,7 @@
 /* Admission of peers: the registry, the trusted roots and the aggregator's identity, loaded from
  * their directories and reloaded on SIGHUP, and the log of refusals.
  *
- * Identity and roots become the process's TLS settings (tls.h), so a process has one fedge_peers at
- * a time. All functions may be called by any thread, except fedge_peers_new, fedge_peers_free and
+ * All functions may be called by any thread, except fedge_peers_new, fedge_peers_free and
  * fedge_peers_reload, which belong to one thread.
  */
 #ifndef FEDGE_AGGREGATOR_NET_PEERS_H
@@ -19,6 +18,7 @@
 #include "secure/identity/identity.h"
 #include "secure/identity/registry.h"
 #include "secure/identity/tickets.h"
+#include "secure/identity/tls.h"
 
 #define FEDGE_REFUSALS_PER_SECOND 10 /* logged one by one; the rest is counted */
 #define FEDGE_LINES_PER_SECOND 10    /* per device and per connection */
@@ -41,6 +41,11 @@ void fedge_peers_free(fedge_peers *peers); /* NULL is allowed */
  * keeps its old state while the others are replaced. Returns the first error and logs the others.
  */
 FEDGE_MUST_USE fedge_status fedge_peers_reload(fedge_peers *peers, fedge_error *err);
+
+/* The settings of TLS, with the present roots and identity. Valid until fedge_peers_free. */
+fedge_tls *fedge_peers_tls(const fedge_peers *peers);
+/* Certificate time (clock.h). */
+uint64_t fedge_peers_now_ms(const fedge_peers *peers);
 
 /* Valid until the next reload. */
 const fedge_identity *fedge_peers_identity(const fedge_peers *peers);

@@ -30,6 +30,7 @@
 #include "aggregator/net/ws_frame.h"
 #include "secure/identity/chain.h"
 #include "secure/identity/tickets.h"
+#include "secure/identity/tls.h"
 
 struct fedge_peer;
 struct fedge_network;
@@ -99,6 +100,7 @@ typedef struct fedge_network {
     bool owns_loop;
     struct lws_context *context;
     struct lws_vhost *vhost;
+    fedge_tls_group *tls_connections; /* NULL for HTTP */
     ev_prepare drop_watcher;
     ev_async mailbox_watcher;
     ev_timer tick_watcher;

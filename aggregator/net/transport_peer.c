@@ -8,7 +8,6 @@
 
 #include "aggregator/net/transport_internal.h"
 #include "edge/core/os.h"
-#include "secure/identity/tls.h"
 
 static fedge_peers *peers_of(const fedge_peer *peer)
 {
@@ -141,6 +140,11 @@ void fedge_peer_carry_out(fedge_peer *peer)
 
 /* ---- certificates ---------------------------------------------------------------------------- */
 
+static fedge_status check_chain(const fedge_peer *peer, uint64_t now_unix_ms, fedge_error *err)
+{
+    return fedge_chain_check(fedge_peers_tls(peers_of(peer)), &peer->chain, now_unix_ms, err);
+}
+
 /* Replaces the certificate: a handshake without one succeeds only if the ticket is the peer's. */
 static fedge_status check_ticket(fedge_peer *peer, fedge_registry_match *match, fedge_error *err)
 {
@@ -149,7 +153,7 @@ static fedge_status check_ticket(fedge_peer *peer, fedge_registry_match *match, 
     memcpy(peer->fingerprint, owner->fingerprint, sizeof(peer->fingerprint));
     peer->chain = owner->chain;
     peer->chain_known = true;
-    return fedge_chain_check(&peer->chain, fedge_tls_now_ms(), err);
+    return check_chain(peer, fedge_peers_now_ms(peers_of(peer)), err);
 }
 
 /* TLS has verified the certificate; the registry identifies its owner. */
@@ -174,7 +178,7 @@ static fedge_status check_certificate(fedge_peer *peer, struct lws *wsi,
     FEDGE_TRY(fedge_peers_admit(peers_of(peer), (const uint8_t *)info->ns.name,
                                 (size_t)info->ns.len, peer->fingerprint, match, err));
     /* The roots may have changed since the handshake. */
-    return fedge_chain_check(&peer->chain, fedge_tls_now_ms(), err);
+    return check_chain(peer, fedge_peers_now_ms(peers_of(peer)), err);
 }
 
 /* The device is still admitted and its chain still trusted. */
@@ -182,7 +186,7 @@ static fedge_status check_admission(const fedge_peer *peer, uint64_t now_unix_ms
 {
     FEDGE_TRY(
         fedge_peers_recheck(peers_of(peer), peer->fingerprint, fedge_conn_match(peer->conn), err));
-    return fedge_chain_check(&peer->chain, now_unix_ms, err);
+    return check_chain(peer, now_unix_ms, err);
 }
 
 void fedge_peer_recheck_admission(fedge_peer *peer, uint64_t now_unix_ms)

@@ -9,7 +9,6 @@
 
 #include "aggregator/net/transport_internal.h"
 #include "edge/core/os.h"
-#include "secure/identity/tls.h"
 
 #define SERVICE_BUFFER_SIZE 32768 /* libwebsockets' buffer for all connections of a thread */
 #define RECEIVE_SIZE 4096         /* libwebsockets' buffer per connection */
@@ -183,7 +182,7 @@ static void refuse_waiting(fedge_network *network, bool all)
 
 static void recheck_all(fedge_network *network, uint64_t now_ms)
 {
-    const uint64_t now_unix_ms = fedge_tls_now_ms();
+    const uint64_t now_unix_ms = fedge_peers_now_ms(network->transport->config.peers);
     network->rechecked_ms = now_ms;
     for (fedge_peer *peer = network->clients.first; peer; peer = peer->next) {
         if (peer->conn)
@@ -241,7 +240,7 @@ static void on_tick(struct ev_loop *loop, ev_timer *watcher, int events)
     (void)loop, (void)events;
     fedge_network *network = watcher->data;
     const uint64_t now_ms = fedge_os_monotonic_ms();
-    const uint64_t now_unix_ms = fedge_tls_now_ms();
+    const uint64_t now_unix_ms = fedge_peers_now_ms(network->transport->config.peers);
     judge_flood(network);
     fedge_admission_check_silence(network, now_ms);
     for (fedge_peer *peer = network->clients.first; peer; peer = peer->next) {
@@ -258,10 +257,9 @@ static void on_tick(struct ev_loop *loop, ev_timer *watcher, int events)
 /* ---- the thread ------------------------------------------------------------------------------ */
 
 /* Logs a failed handshake; libwebsockets' callbacks do not report the reason. */
-static void on_handshake_refused(void *user, const char *subject, const char *reason)
+static void on_handshake_refused(void *user, int socket, const char *subject, const char *reason)
 {
     fedge_network *network = user;
-    int socket = fedge_tls_refused_socket();
     const fedge_peer *peer = fedge_peer_find(&network->newcomers, socket);
     if (!peer) { /* the peer refused the aggregator's certificate after its admission */
         peer = fedge_peer_find(&network->clients, socket);
@@ -306,16 +304,10 @@ static void on_ticket(void *user, int socket, const fedge_ticket_owner *owner)
 
 static void *run(void *arg)
 {
-    /* Thread-local: callbacks of libwebsockets and mbedTLS have no context pointer. */
     fedge_network *network = arg;
-    fedge_tls_on_refused(on_handshake_refused, network);
-    fedge_chain_on_verified(on_verified, network);
-    fedge_tickets_begin(
-        &(fedge_tickets){.user = network, .chain_of = chain_of, .shown = on_ticket});
-    fedge_tls_buffers_begin();
+    fedge_tls_enter(network->tls_connections);
     ev_run(network->loop, 0);
-    fedge_tls_buffers_end();
-    fedge_tickets_end();
+    fedge_tls_enter(NULL);
     return NULL;
 }
 
@@ -435,6 +427,19 @@ static void watch(fedge_network *network)
     ev_timer_start(network->loop, &network->tick_watcher);
 }
 
+static fedge_status make_tls_connections(fedge_network *network, fedge_error *err)
+{
+    FEDGE_TRY(fedge_tls_group_new(fedge_peers_tls(network->transport->config.peers),
+                                  &network->tls_connections, err));
+    fedge_tls_on_refused(network->tls_connections, on_handshake_refused, network);
+    fedge_chain_on_verified(network->tls_connections, on_verified, network);
+    fedge_tickets_begin(
+        network->tls_connections,
+        &(fedge_tickets){.user = network, .chain_of = chain_of, .shown = on_ticket});
+    fedge_tls_share_buffers(network->tls_connections);
+    return FEDGE_OK;
+}
+
 /* Creates mailboxes and watchers, and starts the thread. */
 static fedge_status start(fedge_network *network, fedge_error *err)
 {
@@ -444,6 +449,7 @@ static fedge_status start(fedge_network *network, fedge_error *err)
     FEDGE_TRY(fedge_slots_init(&network->slots, most, tag, err));
     FEDGE_TRY(fedge_mailbox_new(&network->arrivals, fedge_network_wake, network, err));
     FEDGE_TRY(fedge_mailbox_new(&network->replies, fedge_network_wake, network, err));
+    FEDGE_TRY(make_tls_connections(network, err));
     FEDGE_TRY(make_clients_vhost(network, err));
     watch(network);
     const int failed = pthread_create(&network->thread, NULL, run, network);
@@ -513,6 +519,7 @@ void fedge_network_free(fedge_network *network)
     /* It calls back for every connection, and the callbacks use what is freed below. */
     if (network->context)
         lws_context_destroy(network->context);
+    fedge_tls_group_free(network->tls_connections);
     refuse_waiting(network, true);
     if (network->arrivals && network->replies)
         empty_mailboxes(network);

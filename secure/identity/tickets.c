@@ -12,7 +12,6 @@
 
 #include "edge/core/bytes.h"
 #include "secure/identity/certificate.h"
-#include "secure/identity/tls.h"
 #include "secure/identity/tls_private.h"
 #include "secure/identity/x509.h"
 
@@ -34,10 +33,6 @@ static_assert(MBEDTLS_SSL_TLS1_3_TICKET_RESUMPTION_KEY_LEN <= MAX_KEY, "a sessio
 
 #define OF(session, field) ((session)->MBEDTLS_PRIVATE(field))
 
-/* State of this thread. */
-static _Thread_local fedge_tickets hooks;
-static _Thread_local int socket_in_step = -1;
-
 /* --- keys ------------------------------------------------------------------------------------- */
 
 static uint32_t day_of(uint64_t unix_ms)
@@ -46,13 +41,13 @@ static uint32_t day_of(uint64_t unix_ms)
 }
 
 /* HMAC-SHA256 of the day with the identity's secret. */
-static bool key_of(uint32_t day, mbedtls_gcm_context *gcm)
+static bool key_of(const fedge_tls *tls, uint32_t day, mbedtls_gcm_context *gcm)
 {
     uint8_t secret[FEDGE_TICKET_SECRET_SIZE];
     uint8_t text[DAY_SIZE];
     uint8_t key[32];
     fedge_put_u32(text, day);
-    bool ok = fedge_tls_ticket_secret(secret) &&
+    bool ok = fedge_tls_ticket_secret(tls, secret) &&
               mbedtls_md_hmac(mbedtls_md_info_from_type(MBEDTLS_MD_SHA256), secret, sizeof(secret),
                               text, sizeof(text), key) == 0 &&
               mbedtls_gcm_setkey(gcm, MBEDTLS_CIPHER_ID_AES, key, 256) == 0;
@@ -136,13 +131,15 @@ static bool read_body(const uint8_t body[BODY_SIZE], mbedtls_ssl_session *sessio
 
 /* False without a certificate, as after a resumption: if a ticket led to a new ticket, a device
  * could stay for years without showing its certificate. */
-static bool owner_of(const mbedtls_ssl_session *session, fedge_ticket_owner *owner)
+static bool owner_of(const fedge_tls_group *group, const mbedtls_ssl_session *session,
+                     fedge_ticket_owner *owner)
 {
     fedge_certificate_info info;
     fedge_error err;
     const mbedtls_x509_crt *certificate = OF(session, peer_cert);
     memset(owner, 0, sizeof(*owner));
-    if (!certificate || !hooks.chain_of(hooks.user, socket_in_step, &owner->chain) ||
+    const fedge_tickets *hooks = &group->tickets;
+    if (!certificate || !hooks->chain_of(hooks->user, group->socket_in_step, &owner->chain) ||
         fedge_x509_info(certificate, &info, &err) != FEDGE_OK)
         return false;
     memcpy(owner->fingerprint, info.fingerprint, sizeof(owner->fingerprint));
@@ -165,11 +162,11 @@ static int write_none(unsigned char *out, const unsigned char *end, size_t *size
 static int write_ticket(void *user, const mbedtls_ssl_session *session, unsigned char *out,
                         const unsigned char *end, size_t *size, uint32_t *life_s)
 {
-    (void)user;
-    const uint64_t now_ms = fedge_tls_now_ms();
+    const fedge_tls_group *group = user;
+    const uint64_t now_ms = fedge_clock_now_ms(group->tls->clock);
     fedge_ticket_owner owner;
     uint8_t body[BODY_SIZE];
-    if (!owner_of(session, &owner))
+    if (!owner_of(group, session, &owner))
         return write_none(out, end, size, life_s);
     if ((size_t)(end - out) < TICKET_SIZE)
         return MBEDTLS_ERR_SSL_BUFFER_TOO_SMALL;
@@ -181,7 +178,7 @@ static int write_ticket(void *user, const mbedtls_ssl_session *session, unsigned
      * repeat is below 2^-32, and no counter must survive a restart. The day selects the key, so it
      * is authenticated, too. */
     const bool ok = fedge_x509_random(NULL, out + DAY_SIZE, NONCE_SIZE) == 0 &&
-                    key_of(day_of(now_ms), &gcm) &&
+                    key_of(group->tls, day_of(now_ms), &gcm) &&
                     mbedtls_gcm_crypt_and_tag(&gcm, MBEDTLS_GCM_ENCRYPT, BODY_SIZE, out + DAY_SIZE,
                                               NONCE_SIZE, out, DAY_SIZE, body, out + HEAD_SIZE,
                                               TAG_SIZE, out + HEAD_SIZE + BODY_SIZE) == 0;
@@ -195,8 +192,8 @@ static int write_ticket(void *user, const mbedtls_ssl_session *session, unsigned
 }
 
 /* Opens a ticket; false unless this server sealed it within the lifetime. */
-static bool open_ticket(const unsigned char *ticket, size_t size, uint64_t now_ms,
-                        uint8_t body[BODY_SIZE])
+static bool open_ticket(const fedge_tls *tls, const unsigned char *ticket, size_t size,
+                        uint64_t now_ms, uint8_t body[BODY_SIZE])
 {
     if (size != TICKET_SIZE)
         return false;
@@ -206,7 +203,7 @@ static bool open_ticket(const unsigned char *ticket, size_t size, uint64_t now_m
         return false;
     mbedtls_gcm_context gcm;
     mbedtls_gcm_init(&gcm);
-    const bool ok = key_of(day, &gcm) &&
+    const bool ok = key_of(tls, day, &gcm) &&
                     mbedtls_gcm_auth_decrypt(&gcm, BODY_SIZE, ticket + DAY_SIZE, NONCE_SIZE, ticket,
                                              DAY_SIZE, ticket + HEAD_SIZE + BODY_SIZE, TAG_SIZE,
                                              ticket + HEAD_SIZE, body) == 0;
@@ -216,14 +213,14 @@ static bool open_ticket(const unsigned char *ticket, size_t size, uint64_t now_m
 
 static int read_ticket(void *user, mbedtls_ssl_session *session, unsigned char *ticket, size_t size)
 {
-    (void)user;
-    const uint64_t now_ms = fedge_tls_now_ms();
+    const fedge_tls_group *group = user;
+    const uint64_t now_ms = fedge_clock_now_ms(group->tls->clock);
     uint64_t issued_ms = 0;
     fedge_ticket_owner owner;
     fedge_error err;
     uint8_t body[BODY_SIZE];
     mbedtls_ssl_session_init(session);
-    if (!open_ticket(ticket, size, now_ms, body))
+    if (!open_ticket(group->tls, ticket, size, now_ms, body))
         return MBEDTLS_ERR_SSL_INVALID_MAC;
     const bool read = read_body(body, session, &owner, &issued_ms);
     mbedtls_platform_zeroize(body, sizeof(body));
@@ -232,48 +229,43 @@ static int read_ticket(void *user, mbedtls_ssl_session *session, unsigned char *
     if (now_ms < issued_ms || now_ms - issued_ms > FEDGE_TICKET_LIFETIME_MS ||
         /* A ticket proves the device's identity, not that it is still admitted: root and times are
          * checked here, the registry by the connection (shown). */
-        fedge_chain_check(&owner.chain, now_ms, &err) != FEDGE_OK)
+        fedge_chain_check(group->tls, &owner.chain, now_ms, &err) != FEDGE_OK)
         return MBEDTLS_ERR_SSL_SESSION_TICKET_EXPIRED;
     OF(session, tls_version) = MBEDTLS_SSL_VERSION_TLS1_3;
     OF(session, endpoint) = MBEDTLS_SSL_IS_SERVER;
     /* mbedTLS's clock restarts with the machine. */
     OF(session, ticket_creation_time) = mbedtls_ms_time() - (mbedtls_ms_time_t)(now_ms - issued_ms);
-    hooks.shown(hooks.user, socket_in_step, &owner);
+    group->tickets.shown(group->tickets.user, group->socket_in_step, &owner);
     return 0;
 }
 
 /* --- hooks of tls.c --------------------------------------------------------------------------- */
 
-static void server_configure(mbedtls_ssl_config *conf)
+static void server_configure(fedge_tls_group *group, mbedtls_ssl_config *conf)
 {
     if (mbedtls_ssl_conf_get_endpoint(conf) == MBEDTLS_SSL_IS_SERVER)
-        mbedtls_ssl_conf_session_tickets_cb(conf, write_ticket, read_ticket, NULL);
+        mbedtls_ssl_conf_session_tickets_cb(conf, write_ticket, read_ticket, group);
 }
 
-static void server_before_step(mbedtls_ssl_context *ssl, int socket)
+static void server_before_step(fedge_tls_group *group, mbedtls_ssl_context *ssl, int socket)
 {
     (void)ssl;
-    socket_in_step = socket;
+    group->socket_in_step = socket;
 }
 
-static void server_after_step(mbedtls_ssl_context *ssl, int code)
+static void server_after_step(fedge_tls_group *group, mbedtls_ssl_context *ssl, int code)
 {
     (void)ssl, (void)code;
-    socket_in_step = -1;
+    group->socket_in_step = -1;
 }
 
-void fedge_tickets_begin(const fedge_tickets *tickets)
+void fedge_tickets_begin(fedge_tls_group *group, const fedge_tickets *tickets)
 {
     static const fedge_tls_resumption server = {.configure = server_configure,
                                                 .before_step = server_before_step,
                                                 .after_step = server_after_step};
-    hooks = *tickets;
-    fedge_tls_resume(&server);
-}
-
-void fedge_tickets_end(void)
-{
-    fedge_tls_resume(NULL);
+    group->tickets = *tickets;
+    group->resumption = &server;
 }
 
 #endif
@@ -285,101 +277,89 @@ void fedge_tickets_end(void)
 
 #if defined(MBEDTLS_SSL_SESSION_TICKETS) && defined(MBEDTLS_SSL_CLI_C)
 
-/* This thread's latest ticket and session. */
-static _Thread_local mbedtls_ssl_session latest;
-static _Thread_local bool has_latest;
-static _Thread_local bool was_lost; /* the last handshake with it failed */
-
-static void client_configure(mbedtls_ssl_config *conf)
+static void client_configure(fedge_tls_group *group, mbedtls_ssl_config *conf)
 {
+    (void)group;
     if (mbedtls_ssl_conf_get_endpoint(conf) == MBEDTLS_SSL_IS_CLIENT) {
         mbedtls_ssl_conf_tls13_enable_signal_new_session_tickets(
             conf, MBEDTLS_SSL_TLS1_3_SIGNAL_NEW_SESSION_TICKETS_ENABLED);
     }
 }
 
-static bool is_for(const mbedtls_ssl_context *ssl)
+static bool is_for(const fedge_tls_group *group, const mbedtls_ssl_context *ssl)
 {
     const char *host = ssl->MBEDTLS_PRIVATE(hostname);
     /* Only the server that issued a ticket gets it. */
-    const char *other = latest.MBEDTLS_PRIVATE(hostname);
+    const char *other = group->latest.MBEDTLS_PRIVATE(hostname);
     return host && other && strcmp(host, other) == 0;
 }
 
-static void client_before_step(mbedtls_ssl_context *ssl, int socket)
+static void client_before_step(fedge_tls_group *group, mbedtls_ssl_context *ssl, int socket)
 {
     (void)socket;
-    if (has_latest && ssl->MBEDTLS_PRIVATE(state) == MBEDTLS_SSL_HELLO_REQUEST && is_for(ssl) &&
-        mbedtls_ssl_set_session(ssl, &latest) != 0)
-        fedge_resume_forget();
+    if (group->has_latest && ssl->MBEDTLS_PRIVATE(state) == MBEDTLS_SSL_HELLO_REQUEST &&
+        is_for(group, ssl) && mbedtls_ssl_set_session(ssl, &group->latest) != 0)
+        fedge_resume_forget(group);
 }
 
-static void client_after_step(mbedtls_ssl_context *ssl, int code)
+static void client_after_step(fedge_tls_group *group, mbedtls_ssl_context *ssl, int code)
 {
     if (code == MBEDTLS_ERR_SSL_WANT_READ || code == MBEDTLS_ERR_SSL_WANT_WRITE)
         return;
     if (code == 0) {
         if (ssl->MBEDTLS_PRIVATE(state) == MBEDTLS_SSL_HANDSHAKE_OVER)
-            was_lost = false;
+            group->was_lost = false;
         return;
     }
     /* The ticket may be the cause, so the next handshake has none. The first lost connection does
      * not count: a killed server loses all of them. */
-    const bool lost = fedge_tls_is_lost(code) && !was_lost;
+    const bool lost = fedge_tls_is_lost(code) && !group->was_lost;
     if (!lost)
-        fedge_resume_forget();
-    was_lost = lost;
+        fedge_resume_forget(group);
+    group->was_lost = lost;
 }
 
-static bool client_after_read(mbedtls_ssl_context *ssl, int code)
+static bool client_after_read(fedge_tls_group *group, mbedtls_ssl_context *ssl, int code)
 {
     if (code == MBEDTLS_ERR_SSL_WANT_READ)
         return ssl->MBEDTLS_PRIVATE(state) == MBEDTLS_SSL_TLS1_3_NEW_SESSION_TICKET;
     if (code != MBEDTLS_ERR_SSL_RECEIVED_NEW_SESSION_TICKET)
         return false;
     /* Keep only the newest; a server may accept each only once. */
-    fedge_resume_forget();
-    mbedtls_ssl_session_init(&latest);
-    has_latest = mbedtls_ssl_get_session(ssl, &latest) == 0;
-    if (!has_latest)
-        mbedtls_ssl_session_free(&latest);
+    fedge_resume_forget(group);
+    mbedtls_ssl_session_init(&group->latest);
+    group->has_latest = mbedtls_ssl_get_session(ssl, &group->latest) == 0;
+    if (!group->has_latest)
+        mbedtls_ssl_session_free(&group->latest);
     return true;
 }
 
-void fedge_resume_begin(void)
+void fedge_resume_begin(fedge_tls_group *group)
 {
     static const fedge_tls_resumption client = {.configure = client_configure,
                                                 .before_step = client_before_step,
                                                 .after_step = client_after_step,
                                                 .after_read = client_after_read};
-    fedge_tls_resume(&client);
+    group->resumption = &client;
 }
 
-void fedge_resume_forget(void)
+void fedge_resume_forget(fedge_tls_group *group)
 {
-    if (has_latest)
-        mbedtls_ssl_session_free(&latest);
-    has_latest = false;
-}
-
-void fedge_resume_end(void)
-{
-    fedge_resume_forget();
-    fedge_tls_resume(NULL);
+    if (group->has_latest)
+        mbedtls_ssl_session_free(&group->latest);
+    group->has_latest = false;
 }
 
 #else
 
-void fedge_resume_begin(void)
+void fedge_resume_begin(fedge_tls_group *group)
 {
+    (void)group;
 }
 
-void fedge_resume_forget(void)
+void fedge_resume_forget(fedge_tls_group *group)
 {
-}
-
-void fedge_resume_end(void)
-{
+    (void)group;
 }
 
 #endif

@@ -19,6 +19,7 @@
 
 #include "secure/identity/chain.h"
 #include "secure/identity/identity.h"
+#include "secure/identity/tls.h"
 
 /* The maximum of TLS 1.3. */
 #define FEDGE_TICKET_LIFETIME_MS ((uint64_t)7 * 24 * 3600 * 1000)
@@ -40,9 +41,8 @@ typedef struct fedge_tickets {
     void (*shown)(void *user, int socket, const fedge_ticket_owner *owner);
 } fedge_tickets;
 
-/* Applies to connections that this thread sets up from now on. [tickets] is copied. */
-void fedge_tickets_begin(const fedge_tickets *tickets);
-void fedge_tickets_end(void);
+/* Applies to connections of [group] that are set up from now on. [tickets] is copied. */
+void fedge_tickets_begin(fedge_tls_group *group, const fedge_tickets *tickets);
 
 /* --- a client's tickets ---
  *
@@ -51,12 +51,11 @@ void fedge_tickets_end(void);
  * The server's certificate stays that of the handshake in which it was verified, and the caller
  * checks it again (fedge_peer_check).
  *
- * For all connections of one thread, to one server at a time. Without tickets in mbedTLS these
+ * For all connections of one group, to one server at a time. Without tickets in mbedTLS these
  * functions do nothing. */
 
-void fedge_resume_begin(void);
+void fedge_resume_begin(fedge_tls_group *group);
 /* The next connection makes a full handshake. */
-void fedge_resume_forget(void);
-void fedge_resume_end(void);
+void fedge_resume_forget(fedge_tls_group *group);
 
 #endif

@@ -3,6 +3,7 @@
  * libwebsockets 4.3.5 (lib/tls/mbedtls) and mbedTLS 3.6. */
 #include "secure/identity/tls.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +13,7 @@
 #include <mbedtls/md.h>
 #include <mbedtls/net_sockets.h>
 #include <mbedtls/pk.h>
+#include <mbedtls/platform.h>
 #include <mbedtls/platform_time.h>
 #include <mbedtls/platform_util.h>
 #include <mbedtls/ssl.h>
@@ -27,15 +29,15 @@
 #define RETIRE_MS 600000u
 
 /* Roots, or the server's chain with its key. */
-typedef struct credentials {
+struct fedge_tls_credentials {
     mbedtls_x509_crt certificates;
     mbedtls_pk_context key;
     uint8_t ticket_secret[FEDGE_TICKET_SECRET_SIZE]; /* set if there is a key */
     uint64_t retired_ms;                             /* monotonic; when it was replaced */
-    struct credentials *older;
-} credentials;
+    fedge_tls_credentials *older;
+};
 
-/* What this thread's handshake step knows about the peer's certificate. */
+/* What a handshake step knows about the peer's certificate. */
 typedef struct peer_check {
     char subject[FEDGE_X509_MAX_SUBJECT];
     char reason[FEDGE_ERROR_MESSAGE_SIZE]; /* fedge's reason; "" if mbedTLS itself refuses */
@@ -43,59 +45,42 @@ typedef struct peer_check {
     const char *host;                      /* the name a client connected to; NULL on a server */
 } peer_check;
 
-/* The only mutable globals in fedge: the wrapped functions get no context. */
-static credentials *_Atomic current_roots;
-static credentials *_Atomic current_identity;
-static _Atomic uint64_t roots_version;
-static _Atomic uint64_t min_time_ms;
-/* Handler of this thread. */
-static _Thread_local fedge_tls_refused_fn refused_fn;
-static _Thread_local void *refused_user;
-static _Thread_local int refused_socket = -1;
-static _Thread_local void (*see_chain)(const mbedtls_x509_crt *certificate, int depth);
-static _Thread_local void (*end_chain)(int socket);
-static _Thread_local bool (*take_buffers)(mbedtls_ssl_context *ssl);
-static _Thread_local void (*give_buffers)(mbedtls_ssl_context *ssl);
-static _Thread_local const fedge_tls_resumption *resumption;
+/* The wrapped functions get no other context. */
+static _Thread_local fedge_tls_group *entered;
+/* Of the present call of a wrapped function alone. */
 static _Thread_local peer_check seen;
 
 /* --- time ------------------------------------------------------------------------------------- */
 
-void fedge_tls_set_min_time(uint64_t unix_ms)
-{
-    atomic_store(&min_time_ms, unix_ms);
-}
-
-uint64_t fedge_tls_now_ms(void)
-{
-    uint64_t now_ms = fedge_os_unix_ms();
-    uint64_t built_ms = FEDGE_BUILD_DAY * FEDGE_DAY_MS;
-    uint64_t set_ms = atomic_load(&min_time_ms);
-    now_ms = now_ms > built_ms ? now_ms : built_ms;
-    return now_ms > set_ms ? now_ms : set_ms;
-}
-
+/* mbedTLS has one source of time for all connections. */
 static mbedtls_time_t certificate_time(mbedtls_time_t *out)
 {
-    mbedtls_time_t now = (mbedtls_time_t)(fedge_tls_now_ms() / 1000);
+    static const fedge_clock unset;
+    const fedge_clock *clock = entered ? entered->tls->clock : &unset;
+    mbedtls_time_t now = (mbedtls_time_t)(fedge_clock_now_ms(clock) / 1000);
     if (out)
         *out = now;
     return now;
 }
 
-/* Set once, with the first roots, since connections of other threads read it. */
+static void set_certificate_time(void)
+{
+    mbedtls_platform_set_time(certificate_time);
+}
+
+/* Set once, since connections of other threads read it. */
 static void use_certificate_time(void)
 {
-    if (mbedtls_time != certificate_time)
-        mbedtls_platform_set_time(certificate_time);
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, set_certificate_time);
 }
 
 /* --- roots and identity ----------------------------------------------------------------------- */
 
-static void credentials_free(credentials *newest)
+static void credentials_free(fedge_tls_credentials *newest)
 {
     while (newest) {
-        credentials *older = newest->older;
+        fedge_tls_credentials *older = newest->older;
         mbedtls_x509_crt_free(&newest->certificates);
         mbedtls_pk_free(&newest->key);
         mbedtls_platform_zeroize(newest->ticket_secret, sizeof(newest->ticket_secret));
@@ -104,11 +89,11 @@ static void credentials_free(credentials *newest)
     }
 }
 
-static fedge_status credentials_new(const char *pem, const char *what, credentials **fresh,
-                                    fedge_error *err)
+static fedge_status credentials_new(const char *pem, const char *what,
+                                    fedge_tls_credentials **fresh, fedge_error *err)
 {
     *fresh = NULL;
-    credentials *made = calloc(1, sizeof(*made));
+    fedge_tls_credentials *made = calloc(1, sizeof(*made));
     if (!made)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %s", what);
     mbedtls_x509_crt_init(&made->certificates);
@@ -122,13 +107,13 @@ static fedge_status credentials_new(const char *pem, const char *what, credentia
 }
 
 /* Publishes [fresh], and frees old credentials that no handshake can still use. */
-static void replace(credentials *_Atomic *current, credentials *fresh)
+static void replace(fedge_tls_credentials *_Atomic *current, fedge_tls_credentials *fresh)
 {
     uint64_t now_ms = fedge_os_monotonic_ms();
     fresh->older = atomic_load(current);
     if (fresh->older)
         fresh->older->retired_ms = now_ms;
-    for (credentials *at = fresh; at->older != NULL; at = at->older) {
+    for (fedge_tls_credentials *at = fresh; at->older != NULL; at = at->older) {
         if (now_ms - at->older->retired_ms > RETIRE_MS) {
             credentials_free(at->older);
             at->older = NULL;
@@ -139,20 +124,20 @@ static void replace(credentials *_Atomic *current, credentials *fresh)
     atomic_store(current, fresh);
 }
 
-fedge_status fedge_tls_set_roots(const char *pem, fedge_error *err)
+fedge_status fedge_tls_set_roots(fedge_tls *tls, const char *pem, fedge_error *err)
 {
-    credentials *fresh = NULL;
-    use_certificate_time();
+    fedge_tls_credentials *fresh = NULL;
     FEDGE_TRY(credentials_new(pem, "the roots", &fresh, err));
-    replace(&current_roots, fresh);
+    replace(&tls->roots, fresh);
     /* After the roots: a chain verified in between is cached under the older version, which no
      * lookup uses. */
-    atomic_fetch_add(&roots_version, 1);
+    atomic_fetch_add(&tls->roots_version, 1);
     return FEDGE_OK;
 }
 
 /* Derives the tickets' secret from the key's text, which only its owner has. */
-static fedge_status make_ticket_secret(credentials *fresh, const char *key_pem, fedge_error *err)
+static fedge_status make_ticket_secret(fedge_tls_credentials *fresh, const char *key_pem,
+                                       fedge_error *err)
 {
     static const unsigned char purpose[] = "fedge session tickets";
     const int code = mbedtls_md_hmac(mbedtls_md_info_from_type(MBEDTLS_MD_SHA256),
@@ -161,77 +146,110 @@ static fedge_status make_ticket_secret(credentials *fresh, const char *key_pem, 
     return code == 0 ? FEDGE_OK : fedge_x509_fail(err, FEDGE_CORRUPT, code, "the server's key");
 }
 
-fedge_status fedge_tls_set_server_identity(const fedge_identity *identity, fedge_error *err)
+fedge_status fedge_tls_set_server_identity(fedge_tls *tls, const fedge_identity *identity,
+                                           fedge_error *err)
 {
-    credentials *fresh;
+    fedge_tls_credentials *fresh;
     FEDGE_TRY(credentials_new(identity->chain_pem, "the server's chain", &fresh, err));
     fedge_status status;
     FEDGE_TRY_OR(fedge_x509_parse_key(identity->key_pem, "the server's key", &fresh->key, err),
                  failed);
     FEDGE_TRY_OR(make_ticket_secret(fresh, identity->key_pem, err), failed);
-    replace(&current_identity, fresh);
+    replace(&tls->identity, fresh);
     return FEDGE_OK;
 failed:
     credentials_free(fresh);
     return status;
 }
 
-void fedge_tls_reset(void)
+const mbedtls_x509_crt *fedge_tls_roots(const fedge_tls *tls)
 {
-    credentials_free(atomic_exchange(&current_roots, NULL));
-    credentials_free(atomic_exchange(&current_identity, NULL));
-    fedge_tls_on_refused(NULL, NULL);
-}
-
-const mbedtls_x509_crt *fedge_tls_roots(void)
-{
-    const credentials *roots = atomic_load(&current_roots);
+    const fedge_tls_credentials *roots = atomic_load(&tls->roots);
     return roots ? &roots->certificates : NULL;
 }
 
-uint64_t fedge_tls_roots_version(void)
+bool fedge_tls_ticket_secret(const fedge_tls *tls, uint8_t secret[FEDGE_TICKET_SECRET_SIZE])
 {
-    return atomic_load(&roots_version);
-}
-
-bool fedge_tls_ticket_secret(uint8_t secret[FEDGE_TICKET_SECRET_SIZE])
-{
-    const credentials *identity = atomic_load(&current_identity);
+    const fedge_tls_credentials *identity = atomic_load(&tls->identity);
     if (identity)
         memcpy(secret, identity->ticket_secret, FEDGE_TICKET_SECRET_SIZE);
     return identity != NULL;
 }
 
-void fedge_tls_resume(const fedge_tls_resumption *hooks)
+/* What wrapped functions use: the roots and identity of the group that this thread has entered. */
+static fedge_tls_credentials *present_roots(void)
 {
-    resumption = hooks;
+    return entered ? atomic_load(&entered->tls->roots) : NULL;
 }
 
-void fedge_tls_on_read(bool (*take)(mbedtls_ssl_context *ssl),
-                       void (*give_back)(mbedtls_ssl_context *ssl))
+static fedge_tls_credentials *present_identity(void)
 {
-    take_buffers = take;
-    give_buffers = give_back;
+    return entered ? atomic_load(&entered->tls->identity) : NULL;
 }
 
-void fedge_tls_watch_chains(void (*see)(const mbedtls_x509_crt *certificate, int depth),
-                            void (*end)(int socket))
+/* --- nodes and groups ------------------------------------------------------------------------- */
+
+fedge_status fedge_tls_new(const fedge_clock *clock, fedge_tls **tls, fedge_error *err)
 {
-    see_chain = see;
-    end_chain = end;
+    *tls = NULL;
+    fedge_tls *fresh = calloc(1, sizeof(*fresh));
+    if (!fresh)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the settings of TLS");
+    fresh->clock = clock;
+    *tls = fresh;
+    return FEDGE_OK;
+}
+
+void fedge_tls_free(fedge_tls *tls)
+{
+    if (!tls)
+        return;
+    credentials_free(atomic_load(&tls->roots));
+    credentials_free(atomic_load(&tls->identity));
+    free(tls);
+}
+
+fedge_status fedge_tls_group_new(fedge_tls *tls, fedge_tls_group **group, fedge_error *err)
+{
+    *group = NULL;
+    fedge_tls_group *fresh = calloc(1, sizeof(*fresh));
+    if (!fresh)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a group of connections");
+    fresh->tls = tls;
+    fresh->socket_in_step = -1;
+    *group = fresh;
+    return FEDGE_OK;
+}
+
+void fedge_tls_group_free(fedge_tls_group *group)
+{
+    if (!group)
+        return;
+    if (group->has_latest)
+        mbedtls_ssl_session_free(&group->latest);
+    mbedtls_free(group->spare_in);
+    mbedtls_free(group->spare_out);
+    free(group);
+}
+
+fedge_tls_group *fedge_tls_enter(fedge_tls_group *group)
+{
+    fedge_tls_group *before = entered;
+    entered = group;
+    return before;
+}
+
+fedge_tls_group *fedge_tls_entered(void)
+{
+    return entered;
 }
 
 /* --- reporting refusals ----------------------------------------------------------------------- */
 
-void fedge_tls_on_refused(fedge_tls_refused_fn fn, void *user)
+void fedge_tls_on_refused(fedge_tls_group *group, fedge_tls_refused_fn fn, void *user)
 {
-    refused_fn = fn;
-    refused_user = user;
-}
-
-int fedge_tls_refused_socket(void)
-{
-    return refused_socket;
+    group->refused = fn;
+    group->refused_user = user;
 }
 
 /* libwebsockets and mbedTLS's sockets both pass mbedtls_net_context to the transport. */
@@ -243,11 +261,8 @@ static int socket_of(const mbedtls_ssl_context *ssl)
 
 static void report(const mbedtls_ssl_context *ssl, const char *subject, const char *reason)
 {
-    if (!refused_fn)
-        return;
-    refused_socket = socket_of(ssl);
-    refused_fn(refused_user, subject, reason);
-    refused_socket = -1;
+    if (entered && entered->refused)
+        entered->refused(entered->refused_user, socket_of(ssl), subject, reason);
 }
 
 static const char *flags_text(uint32_t flags)
@@ -386,8 +401,8 @@ static int verify(void *user, mbedtls_x509_crt *certificate, int depth, uint32_t
 {
     const mbedtls_ssl_config *conf = user;
     seen.flags |= *flags;
-    if (see_chain)
-        see_chain(certificate, depth);
+    if (entered && entered->see_chain)
+        entered->see_chain(entered, certificate, depth);
     if (depth != 0)
         return 0;
     fedge_certificate_info info;
@@ -452,15 +467,16 @@ static void apply_settings(mbedtls_ssl_config *conf)
         conf, MBEDTLS_SSL_TLS1_3_KEY_EXCHANGE_MODE_EPHEMERAL |
                   MBEDTLS_SSL_TLS1_3_KEY_EXCHANGE_MODE_PSK_EPHEMERAL);
 #endif
+    const fedge_tls_resumption *resumption = entered ? entered->resumption : NULL;
     if (resumption && resumption->configure)
-        resumption->configure(conf);
+        resumption->configure(entered, conf);
     use_certificate_time();
 }
 
 FEDGE_TLS_WRAP(void, mbedtls_ssl_conf_ca_chain, mbedtls_ssl_config *conf, mbedtls_x509_crt *roots,
                mbedtls_x509_crl *revoked)
 {
-    credentials *set = atomic_load(&current_roots);
+    fedge_tls_credentials *set = present_roots();
     __real_mbedtls_ssl_conf_ca_chain(conf, set ? &set->certificates : roots, revoked);
 }
 
@@ -475,7 +491,7 @@ FEDGE_TLS_WRAP(int, mbedtls_ssl_config_defaults, mbedtls_ssl_config *conf, int e
         return code;
     apply_settings(conf);
     /* Set per connection, so a reload applies from the next one on. */
-    credentials *roots = atomic_load(&current_roots);
+    fedge_tls_credentials *roots = present_roots();
     if (roots)
         __real_mbedtls_ssl_conf_ca_chain(conf, &roots->certificates, NULL);
     return 0;
@@ -513,7 +529,7 @@ FEDGE_TLS_WRAP(void, mbedtls_ssl_set_hs_authmode, mbedtls_ssl_context *ssl, int 
 FEDGE_TLS_WRAP(void, mbedtls_ssl_set_hs_ca_chain, mbedtls_ssl_context *ssl, mbedtls_x509_crt *roots,
                mbedtls_x509_crl *revoked)
 {
-    credentials *set = atomic_load(&current_roots);
+    fedge_tls_credentials *set = present_roots();
     __real_mbedtls_ssl_set_hs_ca_chain(ssl, set ? &set->certificates : roots, revoked);
 }
 
@@ -524,7 +540,7 @@ FEDGE_TLS_WRAP(int, mbedtls_ssl_conf_own_cert, mbedtls_ssl_config *conf, mbedtls
     if (conf->MBEDTLS_PRIVATE(key_cert))
         return 0;
     bool is_server = mbedtls_ssl_conf_get_endpoint(conf) == MBEDTLS_SSL_IS_SERVER;
-    credentials *identity = atomic_load(&current_identity);
+    fedge_tls_credentials *identity = present_identity();
     if (is_server && identity)
         return __real_mbedtls_ssl_conf_own_cert(conf, &identity->certificates, &identity->key);
     return __real_mbedtls_ssl_conf_own_cert(conf, chain, key);
@@ -533,7 +549,7 @@ FEDGE_TLS_WRAP(int, mbedtls_ssl_conf_own_cert, mbedtls_ssl_config *conf, mbedtls
 FEDGE_TLS_WRAP(int, mbedtls_ssl_set_hs_own_cert, mbedtls_ssl_context *ssl, mbedtls_x509_crt *chain,
                mbedtls_pk_context *key)
 {
-    credentials *identity = atomic_load(&current_identity);
+    fedge_tls_credentials *identity = present_identity();
     if (identity)
         return __real_mbedtls_ssl_set_hs_own_cert(ssl, &identity->certificates, &identity->key);
     return __real_mbedtls_ssl_set_hs_own_cert(ssl, chain, key);
@@ -548,17 +564,18 @@ FEDGE_TLS_WRAP(void, mbedtls_ssl_set_verify, mbedtls_ssl_context *ssl,
 
 FEDGE_TLS_WRAP(int, mbedtls_ssl_handshake_step, mbedtls_ssl_context *ssl)
 {
+    const fedge_tls_resumption *resumption = entered ? entered->resumption : NULL;
     /* Reasons of an earlier connection on this thread must not be reported for this one. */
     seen = (peer_check){.host = ssl->MBEDTLS_PRIVATE(hostname)};
     if (resumption && resumption->before_step)
-        resumption->before_step(ssl, socket_of(ssl));
+        resumption->before_step(entered, ssl, socket_of(ssl));
     int code = __real_mbedtls_ssl_handshake_step(ssl);
     if (resumption && resumption->after_step)
-        resumption->after_step(ssl, code);
+        resumption->after_step(entered, ssl, code);
     if (code != 0 && code != MBEDTLS_ERR_SSL_WANT_READ && code != MBEDTLS_ERR_SSL_WANT_WRITE)
         report_failure(ssl, code);
-    if (end_chain)
-        end_chain(code == 0 ? socket_of(ssl) : -1);
+    if (entered && entered->end_chain)
+        entered->end_chain(entered, code == 0 ? socket_of(ssl) : -1);
     return code;
 }
 
@@ -566,11 +583,12 @@ FEDGE_TLS_WRAP(int, mbedtls_ssl_handshake_step, mbedtls_ssl_context *ssl)
  * the client reads a refusal instead of the first data. */
 FEDGE_TLS_WRAP(int, mbedtls_ssl_read, mbedtls_ssl_context *ssl, unsigned char *out, size_t size)
 {
-    if (take_buffers && !take_buffers(ssl))
+    const fedge_tls_resumption *resumption = entered ? entered->resumption : NULL;
+    if (entered && entered->take_buffers && !entered->take_buffers(entered, ssl))
         return MBEDTLS_ERR_SSL_ALLOC_FAILED;
     int code = __real_mbedtls_ssl_read(ssl, out, size);
     /* A ticket is a separate record; the data follow it. */
-    while (resumption && resumption->after_read && resumption->after_read(ssl, code))
+    while (resumption && resumption->after_read && resumption->after_read(entered, ssl, code))
         code = __real_mbedtls_ssl_read(ssl, out, size);
     const char *reason = NULL;
     if (code == MBEDTLS_ERR_SSL_FATAL_ALERT_MESSAGE)
@@ -579,7 +597,7 @@ FEDGE_TLS_WRAP(int, mbedtls_ssl_read, mbedtls_ssl_context *ssl, unsigned char *o
         reason = BROKEN_OFF;
     if (reason)
         report(ssl, "", reason);
-    if (give_buffers)
-        give_buffers(ssl);
+    if (entered && entered->give_buffers)
+        entered->give_buffers(entered, ssl);
     return code;
 }

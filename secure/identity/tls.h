@@ -12,9 +12,11 @@
  *   - reports why a handshake failed.
  * What TLS cannot know (registered, pending, revoked) is for fedge_peer_check.
  *
- * The settings are one per process, since the wrapped functions get no other context. Any number of
- * threads may run TLS connections; one thread sets roots and identity, the first time before any
- * connection. Changes hold for connections made afterwards.
+ * Roots, identity and time are a node's (fedge_tls): a process may have several nodes.
+ * libwebsockets passes none of them to mbedTLS, so a thread first enters the group of connections
+ * that it works on (fedge_tls_group). What a process has in common is only what never changes: the
+ * wrapped functions, the choice of ciphers, and mbedTLS's source of time, which reads the group's
+ * clock.
  */
 #ifndef FEDGE_SECURE_IDENTITY_TLS_H
 #define FEDGE_SECURE_IDENTITY_TLS_H
@@ -23,44 +25,55 @@
 #include <stdint.h>
 
 #include "edge/core/status.h"
+#include "secure/identity/clock.h"
 #include "secure/identity/identity.h"
+
+/* A node's settings. Any number of threads may run TLS connections with them; one thread sets roots
+ * and identity. Changes hold for connections made afterwards. */
+typedef struct fedge_tls fedge_tls;
+
+/* Connections judge certificates by [clock], which must outlive the settings. Without roots and
+ * identity, those of libwebsockets are used. */
+FEDGE_MUST_USE fedge_status fedge_tls_new(const fedge_clock *clock, fedge_tls **tls,
+                                          fedge_error *err);
+void fedge_tls_free(fedge_tls *tls); /* after its groups; NULL is fine */
 
 /* Trusts exactly the roots in [pem] (fedge_trust_load), one or more, instead of libwebsockets'. May
  * be called again at any time, e.g. on SIGHUP. FEDGE_CORRUPT: the old ones stay. */
-FEDGE_MUST_USE fedge_status fedge_tls_set_roots(const char *pem, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_tls_set_roots(fedge_tls *tls, const char *pem, fedge_error *err);
 
 /* Presents this identity with its whole chain on every server-side connection, instead of
  * libwebsockets', which would present only the first certificate. Copies it. May be called again at
  * any time. FEDGE_CORRUPT: the old one stays. */
-FEDGE_MUST_USE fedge_status fedge_tls_set_server_identity(const fedge_identity *identity,
+FEDGE_MUST_USE fedge_status fedge_tls_set_server_identity(fedge_tls *tls,
+                                                          const fedge_identity *identity,
                                                           fedge_error *err);
 
-/* Frees roots, identity and this thread's handler. Only without connections: at the end of a
- * program, and in tests. */
-void fedge_tls_reset(void);
+/* Connections of a node that one thread at a time works on: those of a server's network thread, or
+ * a client's. It has their handlers and what they share. */
+typedef struct fedge_tls_group fedge_tls_group;
 
-/* Called on a connection's thread when its handshake fails. [reason]: "expired", "not signed by a
- * trusted root", "no certificate", …; [subject]: the peer's claimed name, "" without a certificate.
- * If the connection was lost, only a client's handler is called. Also called if the peer has
- * refused this side: between two fedge programs only the peer's log has the cause, as [reason]
- * says. One handler per thread, set by that thread; NULL removes it. */
-typedef void (*fedge_tls_refused_fn)(void *user, const char *subject, const char *reason);
-void fedge_tls_on_refused(fedge_tls_refused_fn fn, void *user);
+FEDGE_MUST_USE fedge_status fedge_tls_group_new(fedge_tls *tls, fedge_tls_group **group,
+                                                fedge_error *err);
+void fedge_tls_group_free(fedge_tls_group *group); /* after its connections; NULL is fine */
 
-/* In the handler: the connection's socket, for getpeername; −1 elsewhere. */
-int fedge_tls_refused_socket(void);
+/* From now on this thread sets up and works on connections of [group]; NULL: of no node. Returns
+ * the group before, for the caller to enter again afterwards. */
+fedge_tls_group *fedge_tls_enter(fedge_tls_group *group);
 
-/* Certificate time, for validity checks here and in mbedTLS: the latest of the system clock, the
- * build's date and the time set here (the last server time that a client stored), so that boards
- * without a clock battery work. Any thread. */
-void fedge_tls_set_min_time(uint64_t unix_ms);
-uint64_t fedge_tls_now_ms(void);
+/* Called on a connection's thread when its handshake fails. [socket]: the connection's, for
+ * getpeername; [reason]: "expired", "not signed by a trusted root", "no certificate", …; [subject]:
+ * the peer's claimed name, "" without a certificate. If the connection was lost, only a client's
+ * handler is called. Also called if the peer has refused this side: between two fedge programs only
+ * the peer's log has the cause, as [reason] says. */
+typedef void (*fedge_tls_refused_fn)(void *user, int socket, const char *subject,
+                                     const char *reason);
+void fedge_tls_on_refused(fedge_tls_group *group, fedge_tls_refused_fn fn, void *user);
 
 /* Shared record buffers, for servers with many idle connections: mbedTLS allocates two buffers of
- * 16 KiB per connection, but an idle one needs neither. After begin, connections of this thread
- * have buffers only during transfers. At the end of the thread, end frees the spare ones. The
- * program must wrap mbedtls_ssl_write and mbedtls_ssl_close_notify. */
-void fedge_tls_buffers_begin(void);
-void fedge_tls_buffers_end(void);
+ * 16 KiB per connection, but an idle one needs neither. From now on connections of [group] have
+ * buffers only during transfers. The program must wrap mbedtls_ssl_write and
+ * mbedtls_ssl_close_notify. */
+void fedge_tls_share_buffers(fedge_tls_group *group);
 
 #endif

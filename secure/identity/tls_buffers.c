@@ -1,7 +1,5 @@
 /* Checked against mbedTLS 3.6 (library/ssl_msg.c, ssl_tls.c): between records a connection needs
  * only eight bytes of its buffers, the incoming record counter. */
-#include "secure/identity/tls.h"
-
 #include <assert.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,12 +17,6 @@
 #define MESSAGE_AT (COUNTER_SIZE + HEADER_SIZE)
 
 static_assert(sizeof(uint64_t) == COUNTER_SIZE, "what a counter is held in");
-
-/* This thread's spare buffers. */
-static _Thread_local struct {
-    bool on;
-    unsigned char *in, *out;
-} spare;
 
 #define OF(ssl, field) ((ssl)->MBEDTLS_PRIVATE(field))
 
@@ -52,34 +44,39 @@ static void put_back(unsigned char **spare_buffer, unsigned char *buffer)
         mbedtls_free(buffer);
 }
 
-static void give_back(mbedtls_ssl_context *ssl)
+static void give_back(fedge_tls_group *group, mbedtls_ssl_context *ssl)
 {
-    if (!spare.on || !mbedtls_ssl_is_handshake_over(ssl))
+    if (!mbedtls_ssl_is_handshake_over(ssl))
         return;
     if (input_is_idle(ssl)) {
         uint64_t counter = 0;
         memcpy(&counter, OF(ssl, in_buf), sizeof(counter));
         mbedtls_ssl_set_user_data_n(ssl, (uintptr_t)counter);
-        put_back(&spare.in, OF(ssl, in_buf));
+        put_back(&group->spare_in, OF(ssl, in_buf));
         OF(ssl, in_buf) = NULL;
     }
     if (output_is_idle(ssl)) {
-        put_back(&spare.out, OF(ssl, out_buf));
+        put_back(&group->spare_out, OF(ssl, out_buf));
         OF(ssl, out_buf) = NULL;
     }
 }
 
+/* [spare_buffer] may be NULL. */
 static unsigned char *take_buffer(unsigned char **spare_buffer, size_t content)
 {
-    unsigned char *buffer = *spare_buffer ? *spare_buffer : mbedtls_calloc(1, content + OVERHEAD);
+    unsigned char *buffer = spare_buffer ? *spare_buffer : NULL;
+    if (!buffer)
+        return mbedtls_calloc(1, content + OVERHEAD);
     *spare_buffer = NULL;
     return buffer;
 }
 
-static bool take(mbedtls_ssl_context *ssl)
+/* Without a group, as when a server ends, the buffers are new. */
+static bool take(fedge_tls_group *group, mbedtls_ssl_context *ssl)
 {
     if (!OF(ssl, in_buf)) {
-        unsigned char *base = take_buffer(&spare.in, MBEDTLS_SSL_IN_CONTENT_LEN);
+        unsigned char *base =
+            take_buffer(group ? &group->spare_in : NULL, MBEDTLS_SSL_IN_CONTENT_LEN);
         if (!base)
             return false;
         const uint64_t counter = mbedtls_ssl_get_user_data_n(ssl);
@@ -93,7 +90,8 @@ static bool take(mbedtls_ssl_context *ssl)
 #endif
     }
     if (!OF(ssl, out_buf)) {
-        unsigned char *base = take_buffer(&spare.out, MBEDTLS_SSL_OUT_CONTENT_LEN);
+        unsigned char *base =
+            take_buffer(group ? &group->spare_out : NULL, MBEDTLS_SSL_OUT_CONTENT_LEN);
         if (!base)
             return false;
         OF(ssl, out_buf) = OF(ssl, out_ctr) = base;
@@ -107,20 +105,11 @@ static bool take(mbedtls_ssl_context *ssl)
     return true;
 }
 
-void fedge_tls_buffers_begin(void)
+void fedge_tls_share_buffers(fedge_tls_group *group)
 {
+    group->take_buffers = take;
     /* The counter needs all of mbedTLS's field for users. */
-    spare.on = sizeof(uintptr_t) >= COUNTER_SIZE;
-    fedge_tls_on_read(take, give_back);
-}
-
-void fedge_tls_buffers_end(void)
-{
-    fedge_tls_on_read(NULL, NULL);
-    mbedtls_free(spare.in);
-    mbedtls_free(spare.out);
-    spare.in = spare.out = NULL;
-    spare.on = false;
+    group->give_buffers = sizeof(uintptr_t) >= COUNTER_SIZE ? give_back : NULL;
 }
 
 /* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names */
@@ -128,19 +117,23 @@ void fedge_tls_buffers_end(void)
 FEDGE_TLS_WRAP(int, mbedtls_ssl_write, mbedtls_ssl_context *ssl, const unsigned char *data,
                size_t size)
 {
-    if (!take(ssl))
+    fedge_tls_group *group = fedge_tls_entered();
+    if (!take(group, ssl))
         return MBEDTLS_ERR_SSL_ALLOC_FAILED;
     const int code = __real_mbedtls_ssl_write(ssl, data, size);
-    give_back(ssl);
+    if (group && group->give_buffers)
+        group->give_buffers(group, ssl);
     return code;
 }
 
 FEDGE_TLS_WRAP(int, mbedtls_ssl_close_notify, mbedtls_ssl_context *ssl)
 {
-    if (!take(ssl))
+    fedge_tls_group *group = fedge_tls_entered();
+    if (!take(group, ssl))
         return MBEDTLS_ERR_SSL_ALLOC_FAILED;
     const int code = __real_mbedtls_ssl_close_notify(ssl);
-    give_back(ssl);
+    if (group && group->give_buffers)
+        group->give_buffers(group, ssl);
     return code;
 }
 

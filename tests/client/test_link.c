@@ -22,6 +22,7 @@
 typedef struct rig {
     fedge_link *link;
     fedge_identity *identity;
+    fedge_clock clock;
     unsigned num_connected, num_disconnected, num_frames, num_garbage, num_woken, http_status;
     char text[256];
     size_t to_send, frame_size;
@@ -97,6 +98,7 @@ static void open_rig(rig *r, const char *host, int port, const char *path, const
         .urls = url,
         .identity = r->identity,
         .trust_pem = trust,
+        .clock = &r->clock,
         .events = {r, on_connected, on_disconnected, on_frame, on_garbage, on_writeable, on_woken}};
     if (fedge_link_new(&config, &r->link, &err))
         fail_msg("%s", err.message);
@@ -181,6 +183,43 @@ static void test_messages(void **state)
         close_rig(r);
     }
     free(r);
+}
+
+/* Links of one process have their own roots, time and reasons. */
+static void test_several_links(void **state)
+{
+    enum { GOOD, OTHER_ROOT, LATE, NUM };
+    const servers *s = *state;
+    static const char *const trust[NUM] = {DIR "/a/trust", DIR "/b/trust", DIR "/a/trust"};
+    rig *links = calloc(NUM, sizeof(*links));
+    assert_non_null(links);
+    for (size_t i = 0; i < NUM; i++)
+        open_rig(&links[i], "localhost", s->good_port, "/echo", DIR "/a/clients/0000", trust[i]);
+    fedge_clock_set_min(&links[LATE].clock, links[LATE].identity->certificate.not_after_ms + 1000);
+    for (size_t i = 0; i < NUM; i++)
+        fedge_link_connect(links[i].link);
+    uint64_t end_ms = fedge_os_monotonic_ms() + PATIENCE_MS;
+    for (unsigned ended = 0; ended < NUM && fedge_os_monotonic_ms() < end_ms;) {
+        ended = 0;
+        for (size_t i = 0; i < NUM; i++) {
+            fedge_link_set_timer(links[i].link, 1);
+            fedge_link_service(links[i].link);
+            ended += links[i].num_connected + links[i].num_disconnected;
+        }
+    }
+    assert_int_equal(links[GOOD].num_connected, 1);
+    assert_int_equal(links[OTHER_ROOT].num_disconnected, 1);
+    assert_non_null(strstr(links[OTHER_ROOT].text, "not signed by a trusted root"));
+    assert_int_equal(links[LATE].num_disconnected, 1);
+    assert_non_null(strstr(links[LATE].text, "expired"));
+    /* One that ends takes nothing from the others. */
+    close_rig(&links[OTHER_ROOT]);
+    close_rig(&links[LATE]);
+    links[GOOD].to_send = 1;
+    fedge_link_want_write(links[GOOD].link);
+    wait_for(&links[GOOD], &links[GOOD].num_frames);
+    close_rig(&links[GOOD]);
+    free(links);
 }
 
 static void test_garbage(void **state)
@@ -417,6 +456,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_several_links),
         cmocka_unit_test(test_garbage),
         cmocka_unit_test(test_wrong_servers),
         cmocka_unit_test(test_the_end_has_a_reason),

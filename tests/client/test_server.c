@@ -134,15 +134,20 @@ static const struct lws_protocols protocols[] = {{.name = FEDGE_SUBPROTOCOL,
 static void serve(const char *identity_dir, const char *trust_dir, int ready)
 {
     char key[600], chain[600], *trust;
+    static const fedge_clock clock;
+    fedge_tls *tls;
+    fedge_tls_group *group;
     fedge_identity *identity;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     snprintf(key, sizeof(key), "%s/key.pem", identity_dir);
     snprintf(chain, sizeof(chain), "%s/chain.pem", identity_dir);
-    if (fedge_trust_load(trust_dir, &trust, NULL) || fedge_tls_set_roots(trust, NULL))
+    if (fedge_tls_new(&clock, &tls, NULL) || fedge_tls_group_new(tls, &group, NULL) ||
+        fedge_trust_load(trust_dir, &trust, NULL) || fedge_tls_set_roots(tls, trust, NULL))
         _exit(1);
+    fedge_tls_enter(group);
     /* Also identities that no server should have: that is what the link must find out. */
     if (!fedge_identity_load(identity_dir, FEDGE_ROLE_SERVER, 0, &identity, NULL) &&
-        fedge_tls_set_server_identity(identity, NULL))
+        fedge_tls_set_server_identity(tls, identity, NULL))
         _exit(1);
     struct lws_context_creation_info info = {
         .port = 0,

@@ -113,7 +113,23 @@ static fedge_peers *open_peers(void)
 /* ---- what connections made from now on would use ----------------------------------------------
  */
 
-static void assert_root(const char *ca)
+/* With the identity that a server presents. */
+static void make_config(const fedge_peers *peers, mbedtls_ssl_config *conf)
+{
+    fedge_tls_group *group = NULL;
+    assert_int_equal(fedge_tls_group_new(fedge_peers_tls(peers), &group, &err), FEDGE_OK);
+    assert_null(fedge_tls_enter(group));
+    mbedtls_ssl_config_init(conf);
+    assert_int_equal(mbedtls_ssl_config_defaults(conf, MBEDTLS_SSL_IS_SERVER,
+                                                 MBEDTLS_SSL_TRANSPORT_STREAM,
+                                                 MBEDTLS_SSL_PRESET_DEFAULT),
+                     0);
+    assert_int_equal(mbedtls_ssl_conf_own_cert(conf, NULL, NULL), 0);
+    assert_ptr_equal(fedge_tls_enter(NULL), group);
+    fedge_tls_group_free(group);
+}
+
+static void assert_root(const fedge_peers *peers, const char *ca)
 {
     mbedtls_ssl_config conf;
     mbedtls_x509_crt expected;
@@ -121,11 +137,7 @@ static void assert_root(const char *ca)
     mbedtls_x509_crt_init(&expected);
     assert_int_equal(fedge_x509_parse_chain(pem, ca, &expected, &err), FEDGE_OK);
     free(pem);
-    mbedtls_ssl_config_init(&conf);
-    assert_int_equal(mbedtls_ssl_config_defaults(&conf, MBEDTLS_SSL_IS_SERVER,
-                                                 MBEDTLS_SSL_TRANSPORT_STREAM,
-                                                 MBEDTLS_SSL_PRESET_DEFAULT),
-                     0);
+    make_config(peers, &conf);
     const mbedtls_x509_crt *root = conf.MBEDTLS_PRIVATE(ca_chain);
     assert_non_null(root);
     assert_int_equal(root->raw.len, expected.raw.len);
@@ -143,12 +155,7 @@ static void assert_identity(const fedge_peers *peers, const char *dir)
     char *chain = forge_read(dir, "chain.pem");
     assert_string_equal(fedge_peers_identity(peers)->chain_pem, chain);
     free(chain);
-    mbedtls_ssl_config_init(&conf);
-    assert_int_equal(mbedtls_ssl_config_defaults(&conf, MBEDTLS_SSL_IS_SERVER,
-                                                 MBEDTLS_SSL_TRANSPORT_STREAM,
-                                                 MBEDTLS_SSL_PRESET_DEFAULT),
-                     0);
-    assert_int_equal(mbedtls_ssl_conf_own_cert(&conf, NULL, NULL), 0);
+    make_config(peers, &conf);
     /* In mbedTLS 3.6 its first member is the certificate (library/ssl_misc.h). */
     const void *own = conf.MBEDTLS_PRIVATE(key_cert);
     const mbedtls_x509_crt *presented = *(const mbedtls_x509_crt *const *)own;
@@ -176,7 +183,7 @@ static void what_is_loaded_again_is_used(void **state)
     (void)state;
     fedge_registry_match match;
     fedge_peers *peers = open_peers();
-    assert_root(DIR "/ca");
+    assert_root(peers, DIR "/ca");
     assert_identity(peers, DIR "/server");
     assert_int_equal(fedge_peers_num_devices(peers), 1);
     assert_int_equal(admit(peers, DIR "/device", &match), FEDGE_OK);
@@ -186,15 +193,15 @@ static void what_is_loaded_again_is_used(void **state)
     assert_int_equal(admit(peers, DIR "/server", &match), FEDGE_DENIED);
 
     use_root(DIR "/next");
-    assert_root(DIR "/ca"); /* not before it is asked for */
+    assert_root(peers, DIR "/ca"); /* not before it is asked for */
     assert_int_equal(fedge_peers_reload(peers, &err), FEDGE_OK);
-    assert_root(DIR "/next");
+    assert_root(peers, DIR "/next");
     assert_identity(peers, DIR "/server");
 
     use_identity(DIR "/next-server");
     assert_int_equal(fedge_peers_reload(peers, &err), FEDGE_OK);
     assert_identity(peers, DIR "/next-server");
-    assert_root(DIR "/next");
+    assert_root(peers, DIR "/next");
 
     use_registry(true, FEDGE_CERTIFICATE_ACTIVE);
     assert_int_equal(fedge_peers_num_devices(peers), 1);
@@ -235,7 +242,7 @@ static void what_cannot_be_loaded_stays(void **state)
         const bool no_root = strcmp(files[i][0], TRUST) == 0;
         const bool no_registry = strcmp(files[i][0], REGISTRY) == 0;
         const bool no_identity = strcmp(files[i][0], IDENTITY) == 0;
-        assert_root(no_root ? DIR "/ca" : DIR "/next");
+        assert_root(peers, no_root ? DIR "/ca" : DIR "/next");
         if (no_identity)
             assert_string_equal(fedge_peers_identity(peers)->chain_pem, before);
         else

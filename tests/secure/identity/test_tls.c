@@ -1,16 +1,10 @@
-/* Handshakes over loopback sockets with mbedTLS driven as libwebsockets drives it: step by step,
- * and with the settings that libwebsockets would make (optional client certificate, TLS 1.2, the
- * first root only). What the wraps make of them is what is tested. */
+/* What the wraps make of the settings that libwebsockets would make: handshakes of tls_sides.h. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 
 #include <cmocka.h>
 #include <mbedtls/net_sockets.h>
@@ -24,29 +18,24 @@
 #include "secure/identity/tls.h"
 #include "secure/identity/x509.h"
 #include "tests/secure/identity/forge.h"
+#include "tests/secure/identity/tls_sides.h"
 
 #define DIR "test_tls.tmp"
-#define MAX_STEPS 20000       /* of a millisecond at most */
-#define LIBWEBSOCKETS_MINOR 3 /* TLS 1.2, as it would set it */
 
 static fedge_error err;
+static node own; /* both sides' */
 
-/* What the handler was told last, by side: 0 server, 1 client. */
-static struct {
-    int side;
-    unsigned count[2];
-    char subject[2][256];
-    char reason[2][512];
-    int socket;
-} told;
-
-static void on_refused(void *user, const char *subject, const char *reason)
+static void begin_settings(void)
 {
-    (void)user;
-    snprintf(told.subject[told.side], sizeof(told.subject[0]), "%s", subject);
-    snprintf(told.reason[told.side], sizeof(told.reason[0]), "%s", reason);
-    told.count[told.side]++;
-    told.socket = fedge_tls_refused_socket();
+    fedge_tls_enter(NULL);
+    node_fini(&own);
+    node_init(&own);
+    fedge_tls_enter(own.group);
+}
+
+static void set_roots(const char *first, const char *second)
+{
+    node_set_roots(&own, first, second);
 }
 
 /* What was verified last on the server's side. */
@@ -64,125 +53,6 @@ static void on_verified(void *user, int socket, const fedge_chain *chain)
         verified.socket = socket;
         verified.chain = *chain;
     }
-}
-
-/* One side of a connection. */
-typedef struct side {
-    mbedtls_ssl_config conf;
-    mbedtls_ssl_context ssl;
-    mbedtls_x509_crt chain;
-    mbedtls_x509_crt root;
-    mbedtls_pk_context key;
-    mbedtls_net_context net;
-    bool done, failed;
-} side;
-
-static void side_init(side *one, int endpoint, const char *identity, const char *root)
-{
-    memset(one, 0, sizeof(*one));
-    mbedtls_ssl_config_init(&one->conf);
-    mbedtls_ssl_init(&one->ssl);
-    mbedtls_x509_crt_init(&one->chain);
-    mbedtls_x509_crt_init(&one->root);
-    mbedtls_pk_init(&one->key);
-    mbedtls_net_init(&one->net);
-    char *root_pem = forge_read(root, "root.pem");
-    assert_int_equal(fedge_x509_parse_chain(root_pem, root, &one->root, &err), FEDGE_OK);
-    free(root_pem);
-    mbedtls_ssl_set_verify(&one->ssl, NULL, NULL);
-    assert_int_equal(mbedtls_ssl_config_defaults(&one->conf, endpoint, MBEDTLS_SSL_TRANSPORT_STREAM,
-                                                 MBEDTLS_SSL_PRESET_DEFAULT),
-                     0);
-    mbedtls_ssl_conf_max_version(&one->conf, MBEDTLS_SSL_MAJOR_VERSION_3, LIBWEBSOCKETS_MINOR);
-    mbedtls_ssl_conf_min_version(&one->conf, MBEDTLS_SSL_MAJOR_VERSION_3, LIBWEBSOCKETS_MINOR);
-    mbedtls_ssl_conf_rng(&one->conf, fedge_x509_random, NULL);
-    mbedtls_ssl_conf_authmode(&one->conf, MBEDTLS_SSL_VERIFY_OPTIONAL);
-    mbedtls_ssl_conf_ca_chain(&one->conf, &one->root, NULL);
-    if (identity) {
-        char *pem = forge_read(identity, "chain.pem");
-        char *key = forge_read(identity, "key.pem");
-        assert_int_equal(fedge_x509_parse_chain(pem, identity, &one->chain, &err), FEDGE_OK);
-        assert_int_equal(mbedtls_pk_parse_key(&one->key, (const unsigned char *)key,
-                                              strlen(key) + 1, NULL, 0, fedge_x509_random, NULL),
-                         0);
-        free(pem);
-        free(key);
-        for (int i = 0; i < 3; i++) { /* before every step, as libwebsockets does */
-            assert_int_equal(mbedtls_ssl_conf_own_cert(&one->conf, &one->chain, &one->key), 0);
-        }
-    }
-    assert_int_equal(mbedtls_ssl_setup(&one->ssl, &one->conf), 0);
-    mbedtls_ssl_set_bio(&one->ssl, &one->net, mbedtls_net_send, mbedtls_net_recv, NULL);
-}
-
-static void side_fini(side *one)
-{
-    mbedtls_net_free(&one->net);
-    mbedtls_ssl_free(&one->ssl);
-    mbedtls_ssl_config_free(&one->conf);
-    mbedtls_x509_crt_free(&one->chain);
-    mbedtls_x509_crt_free(&one->root);
-    mbedtls_pk_free(&one->key);
-}
-
-static void connect_sockets(side *server, side *client)
-{
-    mbedtls_net_context listener;
-    struct sockaddr_in address;
-    socklen_t size = sizeof(address);
-    char port[16];
-    mbedtls_net_init(&listener);
-    assert_int_equal(mbedtls_net_bind(&listener, "127.0.0.1", "0", MBEDTLS_NET_PROTO_TCP), 0);
-    assert_int_equal(getsockname(listener.fd, (struct sockaddr *)&address, &size), 0);
-    snprintf(port, sizeof(port), "%u", ntohs(address.sin_port));
-    assert_int_equal(mbedtls_net_connect(&client->net, "127.0.0.1", port, MBEDTLS_NET_PROTO_TCP),
-                     0);
-    assert_int_equal(mbedtls_net_accept(&listener, &server->net, NULL, 0, NULL), 0);
-    mbedtls_net_free(&listener);
-    assert_int_equal(mbedtls_net_set_nonblock(&server->net), 0);
-    assert_int_equal(mbedtls_net_set_nonblock(&client->net), 0);
-}
-
-static bool wants(int code)
-{
-    return code == MBEDTLS_ERR_SSL_WANT_READ || code == MBEDTLS_ERR_SSL_WANT_WRITE;
-}
-
-/* A step of the handshake; after it, one byte is passed from client to server. */
-static void advance(side *one, bool is_client)
-{
-    unsigned char byte = 'x';
-    int code;
-    told.side = is_client;
-    if (one->ssl.MBEDTLS_PRIVATE(state) != MBEDTLS_SSL_HANDSHAKE_OVER)
-        code = mbedtls_ssl_handshake_step(&one->ssl);
-    else if (is_client)
-        code = mbedtls_ssl_write(&one->ssl, &byte, 1);
-    else
-        code = mbedtls_ssl_read(&one->ssl, &byte, 1);
-    if (code == 1)
-        one->done = true;
-    else if (code != 0 && !wants(code))
-        one->failed = true;
-}
-
-/* The server's decision: whether it has received the client's byte. */
-static bool handshake(side *server, side *client)
-{
-    memset(&told, 0, sizeof(told));
-    connect_sockets(server, client);
-    for (int i = 0; i < MAX_STEPS && !server->done && !server->failed; i++) {
-        if (!client->done && !client->failed)
-            advance(client, true);
-        if (client->failed)
-            mbedtls_net_free(&client->net);
-        advance(server, false);
-        /* Loopback may take a moment; waiting costs no more than that. */
-        if (!server->done && !server->failed)
-            mbedtls_net_poll(&server->net, MBEDTLS_NET_POLL_READ, 1);
-    }
-    assert_true(server->done || server->failed);
-    return server->done;
 }
 
 /* Handshake of a server with [DIR/server] and a client with [identity] (NULL: none). */
@@ -216,18 +86,6 @@ static void expect_refused(const char *identity, const char *subject, const char
     if (!strstr(told.reason[0], reason))
         fail_msg("'%s' is not in: %s", reason, told.reason[0]);
     assert_true(told.socket >= 0);
-    assert_int_equal(fedge_tls_refused_socket(), -1);
-}
-
-static void set_roots(const char *first, const char *second)
-{
-    char *one = forge_read(first, "root.pem");
-    char *two = second ? forge_read(second, "root.pem") : NULL;
-    char both[16384];
-    snprintf(both, sizeof(both), "%s%s", one, two ? two : "");
-    assert_int_equal(fedge_tls_set_roots(both, &err), FEDGE_OK);
-    free(one);
-    free(two);
 }
 
 static int group_set_up(void **state)
@@ -252,9 +110,7 @@ static int group_tear_down(void **state)
 static int set_up(void **state)
 {
     (void)state;
-    fedge_tls_reset();
-    fedge_tls_set_min_time(0);
-    fedge_tls_on_refused(on_refused, NULL);
+    begin_settings();
     return 0;
 }
 
@@ -357,7 +213,7 @@ static void test_rollover(void **state)
     set_roots(DIR "/next", NULL);
     assert_false(accepts(DIR "/device", "localhost")); /* the client refuses the old server */
     assert_string_equal(told.reason[1], "not signed by a trusted root");
-    assert_int_equal(fedge_tls_set_roots("nonsense", &err), FEDGE_CORRUPT);
+    assert_int_equal(fedge_tls_set_roots(own.tls, "nonsense", &err), FEDGE_CORRUPT);
     assert_false(accepts(DIR "/device", "localhost"));
 }
 
@@ -406,7 +262,7 @@ static void test_settings_by_name(void **state)
     assert_string_equal(told.reason[0], "no certificate");
     assert_int_equal(fedge_identity_load(DIR "/next-server", FEDGE_ROLE_SERVER, 0, &identity, &err),
                      FEDGE_OK);
-    assert_int_equal(fedge_tls_set_server_identity(identity, &err), FEDGE_OK);
+    assert_int_equal(fedge_tls_set_server_identity(own.tls, identity, &err), FEDGE_OK);
     fedge_identity_free(identity);
     set_roots(DIR "/next", NULL);
     assert_true(accepts_by_name(DIR "/foreign", subject));
@@ -425,7 +281,7 @@ static void test_server_identity(void **state)
     assert_int_equal(fedge_identity_load(DIR "/next-server", FEDGE_ROLE_SERVER, 0, &identity, &err),
                      FEDGE_OK);
     for (int i = 0; i < 3; i++)
-        assert_int_equal(fedge_tls_set_server_identity(identity, &err), FEDGE_OK);
+        assert_int_equal(fedge_tls_set_server_identity(own.tls, identity, &err), FEDGE_OK);
     fedge_identity_free(identity);
     side server;
     side client;
@@ -445,20 +301,20 @@ static void test_time(void **state)
 {
     (void)state;
     uint64_t now_ms = fedge_os_unix_ms();
-    assert_true(fedge_tls_now_ms() >= now_ms);
-    fedge_tls_set_min_time(now_ms + 366 * FEDGE_DAY_MS);
-    assert_true(fedge_tls_now_ms() >= now_ms + 366 * FEDGE_DAY_MS);
+    assert_true(fedge_clock_now_ms(&own.clock) >= now_ms);
+    fedge_clock_set_min(&own.clock, now_ms + 366 * FEDGE_DAY_MS);
+    assert_true(fedge_clock_now_ms(&own.clock) >= now_ms + 366 * FEDGE_DAY_MS);
     assert_false(accepts(DIR "/device", "localhost"));
     assert_string_equal(told.reason[1], "expired");
-    fedge_tls_set_min_time(1);
-    assert_true(fedge_tls_now_ms() >= now_ms);
+    fedge_clock_set_min(&own.clock, 1);
+    assert_true(fedge_clock_now_ms(&own.clock) >= now_ms);
     assert_true(accepts(DIR "/device", "localhost"));
 }
 
 static void expect_judged(const fedge_chain *chain, uint64_t now_ms, fedge_status status,
                           const char *reason)
 {
-    assert_int_equal(fedge_chain_check(chain, now_ms, &err), status);
+    assert_int_equal(fedge_chain_check(own.tls, chain, now_ms, &err), status);
     if (status != FEDGE_OK && !strstr(err.message, reason))
         fail_msg("'%s' is not in: %s", reason, err.message);
 }
@@ -486,7 +342,7 @@ static void test_chain(void **state)
     (void)state;
     memset(&verified, 0, sizeof(verified));
     set_roots(DIR "/next", DIR "/ca");
-    fedge_chain_on_verified(on_verified, &verified);
+    fedge_chain_on_verified(own.group, on_verified, &verified);
     assert_true(accepts(DIR "/device", "localhost"));
     assert_int_equal(verified.count, 1);
     assert_true(verified.socket >= 0);
@@ -494,7 +350,7 @@ static void test_chain(void **state)
     uint8_t root[FEDGE_FINGERPRINT_SIZE];
     hash_root(DIR "/ca", root);
     assert_memory_equal(chain.root, root, sizeof(root));
-    uint64_t now_ms = fedge_tls_now_ms();
+    uint64_t now_ms = fedge_clock_now_ms(&own.clock);
     expect_judged(&chain, now_ms, FEDGE_OK, "");
     expect_judged(&chain, chain.not_after_ms, FEDGE_OK, "");
     expect_judged(&chain, chain.not_after_ms + 1, FEDGE_EXPIRED, "expired at");
@@ -530,10 +386,10 @@ static void test_chain(void **state)
     expect_judged(&verified.chain, now_ms - 3 * FEDGE_DAY_MS, FEDGE_EXPIRED, "is valid from");
 
     unsigned count = verified.count;
-    fedge_chain_on_verified(NULL, NULL);
+    fedge_chain_on_verified(own.group, NULL, NULL);
     assert_true(accepts(DIR "/device", "localhost"));
     assert_int_equal(verified.count, count);
-    fedge_tls_reset();
+    begin_settings();
     expect_judged(&verified.chain, now_ms, FEDGE_DENIED, "no longer trusted");
 }
 
@@ -543,14 +399,14 @@ static void test_chain_cache(void **state)
     (void)state;
     memset(&verified, 0, sizeof(verified));
     set_roots(DIR "/ca", NULL);
-    assert_int_equal(fedge_chain_cache_begin(4, &err), FEDGE_OK);
-    fedge_chain_on_verified(on_verified, &verified);
+    assert_int_equal(fedge_chain_cache_begin(own.tls, 4, &err), FEDGE_OK);
+    fedge_chain_on_verified(own.group, on_verified, &verified);
     assert_true(accepts(DIR "/device", "localhost"));
     const fedge_chain first = verified.chain;
-    assert_int_equal(fedge_chain_cache_hits(), 0);
+    assert_int_equal(fedge_chain_cache_hits(own.tls), 0);
     memset(&verified.chain, 0, sizeof(verified.chain));
     assert_true(accepts(DIR "/device", "localhost"));
-    assert_int_equal(fedge_chain_cache_hits(), 1);
+    assert_int_equal(fedge_chain_cache_hits(own.tls), 1);
     assert_int_equal(verified.count, 2);
     assert_memory_equal(&verified.chain, &first, sizeof(first));
 
@@ -559,25 +415,25 @@ static void test_chain_cache(void **state)
         assert_false(accepts(DIR "/foreign", "localhost"));
         assert_string_equal(told.reason[0], "not signed by a trusted root");
     }
-    assert_int_equal(fedge_chain_cache_hits(), 1);
+    assert_int_equal(fedge_chain_cache_hits(own.tls), 1);
 
     uint64_t now_ms = fedge_os_unix_ms();
-    fedge_tls_set_min_time(first.not_after_ms + 2000);
+    fedge_clock_set_min(&own.clock, first.not_after_ms + 2000);
     assert_false(accepts(DIR "/device", "localhost"));
-    fedge_tls_set_min_time(1);
-    assert_true(fedge_tls_now_ms() >= now_ms);
-    assert_int_equal(fedge_chain_cache_hits(), 1);
+    fedge_clock_set_min(&own.clock, 1);
+    assert_true(fedge_clock_now_ms(&own.clock) >= now_ms);
+    assert_int_equal(fedge_chain_cache_hits(own.tls), 1);
 
     set_roots(DIR "/ca", DIR "/next");
     assert_true(accepts(DIR "/device", "localhost"));
-    assert_int_equal(fedge_chain_cache_hits(), 1);
+    assert_int_equal(fedge_chain_cache_hits(own.tls), 1);
     assert_true(accepts(DIR "/device", "localhost"));
-    assert_int_equal(fedge_chain_cache_hits(), 2);
+    assert_int_equal(fedge_chain_cache_hits(own.tls), 2);
     set_roots(DIR "/next", NULL);
     assert_false(accepts(DIR "/device", "localhost"));
-    assert_int_equal(fedge_chain_cache_hits(), 2);
-    fedge_chain_on_verified(NULL, NULL);
-    fedge_chain_cache_end();
+    assert_int_equal(fedge_chain_cache_hits(own.tls), 2);
+    fedge_chain_on_verified(own.group, NULL, NULL);
+    fedge_chain_cache_end(own.tls);
 }
 
 /* Sends [size] bytes and receives them on the other side. */
@@ -614,7 +470,7 @@ static void test_buffers(void **state)
     side server[2];
     side client[2];
     set_roots(DIR "/ca", NULL);
-    fedge_tls_buffers_begin();
+    fedge_tls_share_buffers(own.group);
     for (int i = 0; i < 2; i++) {
         side_init(&server[i], MBEDTLS_SSL_IS_SERVER, DIR "/server", DIR "/ca");
         side_init(&client[i], MBEDTLS_SSL_IS_CLIENT, DIR "/device", DIR "/ca");
@@ -639,7 +495,6 @@ static void test_buffers(void **state)
         side_fini(&server[i]);
         side_fini(&client[i]);
     }
-    fedge_tls_buffers_end();
 }
 
 /* What the server was shown last. */
@@ -718,12 +573,13 @@ static void test_tickets(void **state)
     memset(&verified, 0, sizeof(verified));
     set_roots(DIR "/ca", NULL);
     fedge_identity *identity = NULL;
-    assert_int_equal(
-        fedge_identity_load(DIR "/server", FEDGE_ROLE_SERVER, fedge_tls_now_ms(), &identity, &err),
-        FEDGE_OK);
-    assert_int_equal(fedge_tls_set_server_identity(identity, &err), FEDGE_OK);
-    fedge_chain_on_verified(on_verified, &verified);
-    fedge_tickets_begin(&(fedge_tickets){.user = &shown, .chain_of = chain_of, .shown = on_ticket});
+    assert_int_equal(fedge_identity_load(DIR "/server", FEDGE_ROLE_SERVER,
+                                         fedge_clock_now_ms(&own.clock), &identity, &err),
+                     FEDGE_OK);
+    assert_int_equal(fedge_tls_set_server_identity(own.tls, identity, &err), FEDGE_OK);
+    fedge_chain_on_verified(own.group, on_verified, &verified);
+    fedge_tickets_begin(own.group,
+                        &(fedge_tickets){.user = &shown, .chain_of = chain_of, .shown = on_ticket});
     assert_false(resumes(&session, &has_ticket));
     assert_true(has_ticket);
     for (unsigned i = 1; i <= 2; i++) {
@@ -747,9 +603,10 @@ static void test_tickets(void **state)
     assert_int_equal(shown.count, 2);
 
     /* Nor does it count when its time is over, or when the chain's root is no longer trusted. */
-    fedge_tls_set_min_time(fedge_tls_now_ms() + FEDGE_TICKET_LIFETIME_MS + 1000);
+    fedge_clock_set_min(&own.clock,
+                        fedge_clock_now_ms(&own.clock) + FEDGE_TICKET_LIFETIME_MS + 1000);
     assert_false(resumes(&session, &has_ticket));
-    fedge_tls_set_min_time(0);
+    fedge_clock_set_min(&own.clock, 0);
     assert_false(resumes(&session, &has_ticket)); /* it is of next week now */
     assert_true(resumes(&session, &has_ticket));
     assert_int_equal(shown.count, 3);
@@ -764,8 +621,6 @@ static void test_tickets(void **state)
     assert_int_equal(shown.count, 3);
     side_fini(&server);
     side_fini(&client);
-    fedge_tickets_end();
-    fedge_chain_on_verified(NULL, NULL);
     fedge_identity_free(identity);
     mbedtls_ssl_session_free(&session);
 }
@@ -787,6 +642,7 @@ int main(void)
         cmocka_unit_test_setup(test_tickets, set_up),
     };
     int failures = cmocka_run_group_tests(tests, group_set_up, group_tear_down);
-    fedge_tls_reset();
+    fedge_tls_enter(NULL);
+    node_fini(&own);
     return failures;
 }

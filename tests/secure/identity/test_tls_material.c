@@ -67,10 +67,32 @@ static unsigned watch(const void *pointer)
 /* ---- configurations ---------------------------------------------------------------------------
  */
 
+static const fedge_clock clock_of_system;
+static fedge_tls *tls;
+static fedge_tls_group *group;
+
+/* Ends the node's settings. */
+static void end_settings(void)
+{
+    fedge_tls_enter(NULL);
+    fedge_tls_group_free(group);
+    fedge_tls_free(tls);
+    group = NULL;
+    tls = NULL;
+}
+
+static void begin_settings(void)
+{
+    end_settings();
+    assert_int_equal(fedge_tls_new(&clock_of_system, &tls, &err), FEDGE_OK);
+    assert_int_equal(fedge_tls_group_new(tls, &group, &err), FEDGE_OK);
+    assert_null(fedge_tls_enter(group));
+}
+
 static void set_roots(const char *ca)
 {
     char *pem = forge_read(ca, "root.pem");
-    assert_int_equal(fedge_tls_set_roots(pem, &err), FEDGE_OK);
+    assert_int_equal(fedge_tls_set_roots(tls, pem, &err), FEDGE_OK);
     free(pem);
 }
 
@@ -78,7 +100,7 @@ static void set_identity(const char *dir)
 {
     fedge_identity *identity = NULL;
     assert_int_equal(fedge_identity_load(dir, FEDGE_ROLE_SERVER, 0, &identity, &err), FEDGE_OK);
-    assert_int_equal(fedge_tls_set_server_identity(identity, &err), FEDGE_OK);
+    assert_int_equal(fedge_tls_set_server_identity(tls, identity, &err), FEDGE_OK);
     fedge_identity_free(identity);
 }
 
@@ -145,14 +167,14 @@ static int group_set_up(void **state)
 static int group_tear_down(void **state)
 {
     (void)state;
-    fedge_tls_reset();
+    end_settings();
     return fedge_os_remove_tree(DIR, NULL) == FEDGE_OK ? 0 : -1;
 }
 
 static int set_up(void **state)
 {
     (void)state;
-    fedge_tls_reset();
+    begin_settings();
     num_watched = 0;
     now_ms = 5000;
     return 0;
@@ -170,10 +192,10 @@ static void the_newest_roots_are_used(void **state)
         assert_trusts(&older, endpoint, DIR "/ca");
         set_roots(DIR "/next");
         assert_trusts(&older, endpoint, DIR "/next");
-        assert_int_equal(fedge_tls_set_roots("nonsense", &err), FEDGE_CORRUPT);
+        assert_int_equal(fedge_tls_set_roots(tls, "nonsense", &err), FEDGE_CORRUPT);
         assert_trusts(&older, endpoint, DIR "/next");
         mbedtls_ssl_config_free(&older);
-        fedge_tls_reset();
+        begin_settings();
     }
 }
 
@@ -258,7 +280,7 @@ static void nothing_is_freed_under_a_handshake(void **state)
     assert_true(freed[roots[1]] && freed[chains[1]] && freed[keys[1]]);
     assert_true(freed[roots[2]] && freed[chains[2]] && freed[keys[2]]);
     assert_false(freed[roots[3]] || freed[chains[3]] || freed[keys[3]]);
-    fedge_tls_reset();
+    end_settings();
     assert_true(freed[roots[3]] && freed[chains[3]] && freed[keys[3]]);
     for (unsigned i = 0; i < 4; i++)
         mbedtls_ssl_config_free(&conf[i]);
