@@ -2,8 +2,9 @@
  *
  * It sees what goes over the wire and what stands on the server's disk, and keeps its own books:
  * what every device sent, what the server acknowledged, and which model each round made. It uses
- * fedge's reader of messages, and nothing else of the product: updates are decoded, summed and
- * applied in plain code, one value after the other. Everything that does not hold is a world_fail.
+ * fedge's readers of messages and jobs, and nothing else of the product: updates are decoded,
+ * summed and applied in plain code, one value after the other. Everything that does not hold is a
+ * world_fail.
  */
 #ifndef FEDGE_TESTS_WORLD_ORACLE_H
 #define FEDGE_TESTS_WORLD_ORACLE_H
@@ -14,6 +15,9 @@
 
 #include "aggregator/rounds/round_summary.h"
 #include "edge/plan/plan.h"
+
+/* Whether it recomputes the models of a job. Of others it checks what messages and disk say. */
+bool oracle_models(const fedge_job *job);
 
 /* A new world. [job] outlives it. */
 void oracle_begin(const fedge_job *job, uint32_t num_clients);
@@ -28,6 +32,9 @@ void oracle_server_sent(uint32_t client, const uint8_t *frame, size_t size);
  * may be lost. [mark]: what oracle_mark returned when the backup was made. */
 uint64_t oracle_mark(void);
 void oracle_restored(uint64_t mark);
+/* Bits of the server's disk have flipped: from now on what was acknowledged may be lost, its files
+ * may be damaged, and closed rounds may be closed again. */
+void oracle_disk_damaged(void);
 /* A client lost its store. */
 void oracle_client_wiped(uint32_t client);
 

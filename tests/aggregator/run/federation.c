@@ -71,6 +71,20 @@ void fed_init_strategy(federation *fed, const char *name, const char *rounds, co
     }
 }
 
+void fed_encode_by(federation *fed, const char *update)
+{
+    static const char KEY[] = "\"update\":{";
+    char *at = strstr(fed->job_text, KEY), rest[64];
+    fed_must(at != NULL, "job", "without an update");
+    at += strlen(KEY);
+    snprintf(rest, sizeof(rest), "%s", strchr(at, '}'));
+    const size_t room = sizeof(fed->job_text) - (size_t)(at - fed->job_text);
+    int size = snprintf(at, room, "%s%s", update, rest);
+    fed_must(size > 0 && (size_t)size < room, "job", "too long");
+    fedge_job_free(fed->job);
+    load_job(fed);
+}
+
 void fed_revive(federation *fed)
 {
     load_job(fed);
@@ -211,6 +225,8 @@ static void receive(fed_device *device, const uint8_t *frame, size_t size)
 {
     federation *fed = device->federation;
     if (device->conn && !device->dropped) {
+        if (fed->tell)
+            fed->tell(device->index, false, frame, size);
         fedge_conn_receive(device->conn, frame, size, true, fed->now_ms);
         carry_out(device);
         fed_take_replies(fed);
@@ -272,10 +288,16 @@ void fed_make_result(fed_device *device)
     int8_t bounds[FEDGE_MAX_TENSORS];
     memset(bounds, plan->update.bound_log2, sizeof(bounds));
     uint8_t *bytes = NULL;
-    MUST(fedge_update_encode(&(fedge_update){.plan = plan, .bounds_log2 = bounds, .changes = delta},
-                             result, &bytes, ERR));
-    fed_must(result->size == sizeof(device->bytes), "update", "of another size");
-    memcpy(device->bytes, bytes, sizeof(device->bytes));
+    float residual[FED_ELEMENTS + 1] = {0}; /* a device keeps none */
+    MUST(fedge_update_encode(
+        &(fedge_update){.plan = plan,
+                        .bounds_log2 = bounds,
+                        .changes = delta,
+                        .round = device->task.round,
+                        .residual = fedge_plan_makes_residual(plan) ? residual : NULL},
+        result, &bytes, ERR));
+    fed_must(result->size <= sizeof(device->bytes), "update", "too large");
+    memcpy(device->bytes, bytes, (size_t)result->size);
     free(bytes);
 }
 
@@ -462,6 +484,8 @@ static bool act(fed_device *device)
     if (fedge_conn_next_chunk(device->conn, &chunk))
         MUST(fedge_blob_read(chunk.blob, chunk.offset, frame + chunk.at, chunk.size, ERR));
     size_t size = fedge_conn_next_frame(device->conn, frame);
+    if (size > 0 && device->federation->tell)
+        device->federation->tell(device->index, true, frame, size);
     if (size > 0)
         take_frame(device, frame, size);
     else if (fedge_conn_should_close(device->conn))

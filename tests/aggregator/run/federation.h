@@ -99,6 +99,8 @@ typedef struct federation {
     fed_issue issued[FED_MAX_ISSUED]; /* in all lives: an id that is used twice aborts */
     uint32_t num_issued;
     uint32_t life; /* of the aggregator */
+    /* Sees each whole message of a device, or for it; NULL: nobody does. */
+    void (*tell)(uint32_t device, bool by_server, const uint8_t *frame, size_t size);
 
     /* With other ranks, else NULL. [post] takes what a connection asks, at its rank; [pass_on]
      * sees each answer before the connections of rank 0 do. */
@@ -114,6 +116,8 @@ void fed_init(federation *fed, const char *name, const char *rounds);
 void fed_init_strategy(federation *fed, const char *name, const char *rounds, const char *strategy);
 /* After the process that ran it was killed: what lived in its memory is gone. */
 void fed_revive(federation *fed);
+/* Encodes updates as [update] says, the inside of the job's "update" object; before fed_open. */
+void fed_encode_by(federation *fed, const char *update);
 void fed_fini(federation *fed); /* and removes the state directory */
 
 void fed_open(federation *fed); /* starts the engine */

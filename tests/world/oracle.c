@@ -1,0 +1,495 @@
+#define _GNU_SOURCE /* MAP_ANONYMOUS */
+
+#include "tests/world/oracle.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "edge/plan/client_hooks.h"
+#include "tests/world/disk.h"
+#include "tests/world/oracle_books.h"
+#include "tests/world/scheduler.h"
+
+#define MEMORY ((size_t)1 << 30) /* of addresses; pages are taken as they are used */
+#define TABLE 16384u             /* places of tasks by their ids; a power of two */
+#define PROBES 64u               /* attempts of a round between two of its tasks */
+
+oracle_books oracle;
+
+static struct {
+    uint8_t *base;
+    size_t used, touched; /* touched: bytes that may not be 0 */
+} arena;
+static uint16_t table[TABLE]; /* a task's index + 1; 0: empty */
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+void *oracle_memory(size_t size)
+{
+    size = (size + 15) / 16 * 16;
+    if (arena.used + size > MEMORY) {
+        world_fail("oracle: out of memory");
+        arena.used = 0;
+    }
+    uint8_t *at = arena.base + arena.used;
+    arena.used += size;
+    const size_t dirty = arena.used < arena.touched          ? size
+                         : arena.used - size < arena.touched ? arena.touched - (arena.used - size)
+                                                             : 0;
+    memset(at, 0, dirty);
+    arena.touched = arena.used > arena.touched ? arena.used : arena.touched;
+    return at;
+}
+
+void oracle_begin(const fedge_job *job, uint32_t num_clients)
+{
+    if (!arena.base) {
+        void *made = mmap(NULL, MEMORY, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        arena.base = made == MAP_FAILED ? NULL : made;
+        if (!arena.base) {
+            world_fail("oracle: no memory");
+            return;
+        }
+    }
+    arena.used = 0;
+    memset(table, 0, sizeof(table));
+    oracle = (oracle_books){.job = job,
+                            .models = oracle_models(job),
+                            .async = job->rounds.buffer_size > 0,
+                            .num_clients = num_clients};
+    oracle.tasks = oracle_memory(ORACLE_MAX_TASKS * sizeof(*oracle.tasks));
+}
+
+void oracle_end(void)
+{
+    oracle.job = NULL;
+}
+
+bool oracle_models(const fedge_job *job)
+{
+    return plain_codec_models(&job->plan) && plain_step_models(job) &&
+           job->plan.sent.schema.num_tensors <= sizeof(oracle.tasks->bounds_log2);
+}
+
+/* ---- tasks ----------------------------------------------------------------------------------- */
+
+static uint16_t *place_of(uint32_t incarnation, uint64_t id)
+{
+    uint64_t mixed = (id + ((uint64_t)incarnation << 48)) * 0x9e3779b97f4a7c15u;
+    uint32_t at = (uint32_t)(mixed >> 40) & (TABLE - 1);
+    while (table[at] != 0) {
+        const oracle_task *task = &oracle.tasks[table[at] - 1];
+        if (task->id == id && task->incarnation == incarnation)
+            break;
+        at = (at + 1) & (TABLE - 1);
+    }
+    return &table[at];
+}
+
+static oracle_task *find_task(uint32_t client, uint64_t id)
+{
+    const uint16_t *place = place_of(oracle.clients[client].incarnation, id);
+    return *place > 0 ? &oracle.tasks[*place - 1] : NULL;
+}
+
+/* The attempt at [round] whose journal the server has. Each attempt has one before its first task,
+ * and the next one's replaces it. */
+static uint32_t attempt_of(uint32_t round)
+{
+    const uint32_t first = oracle.rounds[round].attempt;
+    uint32_t attempt = first;
+    bool found = false;
+    for (uint32_t i = 0; i < PROBES; i++) {
+        char name[64];
+        size_t size = 0;
+        snprintf(name, sizeof(name), "journal/round-%06" PRIu32 "-a%" PRIu32 ".fj", round,
+                 first + i);
+        if (oracle_read(name, &size)) {
+            attempt = first + i;
+            found = true;
+        } else if (found) {
+            break;
+        }
+    }
+    return attempt;
+}
+
+static uint32_t num_acked(const oracle_round *round, uint32_t attempt)
+{
+    uint32_t count = 0;
+    for (const oracle_task *task = round->tasks; task; task = task->next)
+        count += task->acked > 0 && task->attempt == attempt;
+    return count;
+}
+
+/* The reports without which an attempt fails, if all clients are there when it opens. */
+static uint32_t enough(void)
+{
+    const fedge_rounds_spec *spec = &oracle.job->rounds;
+    uint32_t wanted = (uint32_t)floor(spec->fraction_train * oracle.num_clients);
+    wanted = wanted < spec->min_train_nodes ? spec->min_train_nodes : wanted;
+    wanted = wanted > oracle.num_clients ? oracle.num_clients : wanted;
+    wanted = wanted > spec->max_cohort ? spec->max_cohort : wanted;
+    wanted = spec->buffer_size > 0 ? spec->buffer_size : wanted;
+    const uint32_t reports = (uint32_t)ceil(spec->min_report_fraction * wanted);
+    return reports > 0 ? reports : 1;
+}
+
+static void begin_attempt(uint32_t number, uint32_t attempt)
+{
+    oracle_round *round = &oracle.rounds[number];
+    const uint32_t acked = num_acked(round, round->attempt);
+    if (acked >= enough() && !oracle.async && !oracle.damaged) {
+        world_fail("oracle: attempt %u at round %u was given up with %u acknowledged updates",
+                   round->attempt, number, acked);
+    }
+    round->attempt = attempt;
+    for (uint32_t i = 0; oracle.async && i < oracle.num_tasks; i++) {
+        if (oracle.tasks[i].used_in == 0)
+            oracle.tasks[i].acked = 0; /* its phase may have failed */
+    }
+}
+
+/* The server's disk has lost closed rounds. */
+static void forget_rounds(uint32_t first)
+{
+    for (uint32_t r = first; r <= ORACLE_MAX_ROUNDS; r++) {
+        oracle_round *round = &oracle.rounds[r];
+        round->decided = false;
+        round->hash[0] = '\0';
+        round->num_counted = 0;
+    }
+    for (uint32_t i = 0; i < oracle.num_tasks; i++) {
+        if (oracle.tasks[i].used_in >= first)
+            oracle.tasks[i].used_in = 0;
+    }
+    oracle.decided = oracle.decided < first ? oracle.decided : first;
+}
+
+static void begin_training(oracle_task *task)
+{
+    oracle_round *round = &oracle.rounds[task->round];
+    const uint32_t attempt = attempt_of(task->round);
+    if (oracle.damaged && oracle.decided > task->round)
+        forget_rounds(task->round);
+    if (attempt != round->attempt)
+        begin_attempt(task->round, attempt);
+    task->attempt = attempt;
+    for (const oracle_task *old = round->tasks; old && !oracle.damaged; old = old->next) {
+        if (old->client == task->client && old->acked > 0 && old->attempt == attempt) {
+            world_fail("oracle: client %u is asked to train for round %u again (task %" PRIu64
+                       ") after its task %" PRIu64 " was acknowledged",
+                       task->client, task->round, task->id, old->id);
+        }
+    }
+    task->next = round->tasks;
+    round->tasks = task;
+}
+
+static oracle_task *new_task(uint32_t client, const fedge_task *of)
+{
+    oracle_client *asked = &oracle.clients[client];
+    if (oracle.num_tasks == ORACLE_MAX_TASKS) {
+        world_fail("oracle: more than %d tasks", ORACLE_MAX_TASKS);
+        return NULL;
+    }
+    if (of->round < asked->round && !oracle.damaged) {
+        world_fail("oracle: client %u is asked for round %u after round %u", client, of->round,
+                   asked->round);
+    }
+    asked->round = of->round;
+    oracle_task *task = &oracle.tasks[oracle.num_tasks++];
+    *task = (oracle_task){.id = of->task_id,
+                          .incarnation = asked->incarnation,
+                          .client = client,
+                          .round = of->round,
+                          .kind = of->kind,
+                          .issued = oracle.now};
+    memset(task->bounds_log2, oracle.job->plan.update.bound_log2, sizeof(task->bounds_log2));
+    if (of->num_bounds > 0 && of->num_bounds <= sizeof(task->bounds_log2))
+        memcpy(task->bounds_log2, of->bounds_log2, of->num_bounds);
+    *place_of(task->incarnation, task->id) = (uint16_t)oracle.num_tasks;
+    if (of->kind == FEDGE_TASK_TRAIN)
+        begin_training(task);
+    return task;
+}
+
+static void task_sent(uint32_t client, const fedge_message *message)
+{
+    static fedge_task of;
+    fedge_error err;
+    if (fedge_task_read(message, &of, &err) != FEDGE_OK) {
+        world_fail("oracle: a TASK for client %u: %s", client, err.message);
+        return;
+    }
+    if (of.round == 0 || of.round > ORACLE_MAX_ROUNDS) {
+        world_fail("oracle: task %" PRIu64 " is of round %u", of.task_id, of.round);
+        return;
+    }
+    const bool trains = of.kind == FEDGE_TASK_TRAIN;
+    const oracle_task *task = find_task(client, of.task_id);
+    if (!task)
+        oracle_look();
+    if (!task) {
+        task = new_task(client, &of);
+    } else if (task->client != client || task->round != of.round || task->kind != of.kind) {
+        world_fail("oracle: task id %" PRIu64 " is used for client %u, round %u and again for "
+                   "client %u, round %u",
+                   of.task_id, task->client, task->round, client, of.round);
+    } else if (task->acked > 0 && !oracle.damaged) {
+        world_fail("oracle: client %u gets task %" PRIu64 " again after it was acknowledged",
+                   client, of.task_id);
+    }
+    /* With a file of the strategy's behind it, the name is not the model's. */
+    if (task && of.control_size == 0)
+        oracle_name(trains ? of.round - 1 : of.round, of.model, "a task");
+}
+
+/* ---- results --------------------------------------------------------------------------------- */
+
+static double metric(const fedge_upload *upload, const char *name)
+{
+    for (uint32_t i = 0; i < upload->num_metrics; i++) {
+        if (strcmp(upload->metrics[i].name, name) == 0)
+            return isfinite(upload->metrics[i].value) ? upload->metrics[i].value : 0.0;
+    }
+    return 0.0;
+}
+
+static bool is_bytes(const oracle_version *version, const fedge_upload *upload)
+{
+    return version->bytes.size == upload->size && version->crc32 == upload->crc32;
+}
+
+static bool is_same(double a, double b)
+{
+    return memcmp(&a, &b, sizeof(a)) == 0;
+}
+
+static oracle_version *new_version(oracle_task *task, const fedge_upload *upload)
+{
+    oracle_version *version = oracle_memory(sizeof(*version));
+    const oracle_version *like = task->versions;
+    uint8_t *bytes = oracle_memory((size_t)upload->size);
+    while (like && !is_bytes(like, upload))
+        like = like->next;
+    *version = (oracle_version){.next = task->versions,
+                                .crc32 = upload->crc32,
+                                .num_examples = upload->num_examples,
+                                .start_loss = metric(upload, FEDGE_START_LOSS),
+                                .squared_norm = metric(upload, FEDGE_SQUARED_NORM)};
+    version->bytes.size = (size_t)upload->size;
+    version->bytes.bytes = bytes;
+    version->bytes.num_sections = upload->num_sections;
+    if (upload->num_sections <= FEDGE_SECTION_KINDS) {
+        memcpy(version->bytes.sections, upload->sections,
+               upload->num_sections * sizeof(upload->sections[0]));
+    }
+    if (like) {
+        memcpy(bytes, like->bytes.bytes, (size_t)like->sent);
+        version->sent = like->sent;
+        version->complete = like->complete;
+    }
+    task->versions = version;
+    return version;
+}
+
+static void upload_sent(uint32_t client, const fedge_message *message)
+{
+    static fedge_upload upload;
+    if (fedge_upload_read(message, &upload, NULL) != FEDGE_OK)
+        return; /* the server refuses it */
+    oracle_task *task = find_task(client, upload.task_id);
+    if (!task || task->incarnation != upload.incarnation || task->kind != FEDGE_TASK_TRAIN ||
+        upload.size > 2 * PLAIN_MAX_VALUES * sizeof(float))
+        return;
+    task->current = NULL;
+    for (oracle_version *old = task->versions; old && !task->current; old = old->next) {
+        if (is_bytes(old, &upload) && old->num_examples == upload.num_examples &&
+            is_same(old->start_loss, metric(&upload, FEDGE_START_LOSS)) &&
+            is_same(old->squared_norm, metric(&upload, FEDGE_SQUARED_NORM)))
+            task->current = old;
+    }
+    if (!task->current)
+        task->current = new_version(task, &upload);
+}
+
+static void part_sent(uint32_t client, const fedge_message *message)
+{
+    fedge_position position;
+    if (fedge_position_read(message, &position, NULL) != FEDGE_OK)
+        return;
+    const oracle_task *task = find_task(client, position.task_id);
+    oracle_version *version = task ? task->current : NULL;
+    if (!version || version->complete > 0 || position.offset > version->sent ||
+        message->payload_size > version->bytes.size - position.offset)
+        return;
+    memcpy((uint8_t *)(uintptr_t)version->bytes.bytes + position.offset, message->payload,
+           message->payload_size);
+    version->sent = position.offset + message->payload_size;
+    if (version->sent < version->bytes.size)
+        return;
+    if (fedge_crc32(0, version->bytes.bytes, version->bytes.size) == version->crc32)
+        version->complete = oracle.now;
+    else
+        version->sent = 0; /* the server wants it once more */
+}
+
+const char *oracle_check(const oracle_task *task, oracle_version *version)
+{
+    if (!version->v && !version->wrong) {
+        int32_t *v = oracle_memory(oracle.job->plan.sent.schema.num_elements * sizeof(*v));
+        version->wrong = plain_decode(&oracle.job->plan, task->bounds_log2, &version->bytes, v);
+        version->v = version->wrong ? NULL : v;
+        if (!version->wrong && version->num_examples == 0)
+            version->wrong = "it has no examples";
+    }
+    return version->wrong;
+}
+
+/* ---- acknowledgements ------------------------------------------------------------------------ */
+
+/* Whether the client has sent what is acknowledged. */
+static void check_acked(uint32_t client, const oracle_task *task)
+{
+    const char *wrong = "not all of its bytes were sent";
+    for (oracle_version *version = task->versions; version; version = version->next) {
+        if (version->complete > 0)
+            wrong = oracle.models ? oracle_check(task, version) : NULL;
+        if (version->complete > 0 && !wrong)
+            return;
+    }
+    world_fail("oracle: client %u's update of task %" PRIu64 " is acknowledged: %s", client,
+               task->id, wrong);
+}
+
+static void ack_sent(uint32_t client, const fedge_message *message)
+{
+    fedge_ack ack;
+    fedge_error err;
+    if (fedge_ack_read(message, &ack, &err) != FEDGE_OK) {
+        world_fail("oracle: an ACK for client %u: %s", client, err.message);
+        return;
+    }
+    oracle_task *task = find_task(client, ack.task_id);
+    if (!task || task->client != client) {
+        world_fail("oracle: client %u gets an ACK for task %" PRIu64 ", which it never had", client,
+                   ack.task_id);
+        return;
+    }
+    const bool again = task->acked > 0;
+    if (oracle.async && !again)
+        oracle_look(); /* a round that has closed does not have it */
+    task->acked = again ? task->acked : oracle.now;
+    if (task->kind != FEDGE_TASK_TRAIN || again)
+        return;
+    check_acked(client, task);
+    if (oracle.models)
+        oracle_acked_late(task);
+}
+
+/* ---- messages -------------------------------------------------------------------------------- */
+
+/* Whether [frame] is told to the oracle: the type's place is in every header. */
+static bool unpack(uint32_t client, const uint8_t *frame, size_t size, fedge_message *message)
+{
+    oracle.now++;
+    return oracle.job && client < ORACLE_MAX_CLIENTS && size > FEDGE_MESSAGE_HEADER_SIZE &&
+           fedge_message_unpack(frame, size, message, NULL) == FEDGE_OK;
+}
+
+void oracle_client_sent(uint32_t client, const uint8_t *frame, size_t size)
+{
+    fedge_message message;
+    if (!unpack(client, frame, size, &message))
+        return;
+    if (message.type == FEDGE_MESSAGE_UPLOAD)
+        upload_sent(client, &message);
+    else if (message.type == FEDGE_MESSAGE_PART)
+        part_sent(client, &message);
+}
+
+static void welcome_sent(uint32_t client, const fedge_message *message)
+{
+    static fedge_welcome welcome;
+    fedge_error err;
+    oracle_client *of = &oracle.clients[client];
+    if (fedge_welcome_read(message, &welcome, &err) != FEDGE_OK) {
+        world_fail("oracle: a WELCOME for client %u: %s", client, err.message);
+        return;
+    }
+    if (welcome.incarnation != of->incarnation)
+        of->round = 0;
+    of->incarnation = welcome.incarnation;
+    memcpy(oracle.run_id, welcome.run_id, sizeof(oracle.run_id));
+    if (welcome.initial_model[0])
+        oracle_name(0, welcome.initial_model, "a WELCOME");
+}
+
+void oracle_server_sent(uint32_t client, const uint8_t *frame, size_t size)
+{
+    fedge_message message;
+    if (size > 5 && (frame[5] == FEDGE_MESSAGE_CHUNK || frame[5] == FEDGE_MESSAGE_RESUME))
+        return; /* most of all bytes */
+    if (!unpack(client, frame, size, &message)) {
+        if (oracle.job && client < ORACLE_MAX_CLIENTS)
+            world_fail("oracle: the server sent client %u a damaged message", client);
+        return;
+    }
+    if (message.type == FEDGE_MESSAGE_TASK)
+        task_sent(client, &message);
+    else if (message.type == FEDGE_MESSAGE_ACK)
+        ack_sent(client, &message);
+    else if (message.type == FEDGE_MESSAGE_WELCOME)
+        welcome_sent(client, &message);
+}
+
+/* ---- losses ---------------------------------------------------------------------------------- */
+
+uint64_t oracle_mark(void)
+{
+    oracle_look();
+    return oracle.now++;
+}
+
+void oracle_restored(uint64_t mark)
+{
+    uint32_t first = 0;
+    while (first < oracle.decided && oracle.rounds[first].when <= mark)
+        first++;
+    forget_rounds(first);
+    for (uint32_t r = first; r <= ORACLE_MAX_ROUNDS; r++)
+        oracle.rounds[r].attempt = 0;
+    for (uint32_t i = 0; i < oracle.num_tasks; i++) {
+        oracle_task *task = &oracle.tasks[i];
+        uint32_t *attempt = &oracle.rounds[task->round].attempt;
+        if (task->issued <= mark && task->round >= first && task->attempt > *attempt)
+            *attempt = task->attempt;
+        if (task->acked > mark)
+            task->acked = 0;
+        for (oracle_version *version = task->versions; version; version = version->next) {
+            if (version->complete > mark)
+                version->wrong = "it was sent after the backup";
+        }
+    }
+    for (uint32_t i = 0; i < ORACLE_MAX_CLIENTS; i++)
+        oracle.clients[i].round = 0;
+}
+
+void oracle_disk_damaged(void)
+{
+    oracle.damaged = true;
+    for (uint32_t i = 0; i < oracle.num_tasks; i++) {
+        if (oracle.tasks[i].used_in == 0)
+            oracle.tasks[i].acked = 0;
+    }
+}
+
+void oracle_client_wiped(uint32_t client)
+{
+    (void)client; /* what it sent may count all the same */
+}

@@ -1,0 +1,469 @@
+#include <inttypes.h>
+#include <mbedtls/sha256.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/world/disk.h"
+#include "tests/world/oracle_books.h"
+#include "tests/world/scheduler.h"
+
+#define RUNS WORLD_DISK_ROOT "/state/runs/"
+#define MAX_SETS 4096u /* sets of updates that are tried */
+#define LARGEST_FILE ((size_t)1 << 20)
+
+/* ---- the server's disk ----------------------------------------------------------------------- */
+
+static void find_run(void *user, const char *path)
+{
+    (void)user;
+    if (strncmp(path, RUNS, sizeof(RUNS) - 1) == 0 && !oracle.run_id[0])
+        snprintf(oracle.run_id, sizeof(oracle.run_id), "%.32s", path + sizeof(RUNS) - 1);
+}
+
+const uint8_t *oracle_read(const char *name, size_t *size)
+{
+    char path[256];
+    if (!oracle.run_id[0])
+        world_disk_each(WORLD_SERVER, find_run, NULL);
+    snprintf(path, sizeof(path), RUNS "%s/%s", oracle.run_id, name);
+    return oracle.run_id[0] ? world_disk_read(WORLD_SERVER, path, size) : NULL;
+}
+
+/* The values of a model's file, and *head bytes before them; NULL: there is no such file. */
+static const uint8_t *read_model(const char *name, size_t *head, const uint8_t **file)
+{
+    const size_t bytes = oracle.job->plan.schema.num_elements * sizeof(float);
+    size_t size = 0;
+    *file = oracle_read(name, &size);
+    if (!*file)
+        return NULL;
+    uint64_t header = 0;
+    for (size_t i = 8; size >= 8 && i > 0; i--)
+        header = header << 8 | (*file)[i - 1];
+    if (size > LARGEST_FILE || header > size || 8 + header + bytes != size) {
+        if (!oracle.damaged)
+            world_fail("oracle: %s has %zu bytes", name, size);
+        return NULL;
+    }
+    *head = 8 + (size_t)header;
+    return *file + *head;
+}
+
+static const uint8_t *read_checkpoint(uint32_t round, size_t *head, const uint8_t **file)
+{
+    char name[64];
+    snprintf(name, sizeof(name), "checkpoints/round-%06" PRIu32 "/model.safetensors", round);
+    return read_model(name, head, file);
+}
+
+/* ---- models ---------------------------------------------------------------------------------- */
+
+static void new_model(plain_model *model)
+{
+    const fedge_plan *plan = &oracle.job->plan;
+    if (model->values)
+        return;
+    model->values = oracle_memory(plan->schema.num_elements * sizeof(float));
+    for (int k = 0; k < 2; k++) {
+        model->moments[k] =
+            oracle_memory(plan->sent.sections[0].schema.num_elements * sizeof(float));
+    }
+}
+
+/* The SHA-256 of the file with these values. */
+static void hash_model(const float *values, char hash[FEDGE_HASH_TEXT])
+{
+    const size_t bytes = oracle.job->plan.schema.num_elements * sizeof(float);
+    uint8_t sum[32];
+    memcpy(oracle.file + oracle.file_head, values, bytes);
+    if (mbedtls_sha256(oracle.file, oracle.file_head + bytes, sum, 0) != 0)
+        world_fail("oracle: no SHA-256");
+    for (int i = 0; i < 32; i++)
+        snprintf(hash + 2 * i, 3, "%02x", sum[i]);
+}
+
+static void note_decided(uint32_t number)
+{
+    oracle_round *round = &oracle.rounds[number];
+    round->decided = true;
+    round->when = oracle.now++;
+    oracle.decided = number + 1;
+}
+
+/* The model before any round. */
+static void look_at_first(void)
+{
+    size_t head = 0;
+    const uint8_t *file = NULL, *values = read_checkpoint(0, &head, &file);
+    const size_t bytes = oracle.job->plan.schema.num_elements * sizeof(float);
+    oracle_round *round = &oracle.rounds[0];
+    char hash[FEDGE_HASH_TEXT];
+    if (!values)
+        return;
+    new_model(&round->model);
+    memcpy(round->model.values, values, bytes);
+    plain_step_begin(oracle.job, &round->model);
+    if (!oracle.file) {
+        oracle.file = oracle_memory(head + bytes);
+        oracle.file_head = head;
+        memcpy(oracle.file, file, head);
+    }
+    hash_model(round->model.values, hash);
+    if (round->hash[0] && strcmp(round->hash, hash) != 0) {
+        if (!oracle.damaged) {
+            world_fail("oracle: the first model is %.8s, and the server says %.8s", hash,
+                       round->hash);
+        }
+        return;
+    }
+    memcpy(round->hash, hash, sizeof(hash));
+    note_decided(0);
+}
+
+/* ---- sets of updates ------------------------------------------------------------------------- */
+
+/* Results of which at most one counts: those of one client, or of one task if rounds have a
+ * buffer. */
+typedef struct choice {
+    uint32_t client;
+    bool must;           /* one of them counts */
+    uint32_t num, taken; /* taken = num: none */
+    struct {
+        oracle_task *task;
+        oracle_version *version;
+    } of[ORACLE_MAX_VERSIONS];
+} choice;
+
+typedef struct sets {
+    uint32_t round;
+    uint32_t num;
+    choice choices[PLAIN_MAX_UPDATES];
+    const uint8_t *values; /* of the model that the round has made; NULL: only its hash is known */
+    plain_round with;
+} sets;
+
+static choice *choice_of(sets *all, const oracle_task *task)
+{
+    uint32_t at = 0;
+    while (at < all->num && (oracle.async || all->choices[at].client < task->client))
+        at++;
+    if (at < all->num && all->choices[at].client == task->client && !oracle.async)
+        return &all->choices[at];
+    if (all->num == PLAIN_MAX_UPDATES) {
+        world_fail("oracle: more than %d updates may be in round %u", PLAIN_MAX_UPDATES,
+                   all->round);
+        return NULL;
+    }
+    memmove(&all->choices[at + 1], &all->choices[at], (all->num - at) * sizeof(choice));
+    all->num++;
+    all->choices[at] = (choice){.client = task->client};
+    return &all->choices[at];
+}
+
+/* Adds the results of a task that may count. */
+static void add_task(sets *all, oracle_task *task)
+{
+    const bool must = task->acked > 0 && !oracle.damaged;
+    choice *to = NULL;
+    for (oracle_version *version = task->versions; version; version = version->next) {
+        if (version->complete == 0 || oracle_check(task, version))
+            continue;
+        to = to ? to : choice_of(all, task);
+        if (!to)
+            return;
+        if (must && !to->must)
+            to->num = 0; /* what another task brought does not count */
+        if ((must || !to->must) && to->num < ORACLE_MAX_VERSIONS) {
+            to->of[to->num].task = task;
+            to->of[to->num++].version = version;
+        }
+        to->must = to->must || must;
+    }
+}
+
+static void collect(sets *all)
+{
+    const oracle_round *round = &oracle.rounds[all->round];
+    const uint32_t max_staleness = oracle.job->rounds.max_staleness;
+    for (oracle_task *task = round->tasks; task && !oracle.async; task = task->next) {
+        if (task->attempt == round->attempt)
+            add_task(all, task);
+    }
+    for (uint32_t i = 0; oracle.async && i < oracle.num_tasks; i++) {
+        oracle_task *task = &oracle.tasks[i];
+        if (task->kind == FEDGE_TASK_TRAIN && task->round <= all->round &&
+            all->round - task->round <= max_staleness &&
+            (task->used_in == 0 || task->used_in >= all->round))
+            add_task(all, task);
+    }
+}
+
+/* Makes the updates of the taken results. False: the round's line speaks of others. */
+static bool take(sets *all)
+{
+    const oracle_round *round = &oracle.rounds[all->round];
+    plain_round *with = &all->with;
+    uint64_t examples = 0;
+    with->num_updates = 0;
+    for (uint32_t i = 0; i < all->num; i++) {
+        const choice *one = &all->choices[i];
+        if (one->taken == one->num)
+            continue;
+        const oracle_task *task = one->of[one->taken].task;
+        const oracle_version *version = one->of[one->taken].version;
+        examples += version->num_examples;
+        with->updates[with->num_updates++] =
+            (plain_update){.v = version->v,
+                           .bounds_log2 = task->bounds_log2,
+                           .num_examples = version->num_examples,
+                           .start_loss = version->start_loss,
+                           .squared_norm = version->squared_norm,
+                           .base = oracle.rounds[task->round - 1].model.values,
+                           .staleness = all->round - task->round};
+    }
+    if (oracle.async && with->num_updates > oracle.job->rounds.buffer_size)
+        return false;
+    return round->num_counted == 0 ||
+           (round->num_counted == with->num_updates && round->num_examples == examples);
+}
+
+static bool makes_model(sets *all)
+{
+    const size_t bytes = oracle.job->plan.schema.num_elements * sizeof(float);
+    oracle_round *round = &oracle.rounds[all->round];
+    const plain_model *before = &oracle.rounds[all->round - 1].model;
+    char hash[FEDGE_HASH_TEXT];
+    const uint32_t variants = take(all) ? plain_step_variants(&all->with) : 0;
+    for (uint32_t i = 0; i < variants; i++) {
+        all->with.variant = i;
+        if (!plain_step(&all->with, before, &round->model) ||
+            (all->values && memcmp(round->model.values, all->values, bytes) != 0))
+            continue;
+        hash_model(round->model.values, hash);
+        if (!round->hash[0])
+            memcpy(round->hash, hash, sizeof(hash));
+        if (strcmp(round->hash, hash) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void note_used(const sets *all)
+{
+    for (uint32_t i = 0; i < all->num; i++) {
+        const choice *one = &all->choices[i];
+        for (uint32_t k = 0; k < one->num; k++) {
+            oracle_task *task = one->of[k].task;
+            if (k == one->taken) {
+                task->used = one->of[k].version;
+                task->used_in = all->round;
+            } else if (task->used_in == all->round &&
+                       (one->taken == one->num || one->of[one->taken].task != task)) {
+                task->used_in = 0;
+            }
+        }
+    }
+}
+
+/* The next set; false after the last. */
+static bool next_set(sets *all)
+{
+    for (uint32_t i = 0; i < all->num; i++) {
+        choice *one = &all->choices[i];
+        const uint32_t last = one->must ? one->num - 1 : one->num;
+        if (one->taken < last) {
+            one->taken++;
+            return true;
+        }
+        one->taken = 0;
+    }
+    return false;
+}
+
+/* Finds the updates that counted in a round; NULL, or why there are none: "" if nothing is known of
+ * its model. */
+static const char *find_set(uint32_t number)
+{
+    static sets all;
+    static char why[160];
+    oracle_round *round = &oracle.rounds[number];
+    size_t head = 0;
+    const uint8_t *file = NULL;
+    all.round = number;
+    all.num = 0;
+    all.with = (plain_round){.job = oracle.job, .round = number, .num_clients = oracle.num_clients};
+    all.values = oracle.damaged ? NULL : read_checkpoint(number, &head, &file);
+    if (!all.values && !round->hash[0])
+        return "";
+    collect(&all);
+    new_model(&round->model);
+    uint32_t tried = 0, musts = 0;
+    for (bool more = true; more && tried < MAX_SETS; tried++) {
+        if (makes_model(&all)) {
+            note_used(&all);
+            world_trace("oracle: round %u: %u updates make %.8s", number, all.with.num_updates,
+                        round->hash);
+            return NULL;
+        }
+        more = next_set(&all);
+    }
+    for (uint32_t i = 0; i < all.num; i++)
+        musts += all.choices[i].must;
+    snprintf(why, sizeof(why),
+             "no set of updates makes model %.8s: %u acknowledged, %u others sent, %u sets tried",
+             round->hash[0] ? round->hash : "on disk", musts, all.num - musts, tried);
+    return why;
+}
+
+void oracle_decide(void)
+{
+    if (!oracle.models || world_failure())
+        return;
+    if (oracle.decided == 0)
+        look_at_first();
+    while (oracle.decided > 0 && oracle.decided <= ORACLE_MAX_ROUNDS) {
+        const char *why = find_set(oracle.decided);
+        if (why && why[0])
+            world_fail("oracle: round %u: %s", oracle.decided, why);
+        if (why)
+            return;
+        note_decided(oracle.decided);
+    }
+}
+
+void oracle_acked_late(const oracle_task *task)
+{
+    /* With a buffer a later round may count it. */
+    if (oracle.async || task->round >= oracle.decided || oracle.damaged ||
+        task->attempt != oracle.rounds[task->round].attempt || task->used_in == task->round)
+        return;
+    const char *why = find_set(task->round);
+    if (why) {
+        world_fail("oracle: client %u's update of task %" PRIu64
+                   " is acknowledged, but does not count in round %u: %s",
+                   task->client, task->id, task->round, why);
+    }
+}
+
+void oracle_name(uint32_t number, const char *hash, const char *who)
+{
+    oracle_round *round = &oracle.rounds[number];
+    if (round->hash[0] && strcmp(round->hash, hash) != 0) {
+        world_fail("oracle: %s names the model of round %u %.8s, which was %.8s", who, number, hash,
+                   round->hash);
+        return;
+    }
+    if (!round->hash[0]) {
+        memcpy(round->hash, hash, sizeof(round->hash));
+        round->named = oracle.now;
+    }
+    oracle_decide();
+}
+
+/* ---- rounds.jsonl ---------------------------------------------------------------------------- */
+
+/* The text behind "key": in a line. */
+static const char *member(const char *line, const char *key)
+{
+    char quoted[48];
+    snprintf(quoted, sizeof(quoted), "\"%s\":", key);
+    const char *found = strstr(line, quoted);
+    return found ? found + strlen(quoted) : "";
+}
+
+static void take_line(const char *line)
+{
+    const uint32_t number = (uint32_t)strtoul(member(line, "round"), NULL, 10);
+    char hash[FEDGE_HASH_TEXT];
+    if (strncmp(member(line, "phase"), "\"train\"", 7) != 0)
+        return;
+    if (number == 0 || number > ORACLE_MAX_ROUNDS) {
+        world_fail("oracle: rounds.jsonl has round %u", number);
+        return;
+    }
+    oracle_round *round = &oracle.rounds[number];
+    const uint32_t counted = (uint32_t)strtoul(member(line, "clients"), NULL, 10);
+    const uint64_t examples = strtoull(member(line, "examples"), NULL, 10);
+    if (strtoul(member(line, "asked"), NULL, 10) < counted || counted == 0)
+        world_fail("oracle: rounds.jsonl has %u clients in round %u", counted, number);
+    const bool known = round->num_counted > 0;
+    if (known && (round->num_counted != counted || round->num_examples != examples))
+        world_fail("oracle: rounds.jsonl has another line of round %u than before", number);
+    round->num_counted = counted;
+    round->num_examples = examples;
+    snprintf(hash, sizeof(hash), "%.64s", member(line, "model_sha256") + 1);
+    oracle_name(number, hash, "rounds.jsonl");
+    if (oracle.models && !oracle.async && round->decided &&
+        strtoul(member(line, "attempt"), NULL, 10) != round->attempt) {
+        world_fail("oracle: rounds.jsonl has another attempt at round %u than %u", number,
+                   round->attempt);
+    }
+    const char *why = !known && oracle.models && number < oracle.decided ? find_set(number) : NULL;
+    if (why) {
+        world_fail("oracle: rounds.jsonl has %u clients and %" PRIu64 " examples in round %u: %s",
+                   counted, examples, number, why);
+    }
+}
+
+static void read_lines(void)
+{
+    static char line[1 << 14];
+    size_t size = 0;
+    const uint8_t *at = oracle_read("rounds.jsonl", &size);
+    const uint8_t *end = at + size;
+    /* A last line without its end is being written. */
+    for (const uint8_t *next; at && (next = memchr(at, '\n', (size_t)(end - at))); at = next + 1) {
+        snprintf(line, sizeof(line), "%.*s", (int)(next - at), (const char *)at);
+        take_line(line);
+    }
+}
+
+/* ---- looks ----------------------------------------------------------------------------------- */
+
+/* The newest checkpoints hold the models of their rounds. */
+static void check_checkpoints(void)
+{
+    const size_t bytes = oracle.job->plan.schema.num_elements * sizeof(float);
+    for (uint32_t r = oracle.decided > 2 ? oracle.decided - 2 : 0; r < oracle.decided; r++) {
+        size_t head = 0;
+        const uint8_t *file = NULL, *values = read_checkpoint(r, &head, &file);
+        if (values && memcmp(values, oracle.rounds[r].model.values, bytes) != 0)
+            world_fail("oracle: the checkpoint of round %u has another model", r);
+    }
+}
+
+void oracle_look(void)
+{
+    if (!oracle.job || world_failure())
+        return;
+    if (!oracle.damaged)
+        read_lines();
+    oracle_decide();
+    if (!oracle.damaged && oracle.models)
+        check_checkpoints();
+}
+
+void oracle_complete(const char *final_model_sha256, uint32_t rounds_closed)
+{
+    oracle_look();
+    if (!oracle.job || world_failure())
+        return;
+    if (rounds_closed > ORACLE_MAX_ROUNDS) {
+        world_fail("oracle: %u rounds", rounds_closed);
+        return;
+    }
+    oracle_name(rounds_closed, final_model_sha256, "the end");
+    if (oracle.models && oracle.decided != rounds_closed + 1 && !world_failure()) {
+        world_fail("oracle: %u rounds have closed, and %u are known", rounds_closed,
+                   oracle.decided > 0 ? oracle.decided - 1 : 0);
+    }
+    for (uint32_t i = 0; i < oracle.num_tasks && oracle.models && oracle.async; i++) {
+        const oracle_task *task = &oracle.tasks[i];
+        if (task->kind == FEDGE_TASK_TRAIN && task->acked > 0 && task->used_in == 0) {
+            world_fail("oracle: client %u's update of task %" PRIu64
+                       " is acknowledged, and in no round",
+                       task->client, task->id);
+        }
+    }
+}

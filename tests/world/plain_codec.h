@@ -1,0 +1,28 @@
+/* Decodes updates as docs/reference/protocol.md describes them, one value after the other. */
+#ifndef FEDGE_TESTS_WORLD_PLAIN_CODEC_H
+#define FEDGE_TESTS_WORLD_PLAIN_CODEC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "edge/plan/plan.h"
+
+#define PLAIN_MAX_VALUES 4096 /* values of an update; larger models are not modelled */
+
+/* An update as its UPLOAD announced it, and its bytes. */
+typedef struct plain_bytes {
+    uint32_t num_sections;
+    fedge_section_info sections[FEDGE_SECTION_KINDS];
+    const uint8_t *bytes;
+    size_t size;
+} plain_bytes;
+
+bool plain_codec_models(const fedge_plan *plan);
+
+/* v (plan->sent.schema.num_elements): the decoded values. bounds_log2: one for each sent tensor.
+ * Returns NULL, or what is wrong with the update. */
+const char *plain_decode(const fedge_plan *plan, const int8_t *bounds_log2,
+                         const plain_bytes *update, int32_t *v);
+
+#endif

@@ -1,0 +1,486 @@
+#include "tests/world/plain_step.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/rounds/strategy.h"
+#include "edge/json/json.h"
+#include "tests/world/plain_codec.h"
+
+/* ---- the job --------------------------------------------------------------------------------- */
+
+static bool is(const fedge_job *job, const char *strategy)
+{
+    return strcmp(job->strategy, strategy) == 0;
+}
+
+static bool is_one_of(const fedge_job *job, const char *strategies)
+{
+    const char *found = strstr(strategies, job->strategy);
+    return found && found[-1] == ' ' && found[strlen(job->strategy)] == ' ';
+}
+
+static bool is_robust(const fedge_job *job)
+{
+    return is_one_of(job, " FedMedian FedTrimmedAvg Krum MultiKrum ");
+}
+
+static bool is_adaptive(const fedge_job *job)
+{
+    return is_one_of(job, " FedAdagrad FedAdam FedYogi ");
+}
+
+/* A number of the strategy's settings by its key in the job; 0: it has none. */
+static double argument(const fedge_job *job, const char *key)
+{
+    const fedge_json_field *field = NULL;
+    for (size_t i = 0; job->strategies[i]; i++) {
+        if (strcmp(job->strategies[i]->name, job->strategy) == 0)
+            field = job->strategies[i]->arguments;
+    }
+    while (field && field->key && strcmp(field->key, key) != 0)
+        field++;
+    if (!field || !field->key)
+        return 0.0;
+    const uint8_t *at = (const uint8_t *)job->strategy_settings + field->offset;
+    double real = 0.0;
+    uint64_t whole = 0;
+    if (field->kind == FEDGE_JSON_F64) {
+        memcpy(&real, at, sizeof(real));
+        return real;
+    }
+    memcpy(&whole, at, field->size); /* U32, BOOL and ENUM */
+    return (double)whole;
+}
+
+static double rate_of(const plain_round *round)
+{
+    const fedge_strategy_common *common = round->job->strategy_settings;
+    return fedge_schedule_rate(&common->schedule, common->server_learning_rate, round->round);
+}
+
+bool plain_step_models(const fedge_job *job)
+{
+    const fedge_optimizer *optimizer = &job->plan.training.optimizer;
+    /* The length of a path with momentum or a proximal term would need the same roundings. */
+    if (is(job, "FedNova")) {
+        return optimizer->momentum == 0.0f && optimizer->proximal_mu == 0.0f &&
+               !job->rounds.sampler.inverse_probability;
+    }
+    return is_one_of(job, " FedAvg FedProx FedAvgM FedAdagrad FedAdam FedYogi FedMedian "
+                          "FedTrimmedAvg Krum MultiKrum QFedAvg FedPer FedRep FedBN Ditto FedBuff "
+                          "FedAsync ") &&
+           !job->rounds.sampler.inverse_probability && argument(job, "mixing") == 0.0 &&
+           !job->plan.update.down.values;
+}
+
+void plain_step_begin(const fedge_job *job, plain_model *model)
+{
+    const size_t num = job->plan.sent.sections[0].schema.num_elements;
+    const double tau = argument(job, "tau");
+    memset(model->moments[0], 0, num * sizeof(float));
+    for (size_t i = 0; i < num; i++)
+        model->moments[1][i] = is_adaptive(job) ? (float)(tau * tau) : 0.0f;
+}
+
+/* ---- weights --------------------------------------------------------------------------------- */
+
+/* The largest power of two that is at most [x]. */
+static double power_of_two(double x)
+{
+    double power = 1.0;
+    while (power * 2.0 <= x)
+        power *= 2.0;
+    return power;
+}
+
+static uint32_t examples_weight(const fedge_job *job, const plain_update *update)
+{
+    const uint64_t examples = update->num_examples > 0 ? update->num_examples : 1;
+    return examples < job->rounds.max_weight ? (uint32_t)examples : job->rounds.max_weight;
+}
+
+static double staleness_weight(const fedge_job *job, uint32_t staleness)
+{
+    const double s = staleness, delay = argument(job, "hinge-delay");
+    switch ((unsigned)argument(job, "staleness-weight")) {
+    case 0: /* polynomial */
+        return pow(1.0 + s, -argument(job, "staleness-exponent"));
+    case 2: /* hinge */
+        return s <= delay ? 1.0 : 1.0 / (argument(job, "hinge-slope") * (s - delay) + 1.0);
+    default:
+        return 1.0;
+    }
+}
+
+/* Steps of plain SGD of FedNova's client. */
+static double nova_steps(const fedge_job *job, const plain_update *update)
+{
+    const fedge_training_spec *training = &job->plan.training;
+    const uint64_t examples = update->num_examples < UINT32_MAX ? update->num_examples : UINT32_MAX;
+    const uint64_t batches = (examples + training->batch_size - 1) / training->batch_size;
+    const uint64_t steps =
+        training->local_steps > 0 ? training->local_steps : training->local_epochs * batches;
+    return steps > 0 ? (double)steps : 1.0;
+}
+
+/* The cohort, on which FedNova's weights depend, is the variant. */
+static uint32_t nova_weight(const plain_round *round, const plain_update *update)
+{
+    const fedge_training_spec *training = &round->job->plan.training;
+    const double cohort = (double)round->num_clients - round->variant;
+    const double most = fmin(floor(4294967296.0 / cohort), INT32_MAX);
+    const double unit = training->local_steps > 0
+                            ? (double)training->local_steps
+                            : most / (training->batch_size / (double)training->local_epochs);
+    const double value =
+        rint(unit * (double)examples_weight(round->job, update) / nova_steps(round->job, update));
+    return value < 1.0 ? 1 : value < most ? (uint32_t)value : (uint32_t)most;
+}
+
+static double qfed_unit(const fedge_job *job)
+{
+    return job->rounds.max_weight < 64 ? 1.0 : power_of_two(job->rounds.max_weight / 64.0);
+}
+
+static double qfed_loss(const plain_update *update)
+{
+    return update->start_loss > 1e-10 ? update->start_loss : 1e-10;
+}
+
+static uint32_t clamp_weight(double value, uint32_t most)
+{
+    return value < 1.0 ? 1 : value < (double)most ? (uint32_t)value : most;
+}
+
+static uint32_t weight_of(const plain_round *round, const plain_update *update)
+{
+    const fedge_job *job = round->job;
+    const uint32_t most = job->rounds.max_weight;
+    if (is_robust(job))
+        return 1;
+    if (is(job, "FedNova"))
+        return nova_weight(round, update);
+    if (is(job, "QFedAvg")) {
+        return clamp_weight(rint(qfed_unit(job) * pow(qfed_loss(update), argument(job, "q"))),
+                            most);
+    }
+    if (is_one_of(job, " FedBuff FedAsync ")) {
+        return clamp_weight(rint(power_of_two(most) * staleness_weight(job, update->staleness)),
+                            UINT32_MAX);
+    }
+    return job->rounds.sampler.type == FEDGE_SAMPLER_examples ? 1 : examples_weight(job, update);
+}
+
+/* ---- rates ----------------------------------------------------------------------------------- */
+
+static double nova_rate(const plain_round *round, double total_weight)
+{
+    double total = 0.0, effective = 0.0;
+    for (uint32_t i = 0; i < round->num_updates; i++) {
+        const double steps = nova_steps(round->job, &round->updates[i]);
+        const double part = (double)weight_of(round, &round->updates[i]) * steps;
+        total += part;
+        effective += part * steps;
+    }
+    return rate_of(round) * (effective / total) * (total_weight / total);
+}
+
+static double qfed_rate(const plain_round *round, double total_weight)
+{
+    const fedge_job *job = round->job;
+    const fedge_schema *schema = &job->plan.sent.sections[0].schema;
+    const fedge_training_spec *training = &job->plan.training;
+    const double q = argument(job, "q"), unit = qfed_unit(job);
+    const double lipschitz =
+        1.0 /
+        fedge_schedule_rate(&training->schedule, (double)training->learning_rate, round->round);
+    double h = 0.0, most = 0.0;
+    for (uint32_t t = 0; t < schema->num_tensors; t++)
+        most += ldexp((double)schema->tensors[t].count, 2 * round->updates[0].bounds_log2[t]);
+    for (uint32_t i = 0; i < round->num_updates; i++) {
+        const plain_update *update = &round->updates[i];
+        const double power = (double)weight_of(round, update) / unit;
+        const double norm = update->squared_norm > 0.0 ? fmin(update->squared_norm, most) : 0.0;
+        h += q * power / qfed_loss(update) * lipschitz * lipschitz * norm + power * lipschitz;
+    }
+    return rate_of(round) * lipschitz * (total_weight / unit) / h;
+}
+
+/* The factor of the weighted mean in the step. */
+static double mean_rate(const plain_round *round, double total_weight)
+{
+    const fedge_job *job = round->job;
+    if (is(job, "FedNova"))
+        return nova_rate(round, total_weight);
+    if (is(job, "QFedAvg"))
+        return qfed_rate(round, total_weight);
+    if (is(job, "FedBuff")) {
+        return rate_of(round) * (total_weight / power_of_two(job->rounds.max_weight)) /
+               round->num_updates;
+    }
+    if (is(job, "FedAsync")) {
+        return rate_of(round) * argument(job, "alpha") / power_of_two(job->rounds.max_weight) /
+               round->num_updates;
+    }
+    return rate_of(round);
+}
+
+/* ---- robust rules: the values of a coordinate become one ------------------------------------- */
+
+static int by_value(const void *a, const void *b)
+{
+    const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* FedMedian and FedTrimmedAvg: the sum of [num] values without the [cut] lowest and highest. */
+static int64_t middle(int32_t *values, uint32_t num, uint32_t cut)
+{
+    int64_t sum = 0;
+    qsort(values, num, sizeof(*values), by_value);
+    for (uint32_t i = cut; i < num - cut; i++)
+        sum += values[i];
+    return sum;
+}
+
+/* ‖a − b‖² of the updates rounded to 24 bits of the largest bound. */
+static double distance(const plain_round *round, uint32_t a, uint32_t b)
+{
+    const fedge_schema *schema = &round->job->plan.sent.sections[0].schema;
+    const int8_t *bounds = round->updates[0].bounds_log2;
+    int64_t sum = 0;
+    int most = bounds[0];
+    for (uint32_t t = 1; t < schema->num_tensors; t++)
+        most = bounds[t] > most ? bounds[t] : most;
+    for (uint32_t t = 0; t < schema->num_tensors; t++) {
+        const fedge_tensor_spec *spec = &schema->tensors[t];
+        const int shift = 6 + most - bounds[t] < 30 ? 6 + most - bounds[t] : 30;
+        const int64_t half = (int64_t)1 << (shift - 1);
+        for (size_t i = spec->offset; i < spec->offset + spec->count; i++) {
+            const int64_t x = (round->updates[a].v[i] + half) >> shift;
+            const int64_t y = (round->updates[b].v[i] + half) >> shift;
+            sum += (x - y) * (x - y);
+        }
+    }
+    return (double)sum;
+}
+
+static int by_double(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double krum_score(const plain_round *round, uint32_t of, uint32_t near)
+{
+    double distances[PLAIN_MAX_UPDATES], score = 0.0;
+    uint32_t num = 0;
+    for (uint32_t i = 0; i < round->num_updates; i++) {
+        if (i != of)
+            distances[num++] = distance(round, of, i);
+    }
+    qsort(distances, num, sizeof(*distances), by_double);
+    for (uint32_t i = 0; i < near && i < num; i++)
+        score += distances[i];
+    return score;
+}
+
+/* Krum and MultiKrum: sets *chosen for those with the lowest scores, of equal ones from the
+ * variant on. False: too few updates. */
+static bool choose(const plain_round *round, bool chosen[PLAIN_MAX_UPDATES], double *count)
+{
+    const fedge_job *job = round->job;
+    const uint32_t num = round->num_updates;
+    const uint32_t malicious = (uint32_t)argument(job, "num-malicious-nodes");
+    const uint32_t given = (uint32_t)argument(job, "num-nodes-to-keep");
+    double scores[PLAIN_MAX_UPDATES];
+    if (num < 2 * malicious + 3)
+        return false;
+    const uint32_t wanted = is(job, "Krum") ? 1 : given > 0 ? given : num - malicious;
+    for (uint32_t i = 0; i < num; i++) {
+        scores[i] = krum_score(round, i, num - malicious - 2);
+        chosen[i] = false;
+    }
+    for (uint32_t n = 0; n < wanted && n < num; n++) {
+        uint32_t best = num;
+        for (uint32_t k = 0; k < num; k++) {
+            const uint32_t i = (k + round->variant) % num;
+            if (!chosen[i] && (best == num || scores[i] < scores[best]))
+                best = i;
+        }
+        chosen[best] = true;
+    }
+    *count = wanted < num ? wanted : num;
+    return true;
+}
+
+/* The sums of a robust rule, and by what they are divided. */
+static bool robust_sums(const plain_round *round, int64_t *sums, size_t num_values, double *divisor)
+{
+    bool chosen[PLAIN_MAX_UPDATES];
+    const uint32_t num = round->num_updates;
+    const bool picks = is_one_of(round->job, " Krum MultiKrum ");
+    const uint32_t cut = is(round->job, "FedMedian")
+                             ? (num - 1) / 2
+                             : (uint32_t)(argument(round->job, "beta") * num);
+    *divisor = (double)(num - 2 * cut);
+    if (picks && !choose(round, chosen, divisor))
+        return false;
+    for (size_t i = 0; i < num_values; i++) {
+        int32_t values[PLAIN_MAX_UPDATES];
+        int64_t sum = 0;
+        for (uint32_t u = 0; u < num; u++) {
+            values[u] = round->updates[u].v[i];
+            sum += picks && chosen[u] ? values[u] : 0;
+        }
+        sums[i] = picks ? sum : middle(values, num, cut);
+    }
+    return true;
+}
+
+/* ---- steps ----------------------------------------------------------------------------------- */
+
+typedef enum rule { PLAIN, MOMENTUM, ADAGRAD, ADAM, YOGI, ASYNC } rule;
+
+typedef struct mover {
+    rule by;
+    double rate, momentum, beta1, beta2, tau;
+} mover;
+
+static mover mover_of(const plain_round *round, double rate)
+{
+    const fedge_job *job = round->job;
+    return (mover){.by = is(job, "FedAvgM")      ? MOMENTUM
+                         : is(job, "FedAdagrad") ? ADAGRAD
+                         : is(job, "FedAdam")    ? ADAM
+                         : is(job, "FedYogi")    ? YOGI
+                         : is(job, "FedAsync")   ? ASYNC
+                                                 : PLAIN,
+                   .rate = rate,
+                   .momentum = argument(job, "server-momentum"),
+                   .beta1 = argument(job, "beta1"),
+                   .beta2 = argument(job, "beta2"),
+                   .tau = argument(job, "tau")};
+}
+
+/* One value's way from [x], by the mean change [d]; m and v are its moments. */
+static float move(const mover *with, double d, float x, float *m, float *v)
+{
+    if (with->by == MOMENTUM) {
+        *m = (float)(with->momentum * (double)*m + d);
+        return x + (float)(with->rate * (double)*m);
+    }
+    if (with->by == PLAIN)
+        return x + (float)(with->rate * d);
+    const double square = d * d, old = (double)*v;
+    const double sign = old > square ? 1.0 : old < square ? -1.0 : 0.0;
+    *m = (float)(with->beta1 * (double)*m + (1.0 - with->beta1) * d);
+    *v = (float)(with->by == ADAGRAD ? old + square
+                 : with->by == ADAM  ? with->beta2 * old + (1.0 - with->beta2) * square
+                                     : old - (1.0 - with->beta2) * square * sign);
+    return x + (float)(with->rate * (double)*m / (sqrt((double)*v) + with->tau));
+}
+
+/* FedAsync: towards what the clients' models became, which may have begun elsewhere. */
+static float move_async(const plain_round *round, const mover *with, const uint32_t *weights,
+                        double total_weight, double d, size_t i, float x)
+{
+    double change = with->rate * total_weight * d;
+    for (uint32_t u = 0; u < round->num_updates; u++) {
+        const plain_update *update = &round->updates[u];
+        if (update->staleness > 0)
+            change += with->rate * (double)weights[u] * ((double)update->base[i] - (double)x);
+    }
+    return (float)((double)x + change);
+}
+
+static uint64_t weighted_sums(const plain_round *round, int64_t *sums, size_t num_values)
+{
+    uint64_t total = 0;
+    memset(sums, 0, num_values * sizeof(*sums));
+    for (uint32_t u = 0; u < round->num_updates; u++) {
+        const int64_t weight = weight_of(round, &round->updates[u]);
+        const int32_t *v = round->updates[u].v;
+        for (size_t i = 0; i < num_values; i++)
+            sums[i] += weight * v[i];
+        total += (uint64_t)weight;
+    }
+    return total;
+}
+
+static void step_delta(const plain_round *round, const int64_t *sums, double divisor, double rate,
+                       plain_model *model)
+{
+    const fedge_sent *sent = &round->job->plan.sent;
+    const fedge_schema *schema = &sent->sections[0].schema;
+    const mover with = mover_of(round, rate);
+    uint32_t weights[PLAIN_MAX_UPDATES];
+    for (uint32_t u = 0; u < round->num_updates; u++)
+        weights[u] = weight_of(round, &round->updates[u]);
+    for (uint32_t t = 0; t < schema->num_tensors; t++) {
+        const fedge_tensor_spec *spec = &schema->tensors[t];
+        const double unit = ldexp(1.0, round->updates[0].bounds_log2[t] - 30);
+        for (size_t i = 0; i < spec->count; i++) {
+            const size_t from = spec->offset + i, to = sent->model_offsets[t] + i;
+            const double d = (double)sums[from] / divisor * unit;
+            float *x = &model->values[to];
+            *x = with.by == ASYNC
+                     ? move_async(round, &with, weights, divisor, d, to, *x)
+                     : move(&with, d, *x, &model->moments[0][from], &model->moments[1][from]);
+        }
+    }
+}
+
+/* BatchNorm's statistics become the weighted mean of the clients'. */
+static void step_statistics(const plain_round *round, const int64_t *sums, double divisor,
+                            plain_model *model)
+{
+    const fedge_sent *sent = &round->job->plan.sent;
+    for (uint32_t s = 1; s < sent->num_sections; s++) {
+        const fedge_section *section = &sent->sections[s];
+        for (uint32_t t = 0;
+             section->kind == FEDGE_SECTION_BUFFERS && t < section->schema.num_tensors; t++) {
+            const fedge_tensor_spec *spec = &section->schema.tensors[t];
+            const int bound_log2 = round->updates[0].bounds_log2[section->first + t];
+            float *x = model->values + sent->model_offsets[section->first + t];
+            for (size_t i = 0; i < spec->count; i++) {
+                const double mean = (double)sums[spec->offset + i] / divisor;
+                x[i] += (float)(mean * ldexp(1.0, bound_log2 - 30));
+                if (strstr(spec->name, ".running_var") && !(x[i] > 0.0f))
+                    x[i] = 0.0f;
+            }
+        }
+    }
+}
+
+uint32_t plain_step_variants(const plain_round *round)
+{
+    return is_one_of(round->job, " Krum MultiKrum ") ? round->num_updates
+           : is(round->job, "FedNova")               ? round->num_clients
+                                                     : 1;
+}
+
+bool plain_step(const plain_round *round, const plain_model *before, plain_model *after)
+{
+    static int64_t sums[PLAIN_MAX_VALUES];
+    const fedge_plan *plan = &round->job->plan;
+    const size_t num_moved = plan->sent.sections[0].schema.num_elements;
+    if (round->num_updates == 0)
+        return false;
+    memcpy(after->values, before->values, plan->schema.num_elements * sizeof(float));
+    for (int k = 0; k < 2; k++)
+        memcpy(after->moments[k], before->moments[k], num_moved * sizeof(float));
+    if (is_robust(round->job)) {
+        double divisor = 1.0;
+        if (!robust_sums(round, sums, num_moved, &divisor))
+            return false;
+        step_delta(round, sums, divisor, rate_of(round), after);
+        return true;
+    }
+    const double total = (double)weighted_sums(round, sums, plan->sent.schema.num_elements);
+    step_delta(round, sums, total, mean_rate(round, total), after);
+    step_statistics(round, sums, total, after);
+    return true;
+}
