@@ -5,8 +5,13 @@
  * fsync. Of everything since, a power failure keeps any part: whole writes or single sectors of
  * them, in any order; a rename always as a whole. A kill keeps all of it.
  *
- * The linker replaces the calls. On the world's own stack, and
- * for paths outside WORLD_DISK_ROOT, the real calls are made.
+ * The linker replaces the calls: fedge_world_disk(TARGET) in tests/world/CMakeLists.txt. On the
+ * world's own stack, and for descriptors that are not of a disk, the real calls are made. A node
+ * sees nothing outside WORLD_DISK_ROOT: ENOENT, without a scheduling point. Temporary files
+ * need TMPDIR=WORLD_DISK_ROOT.
+ *
+ * A descriptor that is another node's, or not open, is a world_fail. After a sync that failed no
+ * later one makes certain what it was to sync.
  */
 #ifndef FEDGE_TESTS_WORLD_DISK_H
 #define FEDGE_TESTS_WORLD_DISK_H
@@ -43,7 +48,7 @@ void world_disk_drop(uint32_t node);
 void world_disk_power_off(uint32_t node);
 
 /* A copy of the node's disk, as of a backup, and back. The node must have no descriptor. A copy is
- * freed by world_disk_free_copy. */
+ * freed by world_disk_free_copy, or by the next world_disk_begin. */
 typedef struct world_disk_copy world_disk_copy;
 world_disk_copy *world_disk_copy_of(uint32_t node);
 void world_disk_restore(uint32_t node, const world_disk_copy *copy);
@@ -58,7 +63,7 @@ bool world_disk_flip(uint32_t node, const char *part, const char **path);
 const uint8_t *world_disk_read(uint32_t node, const char *path, size_t *size);
 /* Writes a whole file, synced, and makes the directories above it, synced, too. */
 void world_disk_write(uint32_t node, const char *path, const void *data, size_t size);
-/* Calls [visit] with each file's path, sorted. */
+/* Calls [visit] with each file's path; each directory is sorted by name. */
 void world_disk_each(uint32_t node, void (*visit)(void *user, const char *path), void *user);
 
 uint32_t world_disk_num_open(uint32_t node);  /* descriptors */

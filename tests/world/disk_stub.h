@@ -1,0 +1,48 @@
+/* What the tests of the simulated disks share: a scheduler of one fiber, and the fiber's disk.
+ *
+ * Whatever may let another fiber run changes errno, as that one may. */
+#ifndef FEDGE_TESTS_WORLD_DISK_STUB_H
+#define FEDGE_TESTS_WORLD_DISK_STUB_H
+
+#include "tests/edge/core/cmocka_all.h"
+
+#include "edge/core/os.h"
+#include "tests/world/disk.h"
+#include "tests/world/scheduler.h"
+
+#define OK(call) assert_int_equal(call, FEDGE_OK)
+#define FAILS_WITH(error, call)                                                                    \
+    do {                                                                                           \
+        errno = 0;                                                                                 \
+        assert_int_equal(call, -1);                                                                \
+        assert_int_equal(errno, error);                                                            \
+    } while (0)
+
+/* The running fiber's node, and another. */
+enum { DRAWS = 60, NODE = WORLD_SERVER, OTHER = WORLD_FIRST_CLIENT };
+
+typedef struct disk_stub {
+    uint32_t node;
+    uint64_t now_ns, yields;
+    fedge_rng rng;
+    jmp_buf killed;
+    char failure[200];
+    void (*while_asleep)(void);
+} disk_stub;
+extern disk_stub stub;
+
+/* A new world, on a fiber of NODE; as a test's setup, with 1 as its seed. */
+void begin(uint64_t seed);
+int setup(void **state);
+int teardown(void **state); /* fails after a world_fail */
+
+void set_faults(world_disk_faults faults);
+/* The node's power fails, after its process. */
+void power_off(void);
+
+/* All files with their sizes and a hash of their content; the caller frees it. */
+char *tree(void);
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+#endif

@@ -1,0 +1,258 @@
+/* The simulated disks as a program sees them: each call does what the system's does, whatever is
+ * lost is between the last sync and the present, and one seed gives one disk. */
+#define _GNU_SOURCE
+#define _FILE_OFFSET_BITS 64
+
+#include "tests/world/disk_stub.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- random work ----------------------------------------------------------------------------- */
+
+static char last_call[700];
+
+/* One drawn call on one of a few names below [root]; its result, negative: the errno. */
+static long random_call(fedge_rng *rng, const char *root, int files[3])
+{
+    static const char *const names[] = {"a", "b", "d", "d/a", "d/b", "e", "e/a", "d/", "d/a/x"};
+    static const int flags[] = {O_RDWR,           O_RDWR | O_CREAT, O_RDWR | O_CREAT | O_EXCL,
+                                O_RDWR | O_TRUNC, O_RDONLY,         O_DIRECTORY};
+    char path[300], other[300];
+    uint8_t block[1500];
+    struct stat info;
+    const uint32_t kind = fedge_rng_below(rng, 14), number = fedge_rng_below(rng, 9),
+                   second = fedge_rng_below(rng, 9), slot = fedge_rng_below(rng, 3),
+                   flag = fedge_rng_below(rng, 6);
+    const off_t at = fedge_rng_below(rng, 3000), size = 1 + fedge_rng_below(rng, 1400);
+    (void)snprintf(path, sizeof(path), "%s/%s", root, names[number]);
+    (void)snprintf(other, sizeof(other), "%s/%s", root, names[second]);
+    (void)snprintf(last_call, sizeof(last_call), "kind %u, %s, %s, file %u, flags %u", kind, path,
+                   other, slot, flag);
+    memset(block, (int)(number * 16 + slot + 1), sizeof(block));
+    const int fd = files[slot];
+    long result = -1;
+    errno = EBADF;
+    if (kind < 2 && fd >= 0)
+        result = pwrite(fd, block, (size_t)size, at);
+    else if (kind == 2 && fd >= 0)
+        result = ftruncate(fd, at);
+    else if (kind == 3 && fd >= 0)
+        errno = (result = posix_fallocate(fd, 0, at + size)) > 0 ? (int)result : errno;
+    else if (kind == 4 && fd >= 0 && (result = pread(fd, block, (size_t)size, at)) > 0)
+        result = result * 1000 + block[result - 1] + block[0];
+    else if (kind < 7 && kind > 4 && fd < 0)
+        result = (files[slot] = open(path, flags[flag], 0600)) >= 0 ? 0 : -1;
+    else if (kind == 7 && fd >= 0)
+        result = close(fd), files[slot] = -1;
+    else if (kind == 8)
+        result = mkdir(path, 0700);
+    else if (kind == 9)
+        result = unlink(path);
+    else if (kind == 10)
+        result = rmdir(path);
+    else if (kind == 11 || kind == 12)
+        result = rename(path, other);
+    else if (kind == 13 && (result = stat(path, &info)) == 0)
+        result = (long)(info.st_mode & S_IFMT) + (S_ISREG(info.st_mode) ? (long)info.st_size : 0);
+    return result < 0 ? -errno : result;
+}
+
+static void close_files(int files[3])
+{
+    for (int i = 0; i < 3; i++) {
+        if (files[i] >= 0)
+            close(files[i]);
+        files[i] = -1;
+    }
+}
+
+/* Every call does what the system's own does. */
+static void calls_are_as_the_real_ones(void **state)
+{
+    (void)state;
+    const char *real = "disk-real";
+    for (uint32_t draw = 0; draw < 40; draw++) {
+        begin(draw);
+        fedge_rng rng = fedge_rng_stream(5, FEDGE_PURPOSE_TEST, draw, 0, 0);
+        int files[3] = {-1, -1, -1}, real_files[3] = {-1, -1, -1};
+        stub.node = WORLD_ITSELF;
+        OK(fedge_os_remove_tree(real, NULL));
+        OK(fedge_os_make_dirs(real, NULL));
+        for (int i = 0; i < 300; i++) {
+            fedge_rng same = rng;
+            stub.node = WORLD_ITSELF;
+            const long expected = random_call(&same, real, real_files);
+            stub.node = NODE;
+            const long result = random_call(&rng, "/disk", files);
+            if (result != expected) {
+                fail_msg("draw %u, call %d: %ld, and the system's %ld. %s", draw, i, result,
+                         expected, last_call);
+            }
+        }
+        close_files(files);
+        stub.node = WORLD_ITSELF;
+        close_files(real_files);
+        OK(fedge_os_remove_tree(real, NULL));
+    }
+}
+
+static void sync_all(const char *dir);
+
+static fedge_status sync_entry(void *user, const char *name, fedge_error *err)
+{
+    char path[300];
+    (void)err;
+    (void)snprintf(path, sizeof(path), "%s/%s", (const char *)user, name);
+    if (fedge_os_is_dir(path)) {
+        sync_all(path);
+    } else {
+        fedge_os_file file;
+        OK(fedge_os_open(&file, path, FEDGE_OS_READ, NULL));
+        OK(fedge_os_sync(&file, NULL));
+        fedge_os_close(&file);
+    }
+    return FEDGE_OK;
+}
+
+static void sync_all(const char *dir)
+{
+    char path[300];
+    (void)snprintf(path, sizeof(path), "%s", dir);
+    OK(fedge_os_list_dir(path, sync_entry, path, NULL));
+    OK(fedge_os_sync_dir(path, NULL));
+}
+
+/* Of the drawn disks one is what was synced and one all that was done, and used bytes are right. */
+static void what_is_lost_lies_between(void **state)
+{
+    (void)state;
+    for (uint32_t work = 0; work < 30; work++) {
+        unsigned num_synced = 0, num_all = 0;
+        for (uint64_t draw = 0; draw < DRAWS; draw++) {
+            begin(draw);
+            fedge_rng rng = fedge_rng_stream(6, FEDGE_PURPOSE_TEST, work, 0, 0);
+            int files[3] = {-1, -1, -1};
+            for (int i = 0; i < 150; i++)
+                (void)random_call(&rng, "/disk", files);
+            sync_all("/disk");
+            char *synced = tree();
+            for (int i = 0; i < 60; i++)
+                (void)random_call(&rng, "/disk", files);
+            close_files(files);
+            char *all = tree();
+            const uint64_t used = world_disk_used(NODE);
+            power_off();
+            char *left = tree();
+            num_synced += strcmp(left, synced) == 0 ? 1 : 0;
+            if (strcmp(left, all) == 0) {
+                num_all++;
+                assert_int_equal(world_disk_used(NODE), used);
+            }
+            sync_all("/disk");
+            power_off();
+            char *again = tree();
+            assert_string_equal(again, left);
+            free(synced), free(all), free(left), free(again);
+        }
+        assert_true(num_synced > 0 && num_all > 0);
+    }
+}
+
+static void each_node_has_its_own(void **state)
+{
+    (void)state;
+    OK(fedge_os_write_file("/disk/file", "text", 4, 0600, NULL));
+    stub.node = OTHER;
+    assert_false(fedge_os_exists("/disk/file"));
+    assert_int_equal(world_disk_num_calls(OTHER), 1);
+    /* and nothing of the machine that it runs on */
+    assert_false(fedge_os_exists("/proc"));
+    assert_false(fedge_os_exists("/disks"));
+    assert_int_equal(fedge_os_resident_bytes(), 0);
+    FAILS_WITH(EACCES, open("/", O_RDONLY));
+    assert_int_equal(world_disk_num_calls(OTHER), 1);
+    stub.node = WORLD_ITSELF;
+    assert_false(fedge_os_exists("/disk/file"));
+    assert_true(fedge_os_exists("/proc"));
+    assert_true(fedge_os_resident_bytes() > 0);
+}
+
+static void wrong_descriptors_are_found(void **state)
+{
+    (void)state;
+    const int fd = open("/disk/file", O_RDWR | O_CREAT | O_EXCL, 0640);
+    assert_true(fd >= 1 << 20);
+    struct stat info;
+    assert_int_equal(fstat(fd, &info), 0);
+    assert_true(S_ISREG(info.st_mode));
+    assert_int_equal(info.st_mode & 07777, 0640);
+    stub.node = OTHER;
+    FAILS_WITH(EBADF, close(fd));
+    assert_non_null(strstr(stub.failure, "another node"));
+    stub.node = NODE;
+    assert_int_equal(close(fd), 0);
+    FAILS_WITH(EBADF, close(fd));
+    assert_non_null(strstr(stub.failure, "not open"));
+    stub.failure[0] = '\0';
+}
+
+/* ---- the seed -------------------------------------------------------------------------------- */
+
+/* What the seed draws, as a text: the order of a listing, a temporary name, what is lost. */
+static void draw_all(uint64_t seed, char text[20000])
+{
+    begin(seed);
+    set_faults((world_disk_faults){.io_errors = 50000, .short_writes = 200000, .sync_ns = 1000});
+    text[0] = '\0';
+    for (char i = 'a'; i <= 'z'; i++) {
+        const char path[] = {'/', 'd', 'i', 's', 'k', '/', i, '\0'};
+        const fedge_status status = fedge_os_write_file(path, path, 7, 0600, NULL);
+        strcat(text, status == FEDGE_OK ? "+" : "-");
+    }
+    set_faults((world_disk_faults){0});
+    char name[] = "/disk/file.XXXXXX.tmp";
+    assert_true(mkostemps(name, 4, O_CLOEXEC) >= 0);
+    DIR *dir = opendir("/disk");
+    assert_non_null(dir);
+    unsigned count = 0;
+    errno = 0;
+    for (struct dirent *entry; (entry = readdir(dir)) != NULL; count++)
+        strcat(strcat(text, entry->d_name), " ");
+    assert_int_equal(errno, 0);
+    assert_int_equal(closedir(dir), 0);
+    assert_true(count > 10);
+    power_off();
+    char *left = tree();
+    strcat(text, left);
+    free(left);
+    (void)snprintf(text + strlen(text), 100, "%llu %llu", (unsigned long long)stub.now_ns,
+                   (unsigned long long)world_disk_num_calls(NODE));
+}
+
+static void one_seed_is_one_disk(void **state)
+{
+    (void)state;
+    static char first[20000], second[20000], other[20000];
+    draw_all(3, first);
+    draw_all(4, other);
+    draw_all(3, second);
+    assert_string_equal(first, second);
+    assert_string_not_equal(first, other);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(calls_are_as_the_real_ones), TEST(what_is_lost_lies_between),
+        TEST(each_node_has_its_own),      TEST(wrong_descriptors_are_found),
+        TEST(one_seed_is_one_disk),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
