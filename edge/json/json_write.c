@@ -28,13 +28,35 @@ static fedge_status add(cJSON *parent, const char *key, cJSON *item, fedge_error
 
 /* --- numbers and texts ---------------------------------------------------------------------- */
 
+static bool reads_back(const char *text, double value, bool single)
+{
+    const double back = strtod(text, NULL);
+    return single ? (float)back == (float)value : back == value;
+}
+
+/* A number of digits with which no shorter text reads back as [value]. A text of up to DBL_DIG
+ * digits (FLT_DIG of a float) survives the way to binary and back, so the value has such a one only
+ * if it is this text without its last zeros. Subnormal numbers survive with fewer digits. */
+static int least_digits(double value, bool single)
+{
+    char text[40];
+    int digits = single ? FLT_DIG : DBL_DIG;
+    if (fabs(value) < (single ? (double)FLT_MIN : DBL_MIN))
+        return 1;
+    (void)snprintf(text, sizeof(text), "%.*e", digits - 1, value);
+    if (!reads_back(text, value, single))
+        return digits + 1;
+    for (size_t end = strcspn(text, "e"); digits > 1 && text[end - 1] == '0'; end--)
+        digits--;
+    return digits;
+}
+
 /* The fewest digits that read back as [value], as a float if [single]. */
 static void print_float(double value, bool single, char text[40])
 {
-    for (int digits = 1; digits <= 17; digits++) {
+    for (int digits = least_digits(value, single); digits <= 17; digits++) {
         (void)snprintf(text, 40, "%.*g", digits, value);
-        double back = strtod(text, NULL);
-        if (single ? (float)back == (float)value : back == value)
+        if (reads_back(text, value, single))
             break;
     }
     for (char *c = text; *c != '\0'; c++) { /* a locale may have another decimal point */

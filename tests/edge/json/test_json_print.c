@@ -8,6 +8,8 @@
 
 #include <float.h>
 #include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -111,6 +113,76 @@ static void test_numbers(void **state)
     }
 }
 
+typedef struct pair {
+    double wide;
+    float narrow;
+} pair;
+
+static const fedge_json_field PAIR[] = {
+    {.key = "wide",
+     .kind = FEDGE_JSON_F64,
+     FEDGE_JSON_AT(pair, wide),
+     .flags = FEDGE_JSON_REQUIRED},
+    {.key = "narrow",
+     .kind = FEDGE_JSON_F32,
+     FEDGE_JSON_AT(pair, narrow),
+     .flags = FEDGE_JSON_REQUIRED},
+    FEDGE_JSON_END,
+};
+
+/* The first of "%.1g", "%.2g", … that reads back. */
+static void shortest(double value, bool single, char text[40])
+{
+    for (int digits = 1; digits <= 17; digits++) {
+        (void)snprintf(text, 40, "%.*g", digits, value);
+        const double back = strtod(text, NULL);
+        if (single ? (float)back == (float)value : back == value)
+            return;
+    }
+}
+
+static void expect_fields(double wide, float narrow)
+{
+    const pair record = {wide, narrow};
+    char texts[2][40], expected[128], *text = NULL;
+    size_t size = 0;
+    fedge_error err;
+    if (!isfinite(wide) || !isfinite(narrow))
+        return;
+    shortest(wide, false, texts[0]);
+    shortest((double)narrow, true, texts[1]);
+    (void)snprintf(expected, sizeof(expected), "{\"wide\":%s,\"narrow\":%s}", texts[0], texts[1]);
+    assert_int_equal(fedge_json_print(PAIR, &record, &text, &size, &err), FEDGE_OK);
+    assert_string_equal(text, expected);
+    free(text);
+}
+
+/* Numbers of structs have as few digits as read back. */
+static void test_fields(void **state)
+{
+    (void)state;
+    static const double NUMBERS[] = {
+        0,       -0.0,   1,         1e5,     123456789, 0.1,
+        5e-324,  1e-310, DBL_MIN,   DBL_MAX, 1e22,      9007199254740994,
+        FLT_MIN, 1e-40,  1.0 / 3.0, 2.5e-7,  100,       16777216};
+    fedge_rng rng = fedge_rng_stream(3, FEDGE_PURPOSE_TEST, 0, 0, 0);
+    for (size_t i = 0; i < sizeof(NUMBERS) / sizeof(*NUMBERS); i++)
+        expect_fields(NUMBERS[i], fabs(NUMBERS[i]) < FLT_MAX ? (float)NUMBERS[i] : FLT_MAX);
+    for (int i = 0; i < 20000; i++) {
+        const uint64_t bits = fedge_rng_u64(&rng);
+        const uint32_t half = fedge_rng_u32(&rng);
+        const double decimal = (double)(half % 100000) / 1000;
+        double wide;
+        float narrow;
+        memcpy(&wide, &bits, sizeof(wide));
+        memcpy(&narrow, &half, sizeof(narrow));
+        expect_fields(wide, narrow);
+        expect_fields(decimal, (float)decimal);
+    }
+    for (int exponent = -1074; exponent < 1024; exponent++)
+        expect_fields(ldexp(1, exponent), ldexpf(1, exponent / 8));
+}
+
 /* Longer than the first room. */
 static void test_long_trees(void **state)
 {
@@ -127,9 +199,8 @@ static void test_long_trees(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kinds),
-        cmocka_unit_test(test_strings),
-        cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_kinds),      cmocka_unit_test(test_strings),
+        cmocka_unit_test(test_numbers),    cmocka_unit_test(test_fields),
         cmocka_unit_test(test_long_trees),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
