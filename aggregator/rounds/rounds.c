@@ -645,6 +645,9 @@ void fedge_rounds_tick(fedge_rounds *rounds, uint64_t now_ms)
     if (rounds->state == FEDGE_ROUNDS_RUNNING && rounds->deadline_ms != 0 &&
         now_ms >= rounds->deadline_ms)
         end_phase(rounds);
+    /* Clients at work may have left, and no report need follow. */
+    if (fedge_rounds_has_buffer(rounds) && rounds->state == FEDGE_ROUNDS_RUNNING)
+        fill(rounds);
     end_if_deserted(rounds, now_ms);
 }
 

@@ -179,7 +179,8 @@ void fedge_rounds_decline(fedge_rounds *rounds, uint32_t client_index, uint64_t 
 void fedge_rounds_defer(fedge_rounds *rounds, uint32_t client_index, uint64_t not_before_ms);
 /* The last time passed to fedge_rounds_defer; 0 when there is none or it is long over. */
 uint64_t fedge_rounds_not_before(const fedge_rounds *rounds, uint32_t client_index);
-/* Checks the deadline and pauses, which no other event does. Call it when fedge_rounds_deadline_ms
+/* Checks the deadline and pauses, which no other event does, and with a buffer asks clients in the
+ * place of those that have left while at work. Call it when fedge_rounds_deadline_ms
  * has come, and regularly while WAITING. */
 void fedge_rounds_tick(fedge_rounds *rounds, uint64_t now_ms);
 void fedge_rounds_opened(fedge_rounds *rounds, uint64_t now_ms);

@@ -154,6 +154,47 @@ static void every_client_of_a_failed_attempt_has_work_again(void **state)
     fedge_rounds_free(rounds);
 }
 
+/* Of six clients three are at work. When they leave, no report follows that would ask others. */
+static void others_are_asked_in_the_place_of_who_left(void **state)
+{
+    (void)state;
+    fedge_rounds_spec spec = buffer_spec(3, 2);
+    spec.min_available_nodes = 6;
+    spec.fraction_train = 0.5;
+    fedge_rounds *rounds = make(&spec);
+    join(rounds, 0, 5);
+    take(rounds, FEDGE_ROUNDS_OPEN);
+    fedge_rounds_opened(rounds, 0);
+    bool asked[6] = {false};
+    for (int i = 0; i < 3; i++)
+        asked[take(rounds, FEDGE_ROUNDS_SEND).client_index] = true;
+    no_action(rounds);
+    fedge_rounds_tick(rounds, 1);
+    no_action(rounds);
+    for (uint32_t slot = 0; slot < 3; slot++)
+        fedge_rounds_leave(rounds, task_at(rounds, slot)->client_index);
+    no_action(rounds); /* they may be back in a moment */
+    fedge_rounds_tick(rounds, 2);
+    for (int i = 0; i < 2; i++) { /* a buffer of three makes room for two more */
+        const fedge_rounds_action sent = take(rounds, FEDGE_ROUNDS_SEND);
+        assert_true(sent.fresh);
+        assert_false(asked[sent.client_index]);
+        asked[sent.client_index] = true;
+    }
+    no_action(rounds);
+    fedge_rounds_tick(rounds, 3);
+    no_action(rounds);
+    /* Who comes back goes on with its task. */
+    const uint32_t back = task_at(rounds, 0)->client_index;
+    join(rounds, back, back);
+    assert_int_equal(take(rounds, FEDGE_ROUNDS_SEND).task_id, task_of(rounds, 0));
+    no_action(rounds);
+    report(rounds, 0, 0);
+    report(rounds, 3, 4);
+    close_round(rounds, 1);
+    fedge_rounds_free(rounds);
+}
+
 /* Between two rounds, for which too few are left: its client is asked anew with the next. */
 static void a_task_that_goes_on_may_be_given_up_between_rounds(void **state)
 {
@@ -292,6 +333,7 @@ int main(void)
         cmocka_unit_test(a_client_is_asked_once_for_each_model),
         cmocka_unit_test(a_task_that_goes_on_may_be_given_up_between_rounds),
         cmocka_unit_test(every_client_of_a_failed_attempt_has_work_again),
+        cmocka_unit_test(others_are_asked_in_the_place_of_who_left),
         cmocka_unit_test(who_declines_with_a_result_on_its_way_is_there_once),
         cmocka_unit_test(any_events_leave_one_task_for_each_client),
     };
