@@ -24,6 +24,16 @@ static fedge_status remove_leftover(void *user, const char *name, fedge_error *e
     return fedge_os_remove_tree(path, err);
 }
 
+/* Does the same in the run's own directory, where a person may have other files: removes only names
+ * that fedge_os_write_file gives, a dot and six characters before the suffix. */
+static fedge_status remove_temporary(void *user, const char *name, fedge_error *err)
+{
+    const size_t tail = 7 + sizeof(FEDGE_OS_TEMPORARY_SUFFIX) - 1, length = strlen(name);
+    const bool ours = length > tail && name[length - tail] == '.' &&
+                      fedge_path_ends_with(name, FEDGE_OS_TEMPORARY_SUFFIX);
+    return ours ? remove_leftover(user, name, err) : FEDGE_OK;
+}
+
 typedef struct journal_visit {
     const char *dir;
     uint32_t round; /* round to look for */
@@ -261,6 +271,9 @@ fedge_status fedge_recover(const fedge_run *run, fedge_recovery *recovery, fedge
     *recovery = (fedge_recovery){0};
     FEDGE_TRY(fedge_run_path(run, "checkpoints", checkpoints, err));
     FEDGE_TRY(fedge_run_path(run, "journal", journals, err));
+    char dir[FEDGE_MAX_PATH];
+    memcpy(dir, run->dir, sizeof(dir));
+    FEDGE_TRY(fedge_os_list_dir(dir, remove_temporary, dir, err));
     FEDGE_TRY(fedge_os_list_dir(checkpoints, remove_leftover, checkpoints, err));
     FEDGE_TRY(fedge_os_list_dir(journals, remove_leftover, journals, err));
     FEDGE_TRY(sync_dirs(run, checkpoints, journals, err));

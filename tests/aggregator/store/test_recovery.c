@@ -426,6 +426,26 @@ static void leftovers_are_removed(void **state)
     fedge_state_close(&f.state);
 }
 
+/* Each kill while a file of the run was written has left one. */
+static void leftovers_beside_the_runs_files_are_removed(void **state)
+{
+    run_fixture f = open_fixture(*state);
+    fedge_recovery recovery;
+    static const char *const names[] = {"run.json.a1B2c3.tmp", "model.safetensors.000000.tmp",
+                                        "notes.tmp", "rounds.jsonl.old", "run.json"};
+    char paths[5][FEDGE_MAX_PATH + 32];
+    for (int i = 0; i < 5; i++) {
+        snprintf(paths[i], sizeof(paths[i]), "%s/%s", f.run.dir, names[i]);
+        if (i < 4)
+            OK(fedge_os_write_file(paths[i], "x", 1, 0600, NULL));
+    }
+    OK(fedge_recover(&f.run, &recovery, NULL));
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(fedge_os_exists(paths[i]), i >= 2);
+    fedge_recovery_fini(&recovery);
+    fedge_state_close(&f.state);
+}
+
 /* A checkpoint and a journal that are both damaged are both named. */
 static void every_repair_is_told(void **state)
 {
@@ -499,6 +519,7 @@ int main(void)
         TEST(retention_keeps_what_is_needed),
         TEST(retention_keeps_the_best),
         TEST(leftovers_are_removed),
+        TEST(leftovers_beside_the_runs_files_are_removed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
