@@ -1,4 +1,4 @@
-#define _POSIX_C_SOURCE 200809L /* clock_gettime */
+#define _POSIX_C_SOURCE 200809L /* clock_gettime, pthread_condattr_setclock */
 #include "client/worker.h"
 
 #include <math.h>
@@ -490,6 +490,16 @@ static void *run(void *user)
     return NULL;
 }
 
+/* Waits by a clock that nobody sets: a board's time of day may jump by years. */
+static void init_changed(fedge_worker *w)
+{
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&w->changed, &attributes);
+    pthread_condattr_destroy(&attributes);
+}
+
 fedge_status fedge_worker_new(const fedge_worker_config *config, fedge_worker **worker,
                               fedge_error *err)
 {
@@ -499,7 +509,7 @@ fedge_status fedge_worker_new(const fedge_worker_config *config, fedge_worker **
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a worker of %zu bytes", sizeof(*w));
     w->config = *config;
     pthread_mutex_init(&w->mutex, NULL);
-    pthread_cond_init(&w->changed, NULL);
+    init_changed(w);
     int rc = pthread_create(&w->thread, NULL, run, w);
     if (rc) {
         free(w);
@@ -588,7 +598,7 @@ bool fedge_worker_busy(fedge_worker *worker)
 bool fedge_worker_wait(fedge_worker *worker, uint64_t ms)
 {
     struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
+    clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += (time_t)(ms / 1000);
     until.tv_nsec += (long)(ms % 1000) * 1000000;
     if (until.tv_nsec >= 1000000000) {

@@ -1,4 +1,5 @@
 /* What the worker makes of the reports of a trainer that is not fedge's own. */
+#define _POSIX_C_SOURCE 200809L /* clock_gettime */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,10 +9,13 @@
 
 #include <math.h>
 #include <semaphore.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "client/worker.h"
+#include "edge/core/os.h"
 #include "edge/data/formats/safetensors.h"
 #include "edge/plan/plan.h"
 #include "secure/crypto/sha256.h"
@@ -35,6 +39,8 @@ typedef struct rig {
     float seen[2];              /* what the last training began with */
     bool has_deltas;            /* the plan's models travel as deltas, too */
     bool trains, loses;         /* a training ends well; the model's blob is gone then */
+    uint64_t works_ms;          /* how long an evaluation takes, */
+    atomic_bool released;       /* unless it is released */
     fedge_assignment plan;
 } rig;
 
@@ -70,8 +76,23 @@ static fedge_status evaluate(void *user, fedge_client *client, const fedge_clien
                              const float *values, fedge_client_report *report, fedge_error *err)
 {
     (void)client, (void)task, (void)values, (void)err;
-    *report = ((rig *)user)->report;
+    rig *r = user;
+    *report = r->report;
+    for (const uint64_t end_ms = fedge_os_monotonic_ms() + r->works_ms;
+         fedge_os_monotonic_ms() < end_ms && !atomic_load(&r->released);)
+        (void)clock_nanosleep(CLOCK_MONOTONIC, 0, &(struct timespec){.tv_nsec = 1000000}, NULL);
     return FEDGE_OK;
+}
+
+/* The time of day of a board whose clock was set back by an hour since the wait began. */
+int __real_clock_gettime(clockid_t clock, struct timespec *now);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
+{
+    const int status = __real_clock_gettime(clock, now);
+    if (clock == CLOCK_REALTIME)
+        now->tv_sec += 3600;
+    return status;
 }
 
 static void do_assignment(rig *r, const fedge_assignment *assignment)
@@ -231,6 +252,24 @@ static void the_update_is_what_has_changed(void **state)
     end(&r);
 }
 
+static void a_wait_ends_whatever_the_time_of_day_is(void **state)
+{
+    (void)state;
+    static rig r;
+    fedge_assignment task;
+    begin(&r, &task);
+    r.report = (fedge_client_report){
+        .num_examples = 4, .num_metrics = 2, .metrics = {{"loss", 0.5}, {"accuracy", 1}}};
+    r.works_ms = 5000; /* a wait that goes wrong ends with the work */
+    fedge_worker_start(r.worker, &task);
+    while (!fedge_worker_busy(r.worker))
+        (void)clock_nanosleep(CLOCK_MONOTONIC, 0, &(struct timespec){.tv_nsec = 1000000}, NULL);
+    assert_false(fedge_worker_wait(r.worker, 20));
+    atomic_store(&r.released, true);
+    assert_true(fedge_worker_wait(r.worker, 60000));
+    end(&r);
+}
+
 /* With the plan, where it is named and no model is held; a wrong one is not kept. */
 static void the_initial_model_is_made(void **state)
 {
@@ -278,6 +317,7 @@ int main(void)
         cmocka_unit_test(a_delta_that_makes_no_model_is_a_bad_blob),
         cmocka_unit_test(the_update_is_what_has_changed),
         cmocka_unit_test(the_initial_model_is_made),
+        cmocka_unit_test(a_wait_ends_whatever_the_time_of_day_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
