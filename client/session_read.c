@@ -269,12 +269,16 @@ static void refuse_result(fedge_session *s, const fedge_notice *notice)
         return;
     }
     /* Damaged bytes or a slow link may succeed next time; a wrong value would not. */
-    bool retry =
-        (notice->reason == FEDGE_REASON_BAD_DATA || notice->reason == FEDGE_REASON_TIMEOUT) &&
-        ++s->upload_repeats < FEDGE_SESSION_MAX_REPEATS;
-    if (retry) {
+    const bool again =
+        notice->reason == FEDGE_REASON_BAD_DATA || notice->reason == FEDGE_REASON_TIMEOUT;
+    if (again && ++s->upload_repeats < FEDGE_SESSION_MAX_REPEATS) {
         s->upload = UPLOAD_NONE;
         fedge_session_advance(s);
+        return;
+    }
+    if (again) {
+        /* A server that has restarted meanwhile counts fewer refusals, and would wait for more. */
+        fedge_session_result_lost(s, s->now_ms, notice->text);
         return;
     }
     fedge_session_discard_result(s);

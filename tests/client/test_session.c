@@ -372,6 +372,10 @@ static void test_refusals_of_an_upload(void **state)
     assert_int_equal(fake_sent(f, FEDGE_MESSAGE_UPLOAD), 4);
     assert_false(f->has_result);
     assert_false(f->stopped);
+    /* A server that has restarted has not counted all of them, and must not wait for more. */
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_DECLINE), 1);
+    assert_true(f->notice.has_task);
+    assert_int_equal(f->notice.task_id, 1);
 }
 
 static void test_never_ends_the_program(void **state)
