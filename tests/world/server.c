@@ -1,0 +1,469 @@
+#include "tests/world/server.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/exchange/exchange.h"
+#include "aggregator/net/conn.h"
+#include "aggregator/program/service.h"
+#include "aggregator/rounds/evaluator.h"
+#include "aggregator/rounds/strategy.h"
+#include "aggregator/run/engine.h"
+#include "aggregator/run/engine_thread.h"
+#include "aggregator/run/exit_codes.h"
+#include "edge/core/os.h"
+#include "tests/world/disk.h"
+#include "tests/world/network.h"
+#include "tests/world/observer.h"
+#include "tests/world/scheduler.h"
+
+enum { MAX_PEERS = 64 };
+#define MS 1000000u
+#define SILENT_MS 60000
+
+typedef struct peer {
+    world_connection *connection; /* NULL: free */
+    fedge_conn *conn;
+    bool waits, dropping, pinged;
+    uint64_t heard_ms;
+} peer;
+
+/* What the process holds: on its heap, so that a kill takes it. */
+typedef struct process {
+    world_server *config;
+    fedge_job *job;
+    fedge_engine_thread *thread;
+    fedge_engine *engine;
+    fedge_evaluator *evaluator;
+    fedge_mailbox *replies;
+    fedge_conn_budget budget;
+    peer peers[MAX_PEERS];
+    uint64_t next_conn_id;
+    atomic_bool awake;
+    bool ending;
+    fedge_ending how;
+    uint64_t end_ms, next_tick_ms, next_second_ms;
+    fedge_error failure;
+    uint8_t out[FEDGE_MESSAGE_MAX_SIZE];
+} process;
+
+static void wake(void *user)
+{
+    atomic_store(&((process *)user)->awake, true);
+    world_server_signal();
+}
+
+void world_server_signal(void)
+{
+    world_wake_all(world_net_address(WORLD_SERVER));
+}
+
+/* ---- connections ----------------------------------------------------------------------------- */
+
+static void carry_out(process *self, peer *of)
+{
+    fedge_conn_action action;
+    bool goes_on = true;
+    const fedge_run_link link = fedge_engine_thread_link(self->thread);
+    while (fedge_conn_next_action(of->conn, &action)) {
+        switch (action.type) {
+        case FEDGE_CONN_NOTE:
+            fedge_log_write(world_observed_log(), action.note->level, action.note->event,
+                            action.note->fields, action.note->num_fields);
+            break;
+        case FEDGE_CONN_REQUEST:
+            goes_on = link.post(link.run, action.request) && goes_on;
+            break;
+        case FEDGE_CONN_PAUSE:
+        case FEDGE_CONN_RESUME:
+            of->heard_ms = fedge_os_monotonic_ms();
+            world_net_pause(of->connection, NET_SERVER_END, action.type == FEDGE_CONN_PAUSE);
+            break;
+        case FEDGE_CONN_WAIT:
+            of->waits = true;
+            break;
+        case FEDGE_CONN_DROP:
+            of->dropping = true;
+            break;
+        case FEDGE_CONN_REPLACED:
+        case FEDGE_CONN_WRITE:
+            break; /* writing is tried in every turn of the loop */
+        }
+    }
+    if (!goes_on) {
+        const fedge_reply pause = {.type = FEDGE_REPLY_PAUSE};
+        fedge_conn_take(of->conn, &pause, fedge_os_monotonic_ms());
+        carry_out(self, of); /* pausing posts nothing */
+    }
+}
+
+static void end_peer(process *self, peer *of)
+{
+    fedge_conn_end(of->conn);
+    carry_out(self, of);
+    fedge_conn_free(of->conn);
+    world_net_close(of->connection, NET_SERVER_END);
+    *of = (peer){0};
+}
+
+static void accept_one(process *self, world_connection *connection)
+{
+    const uint32_t client = world_net_client(connection);
+    fedge_registry_match match = {
+        .index = client, .role = FEDGE_ROLE_DEVICE, .state = FEDGE_CERTIFICATE_ACTIVE};
+    peer *of = self->peers;
+    fedge_error err;
+    while (of < self->peers + MAX_PEERS && of->connection)
+        of++;
+    if (!self->config->admitted[client] || self->ending || of == self->peers + MAX_PEERS) {
+        world_net_refuse(connection, self->config->admitted[client] ? 503 : 403);
+        return;
+    }
+    (void)snprintf(match.device_id, sizeof(match.device_id), "00000000-0000-4000-8000-%012u",
+                   (unsigned)client);
+    const uint64_t now_ms = fedge_os_monotonic_ms();
+    if (fedge_conn_new(&of->conn, ++self->next_conn_id << 32, &match,
+                       fedge_engine_thread_traffic(self->thread), &self->budget, now_ms,
+                       &err) != FEDGE_OK) {
+        world_net_refuse(connection, 503);
+        return;
+    }
+    of->connection = connection;
+    of->heard_ms = now_ms;
+    world_net_admit(connection);
+}
+
+static void receive(process *self, peer *of)
+{
+    world_packet *packet = world_net_receive(of->connection, NET_SERVER_END);
+    while (packet) {
+        of->heard_ms = fedge_os_monotonic_ms();
+        of->pinged = false;
+        if (packet->size == 0) {
+            world_net_send(of->connection, NET_SERVER_END, NULL, 0);
+        } else {
+            fedge_conn_receive(of->conn, packet->data, packet->size, packet->final, of->heard_ms);
+            carry_out(self, of);
+        }
+        world_net_free(packet);
+        packet = of->dropping ? NULL : world_net_receive(of->connection, NET_SERVER_END);
+    }
+}
+
+static void write_frames(process *self, peer *of)
+{
+    while (!of->dropping && fedge_conn_has_frames(of->conn) &&
+           world_net_may_send(of->connection, NET_SERVER_END)) {
+        fedge_conn_chunk chunk;
+        fedge_error err;
+        if (fedge_conn_next_chunk(of->conn, &chunk) &&
+            fedge_blob_read(chunk.blob, chunk.offset, self->out + chunk.at, chunk.size, &err) !=
+                FEDGE_OK) {
+            of->dropping = true;
+            return;
+        }
+        const size_t size = fedge_conn_next_frame(of->conn, self->out);
+        carry_out(self, of);
+        if (size > 0 && !of->dropping) {
+            world_observe_server_sent(world_net_client(of->connection), self->out, size);
+            world_net_send(of->connection, NET_SERVER_END, self->out, size);
+        }
+    }
+}
+
+static void serve_peer(process *self, peer *of)
+{
+    receive(self, of);
+    if (!of->dropping && of->waits)
+        of->waits = !fedge_conn_reserve_frame(of->conn, fedge_os_monotonic_ms());
+    carry_out(self, of);
+    write_frames(self, of);
+    if (of->dropping || fedge_conn_should_close(of->conn) ||
+        world_net_is_over(of->connection, NET_SERVER_END))
+        end_peer(self, of);
+}
+
+static void close_all(process *self, fedge_reason reason, uint64_t after_ms, const char *text)
+{
+    const uint64_t now_ms = fedge_os_monotonic_ms();
+    for (peer *of = self->peers; of < self->peers + MAX_PEERS; of++) {
+        if (of->connection) {
+            fedge_conn_close(of->conn, FEDGE_MESSAGE_BYE, reason, after_ms, text, now_ms);
+            carry_out(self, of);
+        }
+    }
+}
+
+/* After a reload: devices that are no longer admitted are told and dropped. */
+static void recheck(process *self)
+{
+    for (peer *of = self->peers; of < self->peers + MAX_PEERS; of++) {
+        if (of->connection && !self->config->admitted[world_net_client(of->connection)] &&
+            !fedge_conn_is_closing(of->conn)) {
+            fedge_conn_close(of->conn, FEDGE_MESSAGE_REFUSE, FEDGE_REASON_REVOKED, 0,
+                             "the certificate was revoked", fedge_os_monotonic_ms());
+            carry_out(self, of);
+        }
+    }
+}
+
+static void tick_peers(process *self, uint64_t now_ms)
+{
+    const uint64_t ping_ms = (uint64_t)1000 * self->config->heartbeat_s;
+    for (peer *of = self->peers; of < self->peers + MAX_PEERS; of++) {
+        if (!of->connection)
+            continue;
+        fedge_conn_tick(of->conn, now_ms);
+        carry_out(self, of);
+        if (now_ms >= of->heard_ms + SILENT_MS) {
+            of->dropping = true;
+        } else if (!of->pinged && now_ms >= of->heard_ms + ping_ms) {
+            of->pinged = true;
+            world_net_send(of->connection, NET_SERVER_END, NULL, 0);
+        }
+    }
+}
+
+/* ---- the engine's replies -------------------------------------------------------------------- */
+
+static fedge_status deliver(void *user, fedge_reply *reply, fedge_error *err)
+{
+    (void)err;
+    fedge_mailbox_post(((process *)user)->replies, &reply->item);
+    return FEDGE_OK;
+}
+
+static void take_replies(process *self)
+{
+    const uint64_t now_ms = fedge_os_monotonic_ms();
+    fedge_mailbox_item *item = fedge_mailbox_take(self->replies);
+    for (fedge_mailbox_item *next; item; item = next) {
+        next = item->next;
+        fedge_reply *reply = (fedge_reply *)item;
+        for (peer *of = self->peers; of < self->peers + MAX_PEERS; of++) {
+            if (of->connection &&
+                (reply->conn_id == FEDGE_CONN_ALL || reply->conn_id == fedge_conn_id(of->conn))) {
+                fedge_conn_take(of->conn, reply, now_ms);
+                carry_out(self, of);
+            }
+        }
+        fedge_reply_free(reply);
+    }
+}
+
+static void take_rounds(process *self)
+{
+    fedge_reply *reply = fedge_engine_thread_take(self->thread);
+    for (fedge_reply *next; reply; reply = next) {
+        next = (fedge_reply *)reply->item.next;
+        if (reply->type == FEDGE_REPLY_ROUND)
+            world_observe_round(&reply->summary);
+        fedge_reply_free(reply);
+    }
+}
+
+/* ---- the service ----------------------------------------------------------------------------- */
+
+static void begin_end(process *self, fedge_ending how, uint64_t timeout_ms, fedge_reason reason,
+                      const char *text)
+{
+    self->ending = true;
+    self->how = how;
+    self->end_ms = fedge_os_monotonic_ms() + timeout_ms;
+    world_net_listen(false);
+    close_all(self, reason, reason == FEDGE_REASON_RUN_COMPLETE ? 0 : FEDGE_SERVICE_AWAY_MS, text);
+}
+
+static uint32_t count_peers(const process *self)
+{
+    uint32_t count = 0;
+    for (const peer *of = self->peers; of < self->peers + MAX_PEERS; of++)
+        count += of->connection != NULL;
+    return count;
+}
+
+/* False: the service has ended. */
+static bool look(process *self, uint64_t now_ms)
+{
+    fedge_error failure;
+    const bool done = fedge_engine_thread_done(self->thread, &failure);
+    take_rounds(self);
+    if (self->ending)
+        return now_ms < self->end_ms && count_peers(self) > 0;
+    if (!done)
+        return true;
+    self->failure = failure;
+    fedge_run_status status;
+    fedge_engine_thread_status(self->thread, &status);
+    if (failure.status != FEDGE_OK) {
+        begin_end(self, FEDGE_ENDING_FAILED, FEDGE_SERVICE_STOP_MS, FEDGE_REASON_INTERNAL,
+                  "the aggregator failed and must be restarted");
+    } else if (status.complete) {
+        begin_end(self, FEDGE_ENDING_COMPLETE, FEDGE_SERVICE_FINISH_MS, FEDGE_REASON_RUN_COMPLETE,
+                  "all rounds are done");
+    } else {
+        begin_end(self, FEDGE_ENDING_DRAINED, FEDGE_SERVICE_FINISH_MS, FEDGE_REASON_SHUTTING_DOWN,
+                  "the aggregator has ended after a round");
+    }
+    return true;
+}
+
+static void take_signals(process *self)
+{
+    if (self->config->reload) {
+        self->config->reload = false;
+        recheck(self);
+    }
+    if (self->config->drain) {
+        fedge_request *request = calloc(1, sizeof(*request));
+        self->config->drain = false;
+        if (request) {
+            request->type = FEDGE_REQUEST_DRAIN;
+            (void)fedge_engine_thread_post(self->thread, request);
+        }
+    }
+    if (self->config->stop && !self->ending) {
+        self->config->stop = false;
+        begin_end(self, FEDGE_ENDING_STOPPED, FEDGE_SERVICE_STOP_MS, FEDGE_REASON_SHUTTING_DOWN,
+                  "the aggregator stops; the run goes on when it starts again");
+    }
+}
+
+/* One turn of the loop; false: the service has ended. */
+static bool serve_once(process *self)
+{
+    bool goes_on = true;
+    atomic_store(&self->awake, false);
+    take_replies(self);
+    take_signals(self);
+    for (world_connection *made = world_net_accept(); made; made = world_net_accept())
+        accept_one(self, made);
+    for (peer *of = self->peers; of < self->peers + MAX_PEERS; of++) {
+        if (of->connection)
+            serve_peer(self, of);
+    }
+    const uint64_t now_ms = fedge_os_monotonic_ms();
+    if (now_ms >= self->next_second_ms) {
+        self->next_second_ms = now_ms + 1000;
+        tick_peers(self, now_ms);
+    }
+    if (now_ms >= self->next_tick_ms) {
+        self->next_tick_ms = now_ms + FEDGE_SERVICE_TICK_MS;
+        goes_on = look(self, now_ms);
+    }
+    return goes_on;
+}
+
+static void wait_for_work(process *self)
+{
+    const uint64_t now_ns = world_now_ns(), now_ms = world_monotonic_ns() / MS;
+    uint64_t due_ns = world_net_due_ns(WORLD_SERVER);
+    const uint64_t tick_ns =
+        now_ns + (self->next_tick_ms > now_ms ? (self->next_tick_ms - now_ms) * MS : 0);
+    due_ns = tick_ns < due_ns ? tick_ns : due_ns;
+    if (due_ns > now_ns && !atomic_load(&self->awake))
+        (void)world_wait(world_net_address(WORLD_SERVER), due_ns - now_ns);
+    else
+        world_yield();
+}
+
+/* ---- the process ----------------------------------------------------------------------------- */
+
+static uint32_t num_registered(void *server)
+{
+    return ((world_server *)server)->num_devices;
+}
+
+static fedge_status open_run(process *self, fedge_error *err)
+{
+    world_server *config = self->config;
+    const size_t job_size = strlen(config->job_text);
+    FEDGE_TRY(fedge_strategy_job_parse(config->job_text, job_size, "job.json", &self->job, err));
+    FEDGE_TRY(fedge_evaluator_new(self->job, &self->evaluator, err));
+    FEDGE_TRY(fedge_mailbox_new(&self->replies, wake, self, err));
+    FEDGE_TRY(fedge_engine_thread_new(&self->thread, wake, self, err));
+    const fedge_engine_config engine = {.job = self->job,
+                                        .run = {.job = config->job_text, .job_size = job_size},
+                                        .evaluator = self->evaluator,
+                                        .state_dir = WORLD_DISK_ROOT "/state",
+                                        .restored = config->restored,
+                                        .num_workers = config->num_workers,
+                                        .accumulator = "cpu",
+                                        .sums = {.num_lanes = 1, .log = world_observed_log()},
+                                        .num_registered = num_registered,
+                                        .registry = config,
+                                        .return_every_us = 10000,
+                                        .heartbeat_s = config->heartbeat_s,
+                                        .log = world_observed_log(),
+                                        .wake = fedge_engine_thread_wake,
+                                        .wake_user = self->thread,
+                                        .replies = fedge_engine_thread_replies(self->thread),
+                                        .traffic = fedge_engine_thread_traffic(self->thread)};
+    FEDGE_TRY(fedge_engine_new(&engine, fedge_os_monotonic_ms(), &self->engine, err));
+    config->restored = false;
+    fedge_run_status status;
+    fedge_engine_get_status(self->engine, &status);
+    world_observe_opened(&status);
+    fedge_engine_thread_deliver_to(self->thread, deliver, self);
+    return FEDGE_OK;
+}
+
+static int conclude(process *self, fedge_error *err)
+{
+    fedge_run_status status;
+    if (self->how == FEDGE_ENDING_FAILED) {
+        *err = self->failure;
+        return fedge_exit_code_of(self->failure.status, FEDGE_EXIT_FAILURE);
+    }
+    (void)fedge_fail(err, FEDGE_OK, "%s", self->how == FEDGE_ENDING_STOPPED ? "stopped" : "done");
+    if (self->how == FEDGE_ENDING_STOPPED)
+        return FEDGE_EXIT_OK;
+    fedge_error failure;
+    if (fedge_engine_export(self->engine, &failure) != FEDGE_OK ||
+        fedge_engine_conclude(self->engine, &failure) != FEDGE_OK) {
+        *err = failure;
+        return fedge_exit_code_of(failure.status, FEDGE_EXIT_FAILURE);
+    }
+    fedge_engine_get_status(self->engine, &status);
+    if (self->how == FEDGE_ENDING_COMPLETE)
+        world_observe_complete(&status);
+    return FEDGE_EXIT_OK;
+}
+
+static int run(process *self, fedge_error *err)
+{
+    if (open_run(self, err) != FEDGE_OK)
+        return fedge_exit_code_of(err->status, FEDGE_EXIT_STATE);
+    if (fedge_engine_thread_start(self->thread, self->engine, err) != FEDGE_OK)
+        return fedge_exit_code_of(err->status, FEDGE_EXIT_FAILURE);
+    world_net_listen(true);
+    while (serve_once(self))
+        wait_for_work(self);
+    for (peer *of = self->peers; of < self->peers + MAX_PEERS; of++) {
+        if (of->connection)
+            end_peer(self, of);
+    }
+    fedge_engine_thread_stop(self->thread);
+    return conclude(self, err);
+}
+
+void world_server_main(void *server)
+{
+    process *self = calloc(1, sizeof(*self));
+    fedge_error err = {0};
+    self->config = server;
+    self->budget.limit = self->config->queue_bytes;
+    const int code = run(self, &err);
+    fedge_engine_thread_stop(self->thread);
+    fedge_engine_free(self->engine);
+    if (self->replies)
+        take_replies(self);
+    fedge_engine_thread_free(self->thread);
+    fedge_mailbox_free(self->replies);
+    fedge_evaluator_free(self->evaluator);
+    fedge_job_free(self->job);
+    free(self);
+    world_observe_exit(WORLD_SERVER, code, err.message);
+}

@@ -1,0 +1,28 @@
+/* The server of a world: fedge-aggregator's order of calls around the real engine, its threads and
+ * the real state of connections, on the world's network. */
+#ifndef FEDGE_TESTS_WORLD_SERVER_H
+#define FEDGE_TESTS_WORLD_SERVER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct world_server {
+    /* Set by the world before a start. */
+    const char *job_text;
+    bool restored; /* --restored: the state comes from a backup */
+    uint32_t num_workers;
+    uint32_t heartbeat_s;
+    uint32_t num_devices; /* in the registry */
+    bool admitted[32];    /* by client: its certificate is active */
+    uint64_t queue_bytes; /* memory for frames under way, in each direction */
+
+    /* Requests of the world, as signals are; world_server_signal wakes the server. */
+    bool stop, reload, drain;
+} world_server;
+
+/* The process: a fiber's entry, with a world_server. */
+void world_server_main(void *server);
+void world_server_signal(void);
+
+#endif
