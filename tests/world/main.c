@@ -1,0 +1,157 @@
+/* Simulated federations by their seeds. tests/world.sh builds and runs it; --help says how. */
+#define _POSIX_C_SOURCE 200809L /* clock_gettime */
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "tests/world/plan.h"
+#include "tests/world/trace.h"
+#include "tests/world/world.h"
+
+static const char HELP[] =
+    "world: simulates whole federations with faults, one for each seed\n"
+    "\n"
+    "  --seeds N     so many worlds (default 100)\n"
+    "  --from S      the first seed (default 1)\n"
+    "  --minutes M   ends after so long, at the latest; may be a fraction\n"
+    "  --seed S      this world alone\n"
+    "  --trace       and its story, line by line\n"
+    "  --job         prints the world's job and its faults, and ends\n"
+    "  --twice       runs each world twice: both must go the same way\n"
+    "\n"
+    "Exit code 0: all held; 1: a world failed, and its seed is printed; 2: wrong arguments.\n";
+
+typedef struct options {
+    uint64_t from, count;
+    double minutes; /* 0: no limit */
+    bool trace, job, twice;
+} options;
+
+static double now_s(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static int wrong(const char *what)
+{
+    fprintf(stderr, "world: %s: see --help\n", what);
+    return 2;
+}
+
+/* The value after an option; exits where there is none. */
+static const char *value(char **argv, int *at)
+{
+    const char *option = argv[(*at)++];
+    if (!argv[*at]) {
+        (void)wrong(option);
+        exit(2);
+    }
+    return argv[*at];
+}
+
+static int parse(char **argv, options *out)
+{
+    *out = (options){.from = 1, .count = 100};
+    for (int i = 1; argv[i]; i++) {
+        if (strcmp(argv[i], "--seeds") == 0) {
+            out->count = strtoull(value(argv, &i), NULL, 10);
+        } else if (strcmp(argv[i], "--from") == 0) {
+            out->from = strtoull(value(argv, &i), NULL, 10);
+        } else if (strcmp(argv[i], "--minutes") == 0) {
+            out->minutes = strtod(value(argv, &i), NULL);
+        } else if (strcmp(argv[i], "--seed") == 0) {
+            out->from = strtoull(value(argv, &i), NULL, 10);
+            out->count = 1;
+        } else if (strcmp(argv[i], "--trace") == 0) {
+            out->trace = true;
+        } else if (strcmp(argv[i], "--job") == 0) {
+            out->job = true;
+        } else if (strcmp(argv[i], "--twice") == 0) {
+            out->twice = true;
+        } else if (strcmp(argv[i], "--help") == 0) {
+            fputs(HELP, stdout);
+            exit(0);
+        } else {
+            return wrong(argv[i]);
+        }
+    }
+    return 0;
+}
+
+static void print_plan(const world_plan *of)
+{
+    printf("%s\n%u clients, %u workers\n", of->job.text, (unsigned)of->job.num_clients,
+           (unsigned)of->num_workers);
+    for (uint32_t i = 0; i < of->num_faults; i++) {
+        const plan_fault *fault = &of->faults[i];
+        printf("fault %u: node %u, %s at %.3f s or step %llu for %.3f s, number %llu, error %d\n",
+               (unsigned)i, (unsigned)fault->node, plan_fault_text(fault->kind),
+               (double)fault->at_ns * 1e-9, (unsigned long long)fault->at_step,
+               (double)fault->lasts_ns * 1e-9, (unsigned long long)fault->number, fault->error);
+    }
+}
+
+static bool run_one(const options *how, uint64_t seed, world_outcome *outcome)
+{
+    static world_plan drawn;
+    plan_draw(seed, &drawn);
+    if (how->job) {
+        print_plan(&drawn);
+        return true;
+    }
+    world_run(&drawn, outcome);
+    if (how->twice && !outcome->failed) {
+        const uint64_t hash = outcome->hash;
+        world_run(&drawn, outcome);
+        if (hash != outcome->hash) {
+            outcome->failed = true;
+            (void)snprintf(outcome->why, sizeof(outcome->why),
+                           "it went another way in a second run");
+        }
+    }
+    return !outcome->failed;
+}
+
+int main(int argc, char **argv)
+{
+    options how;
+    (void)argc;
+    const int code = parse(argv, &how);
+    if (code != 0)
+        return code;
+    world_set_up();
+    world_trace_print(how.trace);
+    const double begin_s = now_s();
+    uint64_t num_worlds = 0, num_complete = 0, num_kills = 0, num_steps = 0, num_failed = 0;
+    for (; num_worlds < how.count; num_worlds++) {
+        world_outcome outcome = {0};
+        if (how.minutes > 0 && now_s() - begin_s > 60 * how.minutes)
+            break;
+        const uint64_t seed = how.from + num_worlds;
+        if (!run_one(&how, seed, &outcome)) {
+            printf("world: seed %llu failed: %s\n", (unsigned long long)seed, outcome.why);
+            fflush(stdout);
+            num_failed++;
+            num_worlds++;
+            break;
+        }
+        num_complete += outcome.complete;
+        num_kills += outcome.num_kills;
+        num_steps += outcome.steps;
+    }
+    const double seconds = now_s() - begin_s;
+    if (!how.job) {
+        printf("world: %llu worlds (%llu complete, %llu kills) in %.1f s: %.0f a second, %.0f "
+               "steps each\n",
+               (unsigned long long)num_worlds, (unsigned long long)num_complete,
+               (unsigned long long)num_kills, seconds, (double)num_worlds / seconds,
+               num_worlds > 0 ? (double)num_steps / (double)num_worlds : 0.0);
+    }
+    return num_failed > 0 ? 1 : 0;
+}

@@ -1,0 +1,111 @@
+#include "tests/world/plan.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "edge/core/rng.h"
+#include "tests/world/scheduler.h"
+
+#define SECOND_NS ((uint64_t)1000000000)
+#define MS_NS ((uint64_t)1000000)
+
+const char *plan_fault_text(plan_fault_kind kind)
+{
+    static const char *const TEXTS[] = {
+#define PLAN_TEXT(kind, text) [PLAN_##kind] = (text),
+        PLAN_FAULTS(PLAN_TEXT)
+#undef PLAN_TEXT
+    };
+    return TEXTS[kind];
+}
+
+static uint64_t below(fedge_rng *draw, uint64_t bound)
+{
+    return fedge_rng_u64(draw) % bound;
+}
+
+/* How often each kind comes, among all. */
+static plan_fault_kind draw_kind(fedge_rng *draw)
+{
+    static const uint8_t WEIGHTS[PLAN_NUM_KINDS] = {
+        [PLAN_KILL] = 20,     [PLAN_POWER] = 20,    [PLAN_STOP] = 6,      [PLAN_DIE_AT_CALL] = 20,
+        [PLAN_CUT] = 10,      [PLAN_PARTITION] = 6, [PLAN_SLOW_LINK] = 5, [PLAN_SLOW_DISK] = 8,
+        [PLAN_BAD_CALL] = 10, [PLAN_FULL_DISK] = 4, [PLAN_CLOCK] = 4,     [PLAN_REVOKE] = 3,
+        [PLAN_LEAVE] = 3,     [PLAN_WIPE] = 3,      [PLAN_RESTORE] = 3,   [PLAN_FLIP] = 3};
+    uint32_t sum = 0, kind = 0;
+    for (uint32_t i = 0; i < PLAN_NUM_KINDS; i++)
+        sum += WEIGHTS[i];
+    uint32_t left = fedge_rng_below(draw, sum);
+    for (; left >= WEIGHTS[kind]; kind++)
+        left -= WEIGHTS[kind];
+    return (plan_fault_kind)kind;
+}
+
+static int draw_error(fedge_rng *draw)
+{
+    static const int ERRORS[] = {EIO, ENOSPC, EINTR, EMFILE};
+    return ERRORS[fedge_rng_below(draw, sizeof(ERRORS) / sizeof(ERRORS[0]))];
+}
+
+static void draw_fault(const world_plan *of, uint32_t index, plan_fault *out)
+{
+    fedge_rng draw = fedge_rng_stream(of->seed, FEDGE_PURPOSE_TEST, 3, index, 0);
+    const uint32_t client = WORLD_FIRST_CLIENT + fedge_rng_below(&draw, of->job.num_clients);
+    /* One draw a statement: an initializer's order is not defined. */
+    out->kind = draw_kind(&draw);
+    out->node = fedge_rng_below(&draw, 3) > 0 ? WORLD_SERVER : client;
+    out->at_ns = below(&draw, 12 * SECOND_NS);
+    out->lasts_ns = 10 * MS_NS + below(&draw, 4 * SECOND_NS);
+    out->number = 1 + below(&draw, 200);
+    out->error = draw_error(&draw);
+    switch (out->kind) {
+    case PLAN_CUT:
+    case PLAN_PARTITION:
+    case PLAN_SLOW_LINK:
+    case PLAN_REVOKE:
+    case PLAN_LEAVE:
+    case PLAN_WIPE:
+        out->node = client;
+        break;
+    case PLAN_RESTORE:
+        out->node = WORLD_SERVER;
+        break;
+    case PLAN_KILL:
+    case PLAN_POWER:
+        out->at_step = fedge_rng_below(&draw, 2) == 0 ? 1 + below(&draw, 8000) : 0;
+        break;
+    default:
+        break;
+    }
+}
+
+static void draw_places(world_plan *out, fedge_rng *draw)
+{
+    for (uint32_t i = 0; i < out->job.num_clients; i++) {
+        const bool near = fedge_rng_below(draw, 3) > 0;
+        out->delay_ns[i] = near ? 1 + below(draw, 5 * MS_NS) : 1 + below(draw, 300 * MS_NS);
+        out->ns_per_byte[i] = near ? below(draw, 20) : below(draw, 20000);
+        out->starts_ns[i] = below(draw, fedge_rng_below(draw, 4) == 0 ? 5 * SECOND_NS : SECOND_NS);
+    }
+}
+
+void plan_draw(uint64_t seed, world_plan *out)
+{
+    fedge_rng draw = fedge_rng_stream(seed, FEDGE_PURPOSE_TEST, 2, 0, 0);
+    memset(out, 0, sizeof(*out));
+    out->seed = seed;
+    world_job_draw(&draw, &out->job);
+    out->num_workers = 1 + fedge_rng_below(&draw, 3);
+    out->queue_bytes = fedge_rng_below(&draw, 4) == 0 ? 200000 : (uint64_t)64 << 20;
+    out->sync_ns = below(&draw, 3) == 0 ? 20 * MS_NS : 200000;
+    draw_places(out, &draw);
+    /* One world in eight has no faults: whatever fails there needs none. */
+    out->num_faults = fedge_rng_below(&draw, 8) == 0 ? 0 : 1 + fedge_rng_below(&draw, 6);
+    for (uint32_t i = 0; i < out->num_faults; i++) {
+        plan_fault *fault = &out->faults[i];
+        draw_fault(out, i, fault);
+        const uint64_t over_ns = fault->at_ns + fault->lasts_ns;
+        out->healed_ns = over_ns > out->healed_ns ? over_ns : out->healed_ns;
+        out->may_fail = out->may_fail || fault->kind == PLAN_FLIP;
+    }
+}

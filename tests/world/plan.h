@@ -1,0 +1,67 @@
+/* What goes wrong in a world, drawn from its seed before it begins. Each fault is drawn from its
+ * own stream, so that a world without some of them keeps the others as they are. */
+#ifndef FEDGE_TESTS_WORLD_PLAN_H
+#define FEDGE_TESTS_WORLD_PLAN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "tests/world/job_draw.h"
+
+enum { PLAN_MAX_FAULTS = 10 };
+
+/* X(kind, text) */
+#define PLAN_FAULTS(X)                                                                             \
+    X(KILL, "kill -9")                                                                             \
+    X(POWER, "power failure")                                                                      \
+    X(STOP, "SIGTERM")                                                                             \
+    X(DIE_AT_CALL, "kill -9 at a system call")                                                     \
+    X(CUT, "cut connections")                                                                      \
+    X(PARTITION, "partition")                                                                      \
+    X(SLOW_LINK, "slow link")                                                                      \
+    X(SLOW_DISK, "slow disk")                                                                      \
+    X(BAD_CALL, "failing system call")                                                             \
+    X(FULL_DISK, "full disk")                                                                      \
+    X(CLOCK, "wall clock jumps")                                                                   \
+    X(REVOKE, "certificate revoked for a while")                                                   \
+    X(LEAVE, "device leaves for good")                                                             \
+    X(WIPE, "device loses its store")                                                              \
+    X(RESTORE, "backup restored")                                                                  \
+    X(FLIP, "bit flips in a file")
+
+typedef enum plan_fault_kind {
+#define PLAN_ENUM(kind, text) PLAN_##kind,
+    PLAN_FAULTS(PLAN_ENUM)
+#undef PLAN_ENUM
+        PLAN_NUM_KINDS
+} plan_fault_kind;
+
+typedef struct plan_fault {
+    plan_fault_kind kind;
+    uint32_t node;     /* WORLD_SERVER, or that of a client */
+    uint64_t at_ns;    /* when it begins: at this time … */
+    uint64_t at_step;  /* … or, if not 0, at this step of the scheduler */
+    uint64_t lasts_ns; /* until the node is well again, or is started again */
+    uint64_t number;   /* of a system call, say */
+    int error;
+} plan_fault;
+
+/* All of a world that is drawn in advance. Plain data. */
+typedef struct world_plan {
+    uint64_t seed;
+    world_job job;
+    uint32_t num_workers; /* of the server */
+    uint64_t queue_bytes; /* of the server's connections */
+    uint64_t sync_ns;     /* a sync takes up to this, on a healthy disk */
+    uint64_t delay_ns[WORLD_JOB_MAX_CLIENTS], ns_per_byte[WORLD_JOB_MAX_CLIENTS];
+    uint64_t starts_ns[WORLD_JOB_MAX_CLIENTS]; /* when the client is first started */
+    uint32_t num_faults;
+    plan_fault faults[PLAN_MAX_FAULTS];
+    uint64_t healed_ns; /* all faults are over by then */
+    bool may_fail;      /* a fault may end the run for good: a bit has flipped */
+} world_plan;
+
+void plan_draw(uint64_t seed, world_plan *out);
+const char *plan_fault_text(plan_fault_kind kind);
+
+#endif

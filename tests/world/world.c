@@ -1,0 +1,520 @@
+/* The world's loop: runs the nodes step by step, lets the plan's faults happen, and starts again
+ * what has ended. */
+#include "tests/world/world.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "aggregator/rounds/strategy.h"
+#include "client/exit_codes.h"
+#include "tests/world/client.h"
+#include "tests/world/disk.h"
+#include "tests/world/heap.h"
+#include "tests/world/network.h"
+#include "tests/world/observer.h"
+#include "tests/world/oracle.h"
+#include "tests/world/scheduler.h"
+#include "tests/world/server.h"
+#include "tests/world/stub_trainer.h"
+#include "tests/world/threads.h"
+#include "tests/world/trace.h"
+
+#define SECOND_NS ((uint64_t)1000000000)
+#define MS_NS ((uint64_t)1000000)
+/* Unix time at the beginning: 2026-01-01. */
+#define EPOCH_NS ((uint64_t)1767225600 * SECOND_NS)
+#define MAX_STEPS ((uint64_t)3000000)
+/* A process's memory, and its descriptors. */
+#define MAX_HEAP_BYTES ((uint64_t)64 << 20)
+#define MAX_DESCRIPTORS 64
+enum { MAX_NODES = WORLD_FIRST_CLIENT + WORLD_JOB_MAX_CLIENTS };
+
+typedef struct node {
+    bool up, gone;            /* gone: for good */
+    bool finished;            /* its work is done: exit code 0 after the run's end */
+    bool excused;             /* a fault may make it exit with an error */
+    uint64_t start_ns;        /* when it is started; WORLD_NEVER: not */
+    uint64_t heal_ns;         /* when its disk, link or certificate is well again; WORLD_NEVER */
+    world_disk_faults faults; /* of its disk */
+} node;
+
+static struct {
+    const world_plan *plan;
+    world_outcome *outcome;
+    fedge_job *job;
+    world_server server;
+    world_client clients[WORLD_JOB_MAX_CLIENTS];
+    stub_trainer trainers[WORLD_JOB_MAX_CLIENTS];
+    fedge_client_callbacks callbacks[WORLD_JOB_MAX_CLIENTS];
+    node nodes[MAX_NODES];
+    bool done[PLAN_MAX_FAULTS]; /* the fault has happened */
+    world_disk_copy *empty, *backup;
+    uint64_t backup_mark;
+    uint64_t steps;
+    bool complete, calm;
+} w;
+
+static uint32_t num_nodes(void)
+{
+    return WORLD_FIRST_CLIENT + w.plan->job.num_clients;
+}
+
+/* ---- what is seen ---------------------------------------------------------------------------- */
+
+/* The oracles are the world's, whoever's fiber calls them. */
+#define AS_WORLD(call)                                                                             \
+    do {                                                                                           \
+        world_atomic(true);                                                                        \
+        call;                                                                                      \
+        world_atomic(false);                                                                       \
+    } while (0)
+
+void world_observe_client_sent(uint32_t client, const uint8_t *frame, size_t size)
+{
+    world_trace("sends message %u of %zu bytes", size > 5 ? frame[5] : 0u, size);
+    AS_WORLD(oracle_client_sent(client, frame, size));
+}
+
+void world_observe_server_sent(uint32_t client, const uint8_t *frame, size_t size)
+{
+    world_trace("sends message %u of %zu bytes to client %u", size > 5 ? frame[5] : 0u, size,
+                (unsigned)client);
+    AS_WORLD(oracle_server_sent(client, frame, size));
+}
+
+void world_observe_round(const fedge_round_summary *summary)
+{
+    world_trace("round %u closed: %u of %u reported", (unsigned)summary->round,
+                (unsigned)summary->reported, (unsigned)summary->asked);
+    AS_WORLD(oracle_look());
+}
+
+void world_observe_opened(const fedge_run_status *status)
+{
+    world_trace("opened run %.8s, incarnation %u: %s", status->run_id,
+                (unsigned)status->incarnation, status->state);
+    AS_WORLD(oracle_look());
+}
+
+void world_observe_complete(const fedge_run_status *status)
+{
+    w.complete = true;
+    world_trace("run complete after %u rounds, model %.16s", (unsigned)status->rounds_closed,
+                status->model_hash);
+    AS_WORLD(oracle_complete(status->model_hash, status->rounds_closed));
+}
+
+static void write_log(void *user, const char *line, size_t size)
+{
+    (void)user;
+    world_trace("log: %.*s", (int)(size > 0 ? size - 1 : 0), line);
+}
+
+const fedge_log *world_observed_log(void)
+{
+    static const fedge_log LOG = {.write = write_log, .level = FEDGE_LOG_INFO};
+    return &LOG;
+}
+
+/* ---- processes begin and end ----------------------------------------------------------------- */
+
+static void start(uint32_t index)
+{
+    node *of = &w.nodes[index];
+    of->start_ns = WORLD_NEVER;
+    of->up = true;
+    w.outcome->num_starts++;
+    world_trace("starts node %u", (unsigned)index);
+    if (index == WORLD_SERVER)
+        world_spawn(index, world_server_main, &w.server, "main");
+    else
+        world_spawn(index, world_client_main, &w.clients[index - WORLD_FIRST_CLIENT], "main");
+}
+
+static void start_later(uint32_t index, uint64_t after_ns)
+{
+    node *of = &w.nodes[index];
+    of->up = false;
+    of->start_ns = of->gone || of->finished ? WORLD_NEVER : world_now_ns() + after_ns;
+}
+
+/* Whether the exit code is one of those that the documentation lists. */
+static bool is_documented(uint32_t index, int code)
+{
+    return code >= 0 && code <= (index == WORLD_SERVER ? 8 : 9);
+}
+
+/* The heap is looked at once the fiber has ended: see check_ended. */
+void world_observe_exit(uint32_t index, int code, const char *why)
+{
+    node *of = &w.nodes[index];
+    world_trace("exits with code %d: %s", code, why);
+    if (!is_documented(index, code))
+        world_fail("node %u ended with code %d, which is not documented", (unsigned)index, code);
+    if (code != 0 && !of->excused && !w.plan->may_fail)
+        world_fail("node %u ended with code %d without a reason: %s", (unsigned)index, code, why);
+    if (code == 0 && w.complete)
+        of->finished = true;
+}
+
+/* A process has ended by itself: it has freed everything. */
+static void check_ended(uint32_t index)
+{
+    if (world_heap_blocks(index) > 0) {
+        world_fail("node %u ended with %llu blocks of memory in use", (unsigned)index,
+                   (unsigned long long)world_heap_blocks(index));
+    }
+    if (world_disk_num_open(index) > 0) {
+        world_fail("node %u ended with %u files open", (unsigned)index,
+                   (unsigned)world_disk_num_open(index));
+    }
+    world_net_drop(index, false);
+    world_heap_drop(index);
+    world_disk_drop(index);
+    start_later(index, 200 * MS_NS + fedge_rng_below(world_draw(), 1000) * MS_NS);
+}
+
+static void kill_node(uint32_t index, bool power, uint64_t down_ns)
+{
+    node *of = &w.nodes[index];
+    if (!of->up)
+        return;
+    world_kill(index);
+    w.outcome->num_kills++;
+    world_net_drop(index, power);
+    if (power) {
+        world_disk_power_off(index);
+        world_set_clocks(index, 0 - world_now_ns(), EPOCH_NS);
+    }
+    start_later(index, down_ns);
+}
+
+/* A process whose own system call killed it. */
+static void notice_deaths(void)
+{
+    for (uint32_t i = WORLD_SERVER; i < num_nodes(); i++) {
+        node *of = &w.nodes[i];
+        if (!of->up || world_num_fibers(i) > 0)
+            continue;
+        if (of->faults.die_at > 0) {
+            of->faults.die_at = 0;
+            world_disk_set_faults(i, &of->faults);
+        }
+        check_ended(i);
+    }
+}
+
+/* ---- faults ---------------------------------------------------------------------------------- */
+
+static void set_disk(uint32_t index)
+{
+    world_disk_set_faults(index, &w.nodes[index].faults);
+}
+
+static void heal(uint32_t index)
+{
+    node *of = &w.nodes[index];
+    of->heal_ns = WORLD_NEVER;
+    of->faults = (world_disk_faults){.sync_ns = w.plan->sync_ns};
+    set_disk(index);
+    if (index >= WORLD_FIRST_CLIENT) {
+        const uint32_t client = index - WORLD_FIRST_CLIENT;
+        world_net_place(client, w.plan->delay_ns[client], w.plan->ns_per_byte[client]);
+        if (!w.server.admitted[client] && !of->gone) {
+            w.server.admitted[client] = w.server.reload = true;
+            world_server_signal();
+        }
+    }
+}
+
+/* Stops the server, takes a copy of its disk now and puts it back later: the run that went on
+ * meanwhile is lost. */
+static void back_up_or_restore(const plan_fault *fault)
+{
+    kill_node(WORLD_SERVER, false, fault->lasts_ns);
+    if (!w.backup) {
+        w.backup = world_disk_copy_of(WORLD_SERVER);
+        w.backup_mark = oracle_mark();
+        return;
+    }
+    world_disk_restore(WORLD_SERVER, w.backup);
+    oracle_restored(w.backup_mark);
+    w.server.restored = true;
+    for (uint32_t i = 0; i < w.plan->job.num_clients; i++)
+        w.trainers[i].may_lose = true;
+}
+
+static void wipe(uint32_t index, uint64_t down_ns)
+{
+    kill_node(index, false, down_ns);
+    world_disk_restore(index, w.empty);
+    w.trainers[index - WORLD_FIRST_CLIENT].may_lose = true;
+    oracle_client_wiped(index - WORLD_FIRST_CLIENT);
+}
+
+/* A device may go where enough others stay. */
+static void leave(uint32_t index)
+{
+    uint32_t staying = 0;
+    for (uint32_t i = WORLD_FIRST_CLIENT; i < num_nodes(); i++)
+        staying += i != index && !w.nodes[i].gone;
+    if (staying < w.plan->job.min_available_nodes)
+        return;
+    w.nodes[index].gone = true;
+    kill_node(index, fedge_rng_below(world_draw(), 2) == 0, 0);
+    w.nodes[index].start_ns = WORLD_NEVER;
+}
+
+static void begin_on_disk(const plan_fault *fault)
+{
+    world_disk_faults *faults = &w.nodes[fault->node].faults;
+    const uint64_t used = world_disk_used(fault->node);
+    switch (fault->kind) {
+    case PLAN_DIE_AT_CALL:
+        faults->die_at = fault->number;
+        break;
+    case PLAN_SLOW_DISK:
+        faults->slow_syncs = 200000;
+        faults->slow_ns = fault->lasts_ns;
+        break;
+    case PLAN_BAD_CALL:
+        faults->fail_at = fault->number;
+        faults->fail_errno = fault->error;
+        faults->short_writes = faults->interrupted = 100000;
+        break;
+    default: /* PLAN_FULL_DISK */
+        faults->capacity = used + 4096;
+        break;
+    }
+    set_disk(fault->node);
+}
+
+static void stop(uint32_t index)
+{
+    if (index == WORLD_SERVER) {
+        w.server.stop = w.nodes[index].up;
+        world_server_signal();
+    } else {
+        world_client_stop(&w.clients[index - WORLD_FIRST_CLIENT]);
+    }
+}
+
+static void begin_fault(const plan_fault *fault)
+{
+    node *of = &w.nodes[fault->node];
+    const uint32_t client = fault->node - WORLD_FIRST_CLIENT;
+    const uint64_t until_ns = world_now_ns() + fault->lasts_ns;
+    const char *path = "";
+    world_trace("fault at node %u: %s", (unsigned)fault->node, plan_fault_text(fault->kind));
+    of->excused = true;
+    if (of->heal_ns == WORLD_NEVER || of->heal_ns < until_ns)
+        of->heal_ns = until_ns;
+    switch (fault->kind) {
+    case PLAN_KILL:
+    case PLAN_POWER:
+        kill_node(fault->node, fault->kind == PLAN_POWER, fault->lasts_ns);
+        break;
+    case PLAN_STOP:
+        stop(fault->node);
+        break;
+    case PLAN_CUT:
+        world_net_cut(client);
+        break;
+    case PLAN_PARTITION:
+        world_net_partition(client, until_ns);
+        break;
+    case PLAN_SLOW_LINK:
+        world_net_place(client, 500 * MS_NS, 30000);
+        break;
+    case PLAN_CLOCK:
+        world_set_clocks(fault->node, 0, EPOCH_NS + (fault->number - 100) * 3600 * SECOND_NS);
+        break;
+    case PLAN_REVOKE:
+        w.server.admitted[client] = false;
+        w.server.reload = true;
+        world_server_signal();
+        break;
+    case PLAN_LEAVE:
+        leave(fault->node);
+        break;
+    case PLAN_WIPE:
+        wipe(fault->node, fault->lasts_ns);
+        break;
+    case PLAN_RESTORE:
+        back_up_or_restore(fault);
+        break;
+    case PLAN_FLIP:
+        if (world_disk_flip(fault->node, "", &path))
+            world_trace("a bit flips in %s", path);
+        if (fault->node != WORLD_SERVER)
+            w.trainers[client].may_lose = true;
+        break;
+    default:
+        begin_on_disk(fault);
+        break;
+    }
+}
+
+/* What is due by time or step; returns the next time at which something is. */
+static uint64_t happen(void)
+{
+    uint64_t next_ns = WORLD_NEVER;
+    const uint64_t now_ns = world_now_ns();
+    for (uint32_t i = 0; i < w.plan->num_faults; i++) {
+        const plan_fault *fault = &w.plan->faults[i];
+        if (w.done[i])
+            continue;
+        if (fault->at_step > 0 ? w.steps >= fault->at_step : now_ns >= fault->at_ns) {
+            w.done[i] = true;
+            begin_fault(fault);
+        } else if (fault->at_step == 0 && fault->at_ns < next_ns) {
+            next_ns = fault->at_ns;
+        }
+    }
+    if (!w.calm && now_ns >= w.plan->healed_ns) {
+        w.calm = true;
+        for (uint32_t i = 0; i < w.plan->job.num_clients; i++)
+            stub_trainer_calm(&w.trainers[i]);
+    }
+    for (uint32_t i = WORLD_SERVER; i < num_nodes(); i++) {
+        node *of = &w.nodes[i];
+        if (now_ns >= of->heal_ns)
+            heal(i);
+        if (!of->up && now_ns >= of->start_ns)
+            start(i);
+        next_ns = of->heal_ns < next_ns ? of->heal_ns : next_ns;
+        next_ns = !of->up && of->start_ns < next_ns ? of->start_ns : next_ns;
+    }
+    return next_ns;
+}
+
+/* ---- one world ------------------------------------------------------------------------------- */
+
+static bool set_up_job(void)
+{
+    fedge_error err;
+    const char *text = w.plan->job.text;
+    if (fedge_strategy_job_parse(text, strlen(text), "job.json", &w.job, &err) != FEDGE_OK) {
+        world_fail("the job is refused: %s", err.message);
+        return false;
+    }
+    if (w.plan->job.needs_examples) {
+        char csv[WORLD_JOB_EXAMPLES_TEXT];
+        const size_t size = world_job_examples(&w.plan->job, csv);
+        world_disk_write(WORLD_SERVER, WORLD_JOB_EXAMPLES, csv, size);
+    }
+    return true;
+}
+
+static void begin(const world_plan *plan, world_outcome *outcome)
+{
+    memset(&w, 0, sizeof(w));
+    memset(outcome, 0, sizeof(*outcome));
+    w.plan = plan;
+    w.outcome = outcome;
+    world_scheduler_begin(plan->seed);
+    world_disk_begin(plan->seed);
+    world_net_begin();
+    w.server = (world_server){.job_text = plan->job.text,
+                              .num_workers = plan->num_workers,
+                              .heartbeat_s = 5,
+                              .num_devices = plan->job.num_clients,
+                              .queue_bytes = plan->queue_bytes};
+    w.empty = world_disk_copy_of(WORLD_SERVER);
+    for (uint32_t i = WORLD_SERVER; i < num_nodes(); i++) {
+        w.nodes[i] = (node){.heal_ns = WORLD_NEVER};
+        world_set_clocks(i, 0, EPOCH_NS);
+        heal(i);
+    }
+    for (uint32_t i = 0; i < plan->job.num_clients; i++) {
+        w.server.admitted[i] = true;
+        w.nodes[WORLD_FIRST_CLIENT + i].start_ns = plan->starts_ns[i];
+        stub_trainer_init(&w.trainers[i], plan->seed, i);
+        w.callbacks[i] = stub_trainer_callbacks(&w.trainers[i]);
+        w.clients[i] =
+            (world_client){.index = i, .callbacks = &w.callbacks[i], .backoff_cap_ms = 2000};
+    }
+}
+
+static bool is_over(void)
+{
+    bool over = w.complete && !w.nodes[WORLD_SERVER].up;
+    for (uint32_t i = WORLD_FIRST_CLIENT; i < num_nodes(); i++)
+        over = over && (w.nodes[i].finished || w.nodes[i].gone);
+    return over || world_failure() != NULL;
+}
+
+static void check_bounds(void)
+{
+    for (uint32_t i = WORLD_SERVER; i < num_nodes(); i++) {
+        if (world_heap_bytes(i) > MAX_HEAP_BYTES)
+            world_fail("node %u holds more than %llu bytes", (unsigned)i,
+                       (unsigned long long)MAX_HEAP_BYTES);
+        if (world_disk_num_open(i) > MAX_DESCRIPTORS)
+            world_fail("node %u holds more than %d files open", (unsigned)i, MAX_DESCRIPTORS);
+    }
+}
+
+/* After the last fault a run has this long. */
+static uint64_t limit_ns(void)
+{
+    const world_job *job = &w.plan->job;
+    return w.plan->healed_ns + 60 * SECOND_NS +
+           3 * job->num_rounds * (job->deadline_ms * MS_NS + 10 * SECOND_NS);
+}
+
+static void live(void)
+{
+    const uint64_t end_ns = limit_ns();
+    uint64_t next_ns = happen();
+    while (!is_over()) {
+        const bool went_on = world_step(next_ns < end_ns ? next_ns : end_ns);
+        w.steps++;
+        notice_deaths();
+        next_ns = happen();
+        if (w.steps % 256 == 0)
+            check_bounds();
+        if (world_now_ns() >= end_ns || w.steps > MAX_STEPS || (!went_on && next_ns == WORLD_NEVER))
+            break;
+    }
+    if (!is_over() && !w.plan->may_fail) {
+        world_fail("the run is not over %.1f s after the last fault (%llu steps)",
+                   (double)(world_now_ns() - w.plan->healed_ns) * 1e-9,
+                   (unsigned long long)w.steps);
+    }
+}
+
+static void drop(uint32_t index)
+{
+    world_heap_drop(index);
+    world_disk_drop(index);
+}
+
+void world_set_up(void)
+{
+    world_at_kill(drop);
+}
+
+void world_run(const world_plan *plan, world_outcome *outcome)
+{
+    begin(plan, outcome);
+    if (set_up_job()) {
+        oracle_begin(w.job, plan->job.num_clients);
+        live();
+        oracle_end();
+    }
+    world_scheduler_end();
+    fedge_job_free(w.job);
+    world_disk_free_copy(w.empty);
+    world_disk_free_copy(w.backup);
+    outcome->failed = world_failure() != NULL;
+    outcome->complete = w.complete;
+    (void)snprintf(outcome->why, sizeof(outcome->why), "%s",
+                   outcome->failed ? world_failure() : "");
+    outcome->hash = world_trace_hash();
+    outcome->steps = w.steps;
+    outcome->seconds = (double)world_now_ns() * 1e-9;
+    world_net_end();
+    world_disk_end();
+}
