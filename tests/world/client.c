@@ -53,7 +53,6 @@ void world_client_main(void *client)
     struct fedge_site *site = NULL;
     fedge_exit code = FEDGE_EXIT_CONFIG;
     fedge_client *made = NULL;
-    self->running = NULL;
     if (!self->site_file || fedge_client_site_load(self->site_file, &site, &err) == FEDGE_OK) {
         const fedge_client_config config = {.struct_size = sizeof(config),
                                             .server = "wss://server",
@@ -68,6 +67,8 @@ void world_client_main(void *client)
         code = fedge_client_exit_code(status);
         if (status == FEDGE_OK) {
             self->running = made;
+            if (self->stop)
+                fedge_client_stop(made);
             code = fedge_client_run(made, &err);
             self->running = NULL;
         }
@@ -79,6 +80,7 @@ void world_client_main(void *client)
 
 void world_client_stop(world_client *client)
 {
+    client->stop = !client->running;
     if (client->running)
         fedge_client_stop(client->running);
 }

@@ -14,6 +14,7 @@ typedef struct world_client {
     const char *site_file; /* in WORLD_DISK_ROOT; NULL: no policy */
     fedge_client *running; /* NULL: no process, or it has not begun */
     uint64_t backoff_cap_ms;
+    bool stop; /* asked before it ran */
 } world_client;
 
 /* The process: a fiber's entry, with a world_client. */

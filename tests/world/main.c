@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "tests/world/plan.h"
+#include "tests/world/shrink.h"
 #include "tests/world/trace.h"
 #include "tests/world/world.h"
 
@@ -21,14 +22,22 @@ static const char HELP[] =
     "  --seed S      this world alone\n"
     "  --trace       and its story, line by line\n"
     "  --job         prints the world's job and its faults, and ends\n"
+    "  --go-on       does not end at the first world that fails\n"
+    "  --shrink      makes a world that fails smaller, and prints how to run what is left\n"
     "  --twice       runs each world twice: both must go the same way\n"
+    "\n"
+    "Of the world of a seed leave out (--shrink finds what can be left out):\n"
+    "  --without B   faults, as a number with a bit for each\n"
+    "  --rounds R, --clients C   what is more than that\n"
+    "  --order K     another order of steps\n"
     "\n"
     "Exit code 0: all held; 1: a world failed, and its seed is printed; 2: wrong arguments.\n";
 
 typedef struct options {
     uint64_t from, count;
     double minutes; /* 0: no limit */
-    bool trace, job, twice;
+    bool trace, job, twice, go_on, shrinks;
+    shrink_cuts cuts;
 } options;
 
 static double now_s(void)
@@ -55,25 +64,54 @@ static const char *value(char **argv, int *at)
     return argv[*at];
 }
 
+static uint64_t number(char **argv, int *at)
+{
+    return strtoull(value(argv, at), NULL, 10);
+}
+
+/* An option without a value; false: it is none of them. */
+static bool parse_flag(const char *option, options *out)
+{
+    const struct {
+        const char *name;
+        bool *flag;
+    } flags[] = {{"--trace", &out->trace},
+                 {"--job", &out->job},
+                 {"--go-on", &out->go_on},
+                 {"--shrink", &out->shrinks},
+                 {"--twice", &out->twice}};
+    for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
+        if (strcmp(option, flags[i].name) == 0) {
+            *flags[i].flag = true;
+            return true;
+        }
+    }
+    return false;
+}
+
 static int parse(char **argv, options *out)
 {
     *out = (options){.from = 1, .count = 100};
     for (int i = 1; argv[i]; i++) {
-        if (strcmp(argv[i], "--seeds") == 0) {
-            out->count = strtoull(value(argv, &i), NULL, 10);
+        if (parse_flag(argv[i], out)) {
+            continue;
+        } else if (strcmp(argv[i], "--seeds") == 0) {
+            out->count = number(argv, &i);
         } else if (strcmp(argv[i], "--from") == 0) {
-            out->from = strtoull(value(argv, &i), NULL, 10);
+            out->from = number(argv, &i);
         } else if (strcmp(argv[i], "--minutes") == 0) {
             out->minutes = strtod(value(argv, &i), NULL);
         } else if (strcmp(argv[i], "--seed") == 0) {
-            out->from = strtoull(value(argv, &i), NULL, 10);
+            out->from = number(argv, &i);
             out->count = 1;
-        } else if (strcmp(argv[i], "--trace") == 0) {
-            out->trace = true;
-        } else if (strcmp(argv[i], "--job") == 0) {
-            out->job = true;
-        } else if (strcmp(argv[i], "--twice") == 0) {
-            out->twice = true;
+        } else if (strcmp(argv[i], "--without") == 0) {
+            out->cuts.without = (uint32_t)number(argv, &i);
+        } else if (strcmp(argv[i], "--rounds") == 0) {
+            out->cuts.rounds = (uint32_t)number(argv, &i);
+        } else if (strcmp(argv[i], "--clients") == 0) {
+            out->cuts.clients = (uint32_t)number(argv, &i);
+        } else if (strcmp(argv[i], "--order") == 0) {
+            out->cuts.order = (uint32_t)number(argv, &i);
         } else if (strcmp(argv[i], "--help") == 0) {
             fputs(HELP, stdout);
             exit(0);
@@ -100,7 +138,7 @@ static void print_plan(const world_plan *of)
 static bool run_one(const options *how, uint64_t seed, world_outcome *outcome)
 {
     static world_plan drawn;
-    plan_draw(seed, &drawn);
+    shrink_plan(seed, &how->cuts, &drawn);
     if (how->job) {
         print_plan(&drawn);
         return true;
@@ -116,6 +154,21 @@ static bool run_one(const options *how, uint64_t seed, world_outcome *outcome)
         }
     }
     return !outcome->failed;
+}
+
+static void report(const options *how, uint64_t seed, const world_outcome *outcome)
+{
+    printf("world: seed %llu failed: %s\n", (unsigned long long)seed, outcome->why);
+    if (how->shrinks) {
+        shrink_cuts cuts = how->cuts;
+        world_trace_print(false);
+        shrink(seed, &cuts);
+        world_trace_print(how->trace);
+        printf("world: smaller: --seed %llu --without %u --rounds %u --clients %u --order %u\n",
+               (unsigned long long)seed, (unsigned)cuts.without, (unsigned)cuts.rounds,
+               (unsigned)cuts.clients, (unsigned)cuts.order);
+    }
+    fflush(stdout);
 }
 
 int main(int argc, char **argv)
@@ -135,11 +188,12 @@ int main(int argc, char **argv)
             break;
         const uint64_t seed = how.from + num_worlds;
         if (!run_one(&how, seed, &outcome)) {
-            printf("world: seed %llu failed: %s\n", (unsigned long long)seed, outcome.why);
-            fflush(stdout);
+            report(&how, seed, &outcome);
             num_failed++;
-            num_worlds++;
-            break;
+            if (!how.go_on) {
+                num_worlds++;
+                break;
+            }
         }
         num_complete += outcome.complete;
         num_kills += outcome.num_kills;

@@ -101,11 +101,19 @@ void plan_draw(uint64_t seed, world_plan *out)
     draw_places(out, &draw);
     /* One world in eight has no faults: whatever fails there needs none. */
     out->num_faults = fedge_rng_below(&draw, 8) == 0 ? 0 : 1 + fedge_rng_below(&draw, 6);
-    for (uint32_t i = 0; i < out->num_faults; i++) {
-        plan_fault *fault = &out->faults[i];
-        draw_fault(out, i, fault);
+    for (uint32_t i = 0; i < out->num_faults; i++)
+        draw_fault(out, i, &out->faults[i]);
+    plan_finish(out);
+}
+
+void plan_finish(world_plan *of)
+{
+    of->healed_ns = 0;
+    of->may_fail = false;
+    for (uint32_t i = 0; i < of->num_faults; i++) {
+        const plan_fault *fault = &of->faults[i];
         const uint64_t over_ns = fault->at_ns + fault->lasts_ns;
-        out->healed_ns = over_ns > out->healed_ns ? over_ns : out->healed_ns;
-        out->may_fail = out->may_fail || fault->kind == PLAN_FLIP;
+        of->healed_ns = over_ns > of->healed_ns ? over_ns : of->healed_ns;
+        of->may_fail = of->may_fail || fault->kind == PLAN_FLIP;
     }
 }

@@ -49,6 +49,7 @@ typedef struct plan_fault {
 /* All of a world that is drawn in advance. Plain data. */
 typedef struct world_plan {
     uint64_t seed;
+    uint32_t order; /* which order of steps is drawn, with this seed; 0 at first */
     world_job job;
     uint32_t num_workers; /* of the server */
     uint64_t queue_bytes; /* of the server's connections */
@@ -62,6 +63,8 @@ typedef struct world_plan {
 } world_plan;
 
 void plan_draw(uint64_t seed, world_plan *out);
+/* Sets what follows from the faults, after some were taken out. */
+void plan_finish(world_plan *of);
 const char *plan_fault_text(plan_fault_kind kind);
 
 #endif

@@ -52,7 +52,7 @@ static struct {
     world_disk_copy *empty, *backup;
     uint64_t backup_mark;
     uint64_t steps;
-    bool complete, calm;
+    bool complete, calm, sent_home;
 } w;
 
 static uint32_t num_nodes(void)
@@ -136,6 +136,10 @@ static void start_later(uint32_t index, uint64_t after_ns)
 {
     node *of = &w.nodes[index];
     of->up = false;
+    if (index >= WORLD_FIRST_CLIENT) {
+        w.clients[index - WORLD_FIRST_CLIENT].running = NULL;
+        w.clients[index - WORLD_FIRST_CLIENT].stop = false;
+    }
     of->start_ns = of->gone || of->finished ? WORLD_NEVER : world_now_ns() + after_ns;
 }
 
@@ -347,7 +351,9 @@ static void begin_fault(const plan_fault *fault)
     case PLAN_FLIP:
         if (world_disk_flip(fault->node, "", &path))
             world_trace("a bit flips in %s", path);
-        if (fault->node != WORLD_SERVER)
+        if (fault->node == WORLD_SERVER)
+            oracle_disk_damaged();
+        else
             w.trainers[client].may_lose = true;
         break;
     default:
@@ -413,7 +419,7 @@ static void begin(const world_plan *plan, world_outcome *outcome)
     memset(outcome, 0, sizeof(*outcome));
     w.plan = plan;
     w.outcome = outcome;
-    world_scheduler_begin(plan->seed);
+    world_scheduler_begin(plan->seed + ((uint64_t)plan->order << 48));
     world_disk_begin(plan->seed);
     world_net_begin();
     w.server = (world_server){.job_text = plan->job.text,
@@ -437,11 +443,25 @@ static void begin(const world_plan *plan, world_outcome *outcome)
     }
 }
 
+/* Clients that were away when the server said goodbye look for it for ever: they are stopped. */
+static void send_home(void)
+{
+    for (uint32_t i = WORLD_FIRST_CLIENT; i < num_nodes(); i++) {
+        w.nodes[i].gone = true;
+        w.nodes[i].start_ns = WORLD_NEVER;
+        world_client_stop(&w.clients[i - WORLD_FIRST_CLIENT]);
+    }
+}
+
 static bool is_over(void)
 {
     bool over = w.complete && !w.nodes[WORLD_SERVER].up;
+    if (over && !w.sent_home) {
+        w.sent_home = true;
+        send_home();
+    }
     for (uint32_t i = WORLD_FIRST_CLIENT; i < num_nodes(); i++)
-        over = over && (w.nodes[i].finished || w.nodes[i].gone);
+        over = over && !w.nodes[i].up;
     return over || world_failure() != NULL;
 }
 
@@ -469,13 +489,13 @@ static void live(void)
     const uint64_t end_ns = limit_ns();
     uint64_t next_ns = happen();
     while (!is_over()) {
-        const bool went_on = world_step(next_ns < end_ns ? next_ns : end_ns);
+        (void)world_step(next_ns < end_ns ? next_ns : end_ns);
         w.steps++;
         notice_deaths();
         next_ns = happen();
         if (w.steps % 256 == 0)
             check_bounds();
-        if (world_now_ns() >= end_ns || w.steps > MAX_STEPS || (!went_on && next_ns == WORLD_NEVER))
+        if (world_now_ns() >= end_ns || w.steps > MAX_STEPS)
             break;
     }
     if (!is_over() && !w.plan->may_fail) {
