@@ -147,19 +147,12 @@ static void end(fedge_link *link, const char *why)
     link->events.disconnected(link->events.user, http_status, why);
 }
 
-static void take_packet(fedge_link *link, const world_packet *packet)
+static void take(fedge_link *link, const world_arrival *arrival)
 {
     link->heard_ns = world_now_ns();
     link->pinged = false;
-    if (packet->size == 0)
-        return; /* a pong */
-    if (packet->size > sizeof(link->rx) - link->received) {
-        link->events.garbage(link->events.user, "a message over the limit");
-        return;
-    }
-    memcpy(link->rx + link->received, packet->data, packet->size);
-    link->received += packet->size;
-    if (packet->final) {
+    link->received += arrival->size;
+    if (arrival->size > 0 && arrival->final) {
         const size_t size = link->received;
         link->received = 0;
         link->events.frame(link->events.user, link->rx, size);
@@ -211,10 +204,10 @@ static bool handle_connection(fedge_link *link)
         link->events.connected(link->events.user);
         return true;
     }
-    world_packet *packet = link->open ? world_net_receive(connection, NET_CLIENT_END) : NULL;
-    if (packet) {
-        take_packet(link, packet);
-        world_net_free(packet);
+    world_arrival arrival;
+    if (link->open && world_net_receive(connection, NET_CLIENT_END, link->rx + link->received,
+                                        sizeof(link->rx) - link->received, &arrival)) {
+        take(link, &arrival);
     } else if (world_net_is_over(connection, NET_CLIENT_END)) {
         end(link, "the connection has ended");
     } else if (world_now_ns() >= silence_ns(link)) {

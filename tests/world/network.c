@@ -11,8 +11,16 @@
 enum { WINDOW_BYTES = 200000 };
 #define LATEST_NOTICE_NS ((uint64_t)3000000000)
 
+typedef struct packet {
+    struct packet *next;
+    uint64_t due_ns;
+    size_t size;
+    bool final;
+    uint8_t data[];
+} packet;
+
 typedef struct packet_queue {
-    world_packet *first, **last;
+    packet *first, **last;
     uint64_t last_due_ns;
     size_t bytes;
 } packet_queue;
@@ -55,27 +63,22 @@ static uint32_t node_of(const world_connection *connection, int end)
 /* ---- packets --------------------------------------------------------------------------------- */
 
 /* Packets are the system's memory: they outlive the process that sent them. */
-static world_packet *new_packet(size_t size)
+static packet *new_packet(size_t size)
 {
     world_atomic(true);
-    world_packet *made = malloc(sizeof(*made) + size);
+    packet *made = malloc(sizeof(*made) + size);
     world_atomic(false);
     if (!made)
         abort();
     return made;
 }
 
-void world_net_free(world_packet *packet)
-{
-    free(packet);
-}
-
 static void drop_packets(packet_queue *queue)
 {
     while (queue->first) {
-        world_packet *packet = queue->first;
-        queue->first = packet->next;
-        free(packet);
+        packet *of = queue->first;
+        queue->first = of->next;
+        free(of);
     }
     queue->last = &queue->first;
     queue->bytes = 0;
@@ -100,14 +103,13 @@ static uint64_t arrival_ns(const world_connection *connection, const packet_queu
 static void put(world_connection *connection, int to, const uint8_t *data, size_t size, bool final)
 {
     packet_queue *queue = &connection->to[to];
-    world_packet *packet = new_packet(size);
-    *packet =
-        (world_packet){.due_ns = arrival_ns(connection, queue, size), .size = size, .final = final};
+    packet *of = new_packet(size);
+    *of = (packet){.due_ns = arrival_ns(connection, queue, size), .size = size, .final = final};
     if (size > 0)
-        memcpy(packet->data, data, size);
-    *queue->last = packet;
-    queue->last = &packet->next;
-    queue->last_due_ns = packet->due_ns;
+        memcpy(of->data, data, size);
+    *queue->last = of;
+    queue->last = &of->next;
+    queue->last_due_ns = of->due_ns;
     queue->bytes += size;
 }
 
@@ -131,19 +133,25 @@ void world_net_send(world_connection *connection, int end, const uint8_t *data, 
     world_wake_all(world_net_address(node_of(connection, to)));
 }
 
-world_packet *world_net_receive(world_connection *connection, int end)
+bool world_net_receive(world_connection *connection, int end, uint8_t *out, size_t out_size,
+                       world_arrival *arrival)
 {
     packet_queue *queue = &connection->to[end];
-    world_packet *packet = queue->first;
-    if (!packet || packet->due_ns > world_now_ns() || connection->paused[end])
-        return NULL;
-    queue->first = packet->next;
+    packet *of = queue->first;
+    if (!of || of->due_ns > world_now_ns() || connection->paused[end])
+        return false;
+    if (of->size > out_size)
+        abort();
+    queue->first = of->next;
     if (!queue->first)
         queue->last = &queue->first;
-    queue->bytes -= packet->size;
+    queue->bytes -= of->size;
+    *arrival = (world_arrival){of->size, of->final};
+    memcpy(out, of->data, of->size);
+    free(of);
     /* The other end may wait for room in its window. */
     world_wake_all(world_net_address(node_of(connection, 1 - end)));
-    return packet;
+    return true;
 }
 
 void world_net_pause(world_connection *connection, int end, bool paused)
@@ -189,14 +197,14 @@ void world_net_cut(uint32_t client)
         for (int end = 0; end < 2; end++) {
             packet_queue *queue = &connection->to[end];
             /* What has not arrived is lost from a drawn packet on. */
-            world_packet **from = &queue->first;
+            packet **from = &queue->first;
             while (*from && fedge_rng_below(world_draw(), 4) > 0)
                 from = &(*from)->next;
             packet_queue lost = {.first = *from};
             *from = NULL;
             queue->last = from;
-            for (world_packet *packet = lost.first; packet; packet = packet->next)
-                queue->bytes -= packet->size;
+            for (packet *of = lost.first; of; of = of->next)
+                queue->bytes -= of->size;
             drop_packets(&lost);
             if (!connection->closed[end])
                 tell(connection, end, world_now_ns() + draw_ns(LATEST_NOTICE_NS));
@@ -254,10 +262,10 @@ void world_net_partition(uint32_t client, uint64_t until_ns)
         for (int end = 0; end < 2 && connection->used && connection->client == client; end++) {
             packet_queue *queue = &connection->to[end];
             uint64_t at = until_ns;
-            for (world_packet *packet = queue->first; packet; packet = packet->next) {
-                if (packet->due_ns < at)
-                    packet->due_ns = at++;
-                queue->last_due_ns = packet->due_ns;
+            for (packet *of = queue->first; of; of = of->next) {
+                if (of->due_ns < at)
+                    of->due_ns = at++;
+                queue->last_due_ns = of->due_ns;
             }
         }
     }

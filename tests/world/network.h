@@ -14,13 +14,11 @@
 
 enum { NET_MAX_LINKS = 256, NET_SERVER_END = 0, NET_CLIENT_END = 1 };
 
-typedef struct world_packet {
-    struct world_packet *next;
-    uint64_t due_ns;
-    size_t size; /* 0: a ping from the client's end, a pong from the server's */
+/* What arrives at once: a part of a message, or all of it. */
+typedef struct world_arrival {
+    size_t size; /* 0: a ping at the server's end, a pong at the client's */
     bool final;  /* the message ends with it */
-    uint8_t data[];
-} world_packet;
+} world_arrival;
 
 typedef struct world_connection world_connection;
 
@@ -46,9 +44,9 @@ uint64_t world_net_due_ns(uint32_t node);
 
 bool world_net_may_send(const world_connection *connection, int end);
 void world_net_send(world_connection *connection, int end, const uint8_t *data, size_t size);
-/* The next packet that has arrived, which the caller gives to world_net_free; NULL: none. */
-world_packet *world_net_receive(world_connection *connection, int end);
-void world_net_free(world_packet *packet);
+/* Writes what has arrived next to [out]; false: nothing. [out_size]: that of a message at least. */
+bool world_net_receive(world_connection *connection, int end, uint8_t *out, size_t out_size,
+                       world_arrival *arrival);
 /* A paused end receives nothing: its peer's window fills up. */
 void world_net_pause(world_connection *connection, int end, bool paused);
 /* The end has learned that the connection is over. It calls world_net_close, too. */

@@ -46,7 +46,7 @@ typedef struct process {
     fedge_ending how;
     uint64_t end_ms, next_tick_ms, next_second_ms;
     fedge_error failure;
-    uint8_t out[FEDGE_MESSAGE_MAX_SIZE];
+    uint8_t in[FEDGE_MESSAGE_MAX_SIZE], out[FEDGE_MESSAGE_MAX_SIZE];
 } process;
 
 static void wake(void *user)
@@ -137,18 +137,17 @@ static void accept_one(process *self, world_connection *connection)
 
 static void receive(process *self, peer *of)
 {
-    world_packet *packet = world_net_receive(of->connection, NET_SERVER_END);
-    while (packet) {
+    world_arrival arrival;
+    while (!of->dropping && world_net_receive(of->connection, NET_SERVER_END, self->in,
+                                              sizeof(self->in), &arrival)) {
         of->heard_ms = fedge_os_monotonic_ms();
         of->pinged = false;
-        if (packet->size == 0) {
+        if (arrival.size == 0) {
             world_net_send(of->connection, NET_SERVER_END, NULL, 0);
         } else {
-            fedge_conn_receive(of->conn, packet->data, packet->size, packet->final, of->heard_ms);
+            fedge_conn_receive(of->conn, self->in, arrival.size, arrival.final, of->heard_ms);
             carry_out(self, of);
         }
-        world_net_free(packet);
-        packet = of->dropping ? NULL : world_net_receive(of->connection, NET_SERVER_END);
     }
 }
 
