@@ -143,6 +143,23 @@ static int begin_resize(disk *of, int fd, off_t size, unsigned faults, int unwri
     return error == 0 && (uint64_t)size > MAX_SIZE ? EFBIG : error;
 }
 
+WRAPPED(off64_t, lseek64, int fd, off64_t offset, int whence)
+{
+    disk *of = disk_with(fd);
+    if (!of)
+        return __real_lseek64(fd, offset, whence);
+    disk_descriptor *descriptor = disk_descriptor_of(of, fd);
+    if (!descriptor)
+        return disk_fail(EBADF);
+    const off64_t from = whence == SEEK_SET   ? 0
+                         : whence == SEEK_CUR ? (off64_t)descriptor->position
+                                              : (off64_t)descriptor->inode->size;
+    if (from + offset < 0)
+        return disk_fail(EINVAL);
+    descriptor->position = (uint64_t)(from + offset);
+    return from + offset;
+}
+
 WRAPPED(int, ftruncate64, int fd, off64_t size)
 {
     disk *of = disk_with(fd);
