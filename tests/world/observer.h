@@ -15,7 +15,7 @@ void world_observe_server_sent(uint32_t client, const uint8_t *frame, size_t siz
 /* A phase has closed, or the run has been opened. */
 void world_observe_round(const fedge_round_summary *summary);
 void world_observe_opened(const fedge_run_status *status);
-/* The run is complete, and its results are written. */
+/* The run is complete and its results are written; it is not marked as finished yet. */
 void world_observe_complete(const fedge_run_status *status);
 /* A node's process ends by itself, after it has freed all it had. */
 void world_observe_exit(uint32_t node, int code, const char *why);

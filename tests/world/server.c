@@ -420,14 +420,16 @@ static int conclude(process *self, fedge_error *err)
     if (self->how == FEDGE_ENDING_STOPPED)
         return FEDGE_EXIT_OK;
     fedge_error failure;
-    if (fedge_engine_export(self->engine, &failure) != FEDGE_OK ||
-        fedge_engine_conclude(self->engine, &failure) != FEDGE_OK) {
+    fedge_status written = fedge_engine_export(self->engine, &failure);
+    fedge_engine_get_status(self->engine, &status);
+    if (written == FEDGE_OK && self->how == FEDGE_ENDING_COMPLETE)
+        world_observe_complete(&status);
+    if (written == FEDGE_OK)
+        written = fedge_engine_conclude(self->engine, &failure);
+    if (written != FEDGE_OK) {
         *err = failure;
         return fedge_exit_code_of(failure.status, FEDGE_EXIT_FAILURE);
     }
-    fedge_engine_get_status(self->engine, &status);
-    if (self->how == FEDGE_ENDING_COMPLETE)
-        world_observe_complete(&status);
     return FEDGE_EXIT_OK;
 }
 

@@ -52,7 +52,10 @@ static struct {
     world_disk_copy *empty, *backup;
     uint64_t backup_mark;
     uint64_t steps;
-    bool complete, calm, sent_home;
+    char run_id[FEDGE_RUN_ID_TEXT];
+    bool written;  /* the run's results are */
+    bool complete; /* and the run is marked as finished */
+    bool calm, sent_home;
 } w;
 
 static uint32_t num_nodes(void)
@@ -94,12 +97,20 @@ void world_observe_opened(const fedge_run_status *status)
 {
     world_trace("opened run %.8s, incarnation %u: %s", status->run_id,
                 (unsigned)status->incarnation, status->state);
-    AS_WORLD(oracle_look());
+    if (!w.run_id[0])
+        memcpy(w.run_id, status->run_id, sizeof(w.run_id));
+    if (strcmp(w.run_id, status->run_id) == 0) {
+        AS_WORLD(oracle_look());
+    } else if (w.written) { /* it was killed after it had marked the run as finished */
+        w.complete = w.server.stop = true;
+    } else if (!w.plan->may_fail) {
+        world_fail("a new run was begun before the end of the old one");
+    }
 }
 
 void world_observe_complete(const fedge_run_status *status)
 {
-    w.complete = true;
+    w.written = true;
     world_trace("run complete after %u rounds, model %.16s", (unsigned)status->rounds_closed,
                 status->model_hash);
     AS_WORLD(oracle_complete(status->model_hash, status->rounds_closed));
@@ -158,6 +169,7 @@ void world_observe_exit(uint32_t index, int code, const char *why)
         world_fail("node %u ended with code %d, which is not documented", (unsigned)index, code);
     if (code != 0 && !of->excused && !w.plan->may_fail)
         world_fail("node %u ended with code %d without a reason: %s", (unsigned)index, code, why);
+    w.complete = w.complete || (code == 0 && index == WORLD_SERVER && w.written);
     if (code == 0 && w.complete)
         of->finished = true;
 }
@@ -462,15 +474,16 @@ static bool is_over(void)
     }
     for (uint32_t i = WORLD_FIRST_CLIENT; i < num_nodes(); i++)
         over = over && !w.nodes[i].up;
-    return over || world_failure() != NULL;
+    return over || world_failure();
 }
 
 static void check_bounds(void)
 {
     for (uint32_t i = WORLD_SERVER; i < num_nodes(); i++) {
-        if (world_heap_bytes(i) > MAX_HEAP_BYTES)
+        if (world_heap_bytes(i) > MAX_HEAP_BYTES) {
             world_fail("node %u holds more than %llu bytes", (unsigned)i,
                        (unsigned long long)MAX_HEAP_BYTES);
+        }
         if (world_disk_num_open(i) > MAX_DESCRIPTORS)
             world_fail("node %u holds more than %d files open", (unsigned)i, MAX_DESCRIPTORS);
     }
@@ -528,7 +541,7 @@ void world_run(const world_plan *plan, world_outcome *outcome)
     fedge_job_free(w.job);
     world_disk_free_copy(w.empty);
     world_disk_free_copy(w.backup);
-    outcome->failed = world_failure() != NULL;
+    outcome->failed = world_failure();
     outcome->complete = w.complete;
     (void)snprintf(outcome->why, sizeof(outcome->why), "%s",
                    outcome->failed ? world_failure() : "");
