@@ -205,18 +205,19 @@ static bool handle_connection(fedge_link *link)
         return true;
     }
     world_arrival arrival;
-    if (link->open && world_net_receive(connection, NET_CLIENT_END, link->rx + link->received,
-                                        sizeof(link->rx) - link->received, &arrival)) {
+    const bool received =
+        link->open && world_net_receive(connection, NET_CLIENT_END, link->rx + link->received,
+                                        sizeof(link->rx) - link->received, &arrival);
+    if (received)
         take(link, &arrival);
-    } else if (world_net_is_over(connection, NET_CLIENT_END)) {
+    else if (world_net_is_over(connection, NET_CLIENT_END))
         end(link, "the connection has ended");
-    } else if (world_now_ns() >= silence_ns(link)) {
+    else if (world_now_ns() >= silence_ns(link))
         on_silence(link);
-    } else if (link->wants_write && world_net_may_send(connection, NET_CLIENT_END)) {
+    else if (link->wants_write && world_net_may_send(connection, NET_CLIENT_END))
         write_frame(link);
-    } else {
+    else
         return false;
-    }
     return true;
 }
 
