@@ -12,10 +12,12 @@
 #ifdef FEDGE_WITH_LIBGCRYPT
 #include <gcrypt.h>
 #include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #endif
 
 /* Initialising libgcrypt takes a millisecond and a megabyte, too much for programs that hash only
- * certificates. */
+ * certificates. Once it has been, it is several times as fast for any size. */
 #define LIBGCRYPT_MIN_SIZE 65536u
 
 #ifdef FEDGE_WITH_MBEDTLS
@@ -108,6 +110,7 @@ void fedge_sha256_portable(const void *data, size_t size, uint8_t hash[32])
 
 static const char *version, *refusal;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
+static atomic_bool has_started; /* and can be used */
 
 /* FIPS 180-4's example of one block, and a size that uses the multi-block loop. */
 static const char *check_hash(void)
@@ -127,20 +130,25 @@ static const char *check_hash(void)
     return memcmp(hash, expected, sizeof(hash)) != 0 ? "its SHA-256 is wrong" : NULL;
 }
 
-static void start(void)
+static const char *check(void)
 {
     version = gcry_check_version(GCRYPT_VERSION);
     if (!version) {
         version = gcry_check_version(NULL);
-        refusal = "it is older than the one compiled with";
-        return;
+        return "it is older than the one compiled with";
     }
     if (gcry_control(GCRYCTL_INITIALIZATION_FINISHED_P) == 0) {
         (void)gcry_control(GCRYCTL_DISABLE_SECMEM, 0);
         (void)gcry_control(GCRYCTL_INITIALIZATION_FINISHED, 0);
     }
     /* In FIPS mode it refuses nonces that it has not generated. */
-    refusal = gcry_fips_mode_active() ? "it is in FIPS mode" : check_hash();
+    return gcry_fips_mode_active() ? "it is in FIPS mode" : check_hash();
+}
+
+static void start(void)
+{
+    refusal = check();
+    atomic_store(&has_started, !refusal);
 }
 
 const char *fedge_libgcrypt_refusal(void)
@@ -155,12 +163,17 @@ const char *fedge_libgcrypt_version(void)
     return version;
 }
 
+static bool takes_libgcrypt(uint64_t size)
+{
+    return atomic_load(&has_started) || (size >= LIBGCRYPT_MIN_SIZE && !fedge_libgcrypt_refusal());
+}
+
 #endif
 
 void fedge_sha256(const void *data, size_t size, uint8_t hash[32])
 {
 #ifdef FEDGE_WITH_LIBGCRYPT
-    if (size >= LIBGCRYPT_MIN_SIZE && !fedge_libgcrypt_refusal()) {
+    if (takes_libgcrypt(size)) {
         gcry_md_hash_buffer(GCRY_MD_SHA256, hash, data, size);
         return;
     }
@@ -190,8 +203,7 @@ fedge_status fedge_sha256_stream_new(uint64_t size, fedge_sha256_stream **stream
     if (!fresh)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to hash");
 #ifdef FEDGE_WITH_LIBGCRYPT
-    if (size < LIBGCRYPT_MIN_SIZE || fedge_libgcrypt_refusal() ||
-        gcry_md_open(&fresh->fast, GCRY_MD_SHA256, 0) != 0)
+    if (!takes_libgcrypt(size) || gcry_md_open(&fresh->fast, GCRY_MD_SHA256, 0) != 0)
         fresh->fast = NULL;
 #else
     (void)size;

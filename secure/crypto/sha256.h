@@ -1,7 +1,7 @@
 /* SHA-256 (FIPS 180-4) of blobs, models and fingerprints: by libgcrypt, which uses special CPU
- * instructions, for large data where it is built in (FEDGE_FAST_CRYPTO); otherwise by mbedTLS in
- * builds with identities, and by plain C in others, so that a simulator needs no network libraries.
- * All give the same hashes. Any thread. */
+ * instructions, where it is built in (FEDGE_FAST_CRYPTO): for large data, and for all data once it
+ * is initialised. Otherwise by mbedTLS in builds with identities, and by plain C in others, so that
+ * a simulator needs no network libraries. All give the same hashes. Any thread. */
 #ifndef FEDGE_SECURE_CRYPTO_SHA256_H
 #define FEDGE_SECURE_CRYPTO_SHA256_H
 
