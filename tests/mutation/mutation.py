@@ -3,21 +3,19 @@
 import argparse
 import collections
 import difflib
-import filecmp
 import hashlib
 import json
 import os
 import pathlib
 import random
 import re
-import shlex
-import shutil
 import signal
 import subprocess
 import sys
 import time
 
 import mutants
+import scratch
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 JUDGED = ROOT / "tests" / "mutation" / "judged.txt"
@@ -113,44 +111,6 @@ def draw(options):
 
 
 # ---- building ----------------------------------------------------------------------------------
-
-
-def copy_tree():
-    """The tracked and new files as they are, written only where they differ."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT, check=True, capture_output=True, text=True,
-    ).stdout.split("\0")
-    names = {name for name in listed if name and (ROOT / name).is_file()}
-    for old in [p for p in TREE.rglob("*") if p.is_file()] if TREE.exists() else []:
-        if str(old.relative_to(TREE)) not in names:
-            old.unlink()
-    for name in names:
-        target = TREE / name
-        if not target.exists() or not filecmp.cmp(ROOT / name, target, shallow=False):
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(ROOT / name, target)
-            shutil.copymode(ROOT / name, target)
-
-
-def configure():
-    kind, sanitizers = ("Debug", "address,undefined") if OPTIONS.sanitize else ("Release", "")
-    command = ["cmake", "-S", TREE, "-B", BUILD, "-G", "Ninja", f"-DCMAKE_BUILD_TYPE={kind}"]
-    command += [f"-DFEDGE_SANITIZE={sanitizers}", f"-DFEDGE_DEPS={ROOT}/build/deps"]
-    command += ["-DFEDGE_WERROR=OFF"]
-    command += ["-DFEDGE_HAVE_FUZZ=OFF"]  # fuzzers find what nobody thought of: not asked here
-    command += [f"-DFEDGE_{part}=ON" for part in ("TESTS", "NETWORK", "AGGREGATOR")]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(done.stdout + done.stderr)
-
-
-class Builder:
-    def __init__(self, options):
-        self.command = shlex.split(options.wrap) + ["ninja", "-C", str(BUILD), f"-j{options.jobs}"]
-
-    def build(self, *targets):
-        return subprocess.run([*self.command, *targets], capture_output=True, text=True)
 
 
 def objects(path):
@@ -249,9 +209,10 @@ class Bench:
     """The built tree and its tests, and one mutant at a time in it."""
 
     def __init__(self, options):
-        self.builder = Builder(options)
-        copy_tree()
-        configure()
+        self.builder = scratch.Builder(BUILD, options.jobs, options.wrap)
+        kind, sanitizers = ("Debug", "address,undefined") if options.sanitize else ("Release", "")
+        scratch.copy_tree(ROOT, TREE)
+        scratch.configure(ROOT, TREE, BUILD, kind, sanitizers)
         say("mutation: builds the tree as it is")
         built = self.builder.build()
         if built.returncode:
