@@ -24,22 +24,26 @@ void world_yield(void)
 
 void world_sleep(uint64_t ns)
 {
+    void (*others)(void) = stub.while_asleep;
     stub.now_ns += ns;
+    stub.while_asleep = NULL;
+    if (others)
+        others();
     errno = ENOTTY;
-    if (stub.while_asleep)
-        stub.while_asleep();
 }
 
+/* Somebody has to wake it meanwhile. */
 bool world_wait(const void *address, uint64_t ns)
 {
-    (void)address, (void)ns;
-    fail_msg("nobody else can wake this fiber");
+    stub.woken = NULL;
+    world_sleep(ns == WORLD_NEVER ? 1 : ns);
+    assert_ptr_equal(stub.woken, address);
     return true;
 }
 
 void world_wake_all(const void *address)
 {
-    (void)address;
+    stub.woken = address;
 }
 
 fedge_rng *world_draw(void)
@@ -120,4 +124,18 @@ char *tree(void)
     assert_non_null(text);
     world_disk_each(NODE, add_to_tree, text);
     return text;
+}
+
+static void add_size(void *user, const char *path)
+{
+    size_t size;
+    assert_non_null(world_disk_read(NODE, path, &size));
+    *(uint64_t *)user += size;
+}
+
+uint64_t bytes_of_files(void)
+{
+    uint64_t bytes = 0;
+    world_disk_each(NODE, add_size, &bytes);
+    return bytes;
 }

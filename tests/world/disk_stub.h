@@ -27,7 +27,8 @@ typedef struct disk_stub {
     fedge_rng rng;
     jmp_buf killed;
     char failure[200];
-    void (*while_asleep)(void);
+    void (*while_asleep)(void); /* what another fiber does then, once */
+    const void *woken;          /* the last one */
 } disk_stub;
 extern disk_stub stub;
 
@@ -42,6 +43,7 @@ void power_off(void);
 
 /* All files with their sizes and a hash of their content; the caller frees it. */
 char *tree(void);
+uint64_t bytes_of_files(void);
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 

@@ -6,8 +6,10 @@
 #include "tests/world/disk_stub.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 /* Does [work], killed at the call of this number; false: it ended before that call. */
@@ -166,6 +168,49 @@ static void a_name_needs_its_directory(void **state)
     assert_true(lost && survived);
 }
 
+/* What is certain about a name stays over what was uncertain about it before. */
+static void a_name_made_again_stays(void **state)
+{
+    (void)state;
+    bool moved = false, lost = false;
+    for (uint64_t draw = 0; draw < DRAWS; draw++) {
+        begin(draw);
+        world_disk_write(NODE, "/disk/a/x", "old", 3);
+        world_disk_write(NODE, "/disk/b/other", "text", 4);
+        OK(fedge_os_rename("/disk/a/x", "/disk/b/x", NULL)); /* needs a sync of b */
+        OK(fedge_os_write_file("/disk/a/x", "new", 3, 0600, NULL));
+        power_off();
+        assert_string_equal(text_of("/disk/a/x"), "new");
+        moved |= strcmp(text_of("/disk/b/x"), "old") == 0;
+        lost |= !fedge_os_exists("/disk/b/x");
+    }
+    assert_true(moved && lost);
+}
+
+/* Lost bytes do not come back when the file grows again. */
+static void what_is_lost_is_gone(void **state)
+{
+    (void)state;
+    bool lost = false;
+    for (uint64_t draw = 0; draw < DRAWS; draw++) {
+        fedge_os_file file;
+        char text[4] = "";
+        begin(draw);
+        world_disk_write(NODE, "/disk/file", "", 0);
+        OK(fedge_os_open(&file, "/disk/file", FEDGE_OS_READ_WRITE, NULL));
+        OK(fedge_os_write_at(&file, 0, "text", 4, NULL));
+        power_off();
+        OK(fedge_os_open(&file, "/disk/file", FEDGE_OS_READ_WRITE, NULL));
+        OK(fedge_os_reserve(&file, 4, NULL));
+        OK(fedge_os_read_at(&file, 0, text, 4, NULL));
+        fedge_os_close(&file);
+        const bool is_lost = memcmp(text, "\0\0\0", 4) == 0;
+        assert_true(is_lost || memcmp(text, "text", 4) == 0);
+        lost |= is_lost;
+    }
+    assert_true(lost);
+}
+
 static void writes_are_torn_by_sectors(void **state)
 {
     (void)state;
@@ -220,8 +265,9 @@ static void a_kill_syncs_nothing(void **state)
         assert_true(killed_at(7, hold_and_write));
         assert_int_equal(world_disk_num_open(NODE), 0);
         assert_string_equal(text_of("/disk/file"), "text");
+        fedge_os_file other;
+        OK(fedge_os_open(&other, "/disk/other", FEDGE_OS_CREATE, NULL));
         OK(fedge_os_lock("/disk/lock", &lock, NULL));
-        fedge_os_unlock(lock);
         power_off();
         lost |= !fedge_os_exists("/disk/file");
     }
@@ -244,6 +290,23 @@ static void one_lock_at_a_time(void **state)
     fedge_os_unlock(lock);
     OK(fedge_os_lock("/disk/lock", &lock, NULL));
     fedge_os_unlock(lock);
+}
+
+static void unlock_meanwhile(void)
+{
+    fedge_os_unlock(lock);
+}
+
+static void a_lock_is_waited_for(void **state)
+{
+    (void)state;
+    OK(fedge_os_lock("/disk/lock", &lock, NULL));
+    const int second = open("/disk/lock", O_RDWR);
+    FAILS_WITH(EWOULDBLOCK, flock(second, LOCK_EX | LOCK_NB));
+    stub.while_asleep = unlock_meanwhile;
+    assert_int_equal(flock(second, LOCK_EX), 0);
+    assert_true(stub.now_ns > 0);
+    assert_int_equal(close(second), 0);
 }
 
 static void a_full_disk(void **state)
@@ -333,7 +396,6 @@ static fedge_os_file asleep;
 
 static void write_meanwhile(void)
 {
-    stub.while_asleep = NULL;
     OK(fedge_os_write_at(&asleep, 0, "1", 1, NULL));
 }
 
@@ -360,22 +422,24 @@ static void syncs_take_time(void **state)
 static void a_bit_flips(void **state)
 {
     (void)state;
-    const char *path = NULL;
-    char before[9] = "the text";
+    const char *path = NULL, *before = "the text";
     assert_false(world_disk_flip(NODE, "", &path));
-    world_disk_write(NODE, "/disk/empty-x", NULL, 0);
-    world_disk_write(NODE, "/disk/a/x", before, 8);
-    world_disk_write(NODE, "/disk/a/y", before, 8);
-    assert_false(world_disk_flip(NODE, "none", &path));
-    assert_true(world_disk_flip(NODE, "x", &path));
-    assert_string_equal(path, "/disk/a/x");
-    assert_string_equal(text_of("/disk/a/y"), before);
-    power_off();
-    unsigned flipped = 0;
-    const char *after = text_of("/disk/a/x");
-    for (unsigned i = 0; i < 8; i++)
-        flipped += (unsigned)__builtin_popcount((unsigned)(uint8_t)(before[i] ^ after[i]));
-    assert_int_equal(flipped, 1);
+    for (uint64_t draw = 0; draw < DRAWS; draw++) {
+        begin(draw);
+        world_disk_write(NODE, "/disk/empty-x", NULL, 0);
+        world_disk_write(NODE, "/disk/a/x", before, 8);
+        world_disk_write(NODE, "/disk/a/y", before, 8);
+        assert_false(world_disk_flip(NODE, "none", &path));
+        assert_true(world_disk_flip(NODE, "x", &path));
+        assert_string_equal(path, "/disk/a/x");
+        assert_string_equal(text_of("/disk/a/y"), before);
+        power_off();
+        unsigned flipped = 0;
+        const char *after = text_of("/disk/a/x");
+        for (unsigned i = 0; i < 8; i++)
+            flipped += (unsigned)__builtin_popcount((unsigned)(uint8_t)(before[i] ^ after[i]));
+        assert_int_equal(flipped, 1);
+    }
 }
 
 /* ---- the world's side ------------------------------------------------------------------------ */
@@ -434,9 +498,12 @@ int main(void)
         TEST(a_rename_is_whole),
         TEST(what_is_published_stays),
         TEST(a_name_needs_its_directory),
+        TEST(a_name_made_again_stays),
+        TEST(what_is_lost_is_gone),
         TEST(writes_are_torn_by_sectors),
         TEST(a_kill_syncs_nothing),
         TEST(one_lock_at_a_time),
+        TEST(a_lock_is_waited_for),
         TEST(a_full_disk),
         TEST(the_program_goes_on_where_it_must),
         TEST(a_failed_sync_is_final),
