@@ -139,7 +139,7 @@ static uint32_t enough(void)
     return reports > 0 ? reports : 1;
 }
 
-static void begin_attempt(uint32_t number, uint32_t attempt)
+void oracle_begin_attempt(uint32_t number, uint32_t attempt)
 {
     oracle_round *round = &oracle.rounds[number];
     const uint32_t acked = num_acked(round, round->attempt);
@@ -177,7 +177,7 @@ static void begin_training(oracle_task *task)
     if (oracle.damaged && oracle.decided > task->round)
         forget_rounds(task->round);
     if (attempt != round->attempt)
-        begin_attempt(task->round, attempt);
+        oracle_begin_attempt(task->round, attempt);
     task->attempt = attempt;
     for (const oracle_task *old = round->tasks; old && !oracle.damaged; old = old->next) {
         if (old->client == task->client && old->acked > 0 && old->attempt == attempt) {
@@ -392,6 +392,19 @@ static void ack_sent(uint32_t client, const fedge_message *message)
         oracle_acked_late(task);
 }
 
+/* With a buffer, a task that is refused or cancelled will not count any more. Without one, its
+ * result may be on its way to the disk. */
+static void end_sent(uint32_t client, const fedge_message *message)
+{
+    fedge_notice notice;
+    if (!oracle.async || fedge_notice_read(message, &notice, NULL) != FEDGE_OK || !notice.has_task)
+        return;
+    oracle_task *task = find_task(client, notice.task_id);
+    oracle_look(); /* it may have counted before */
+    if (task && (message->type == FEDGE_MESSAGE_CANCEL || notice.reason == FEDGE_REASON_STALE_TASK))
+        task->ended = oracle.now;
+}
+
 /* ---- messages -------------------------------------------------------------------------------- */
 
 /* Whether [frame] is told to the oracle: the type's place is in every header. */
@@ -444,6 +457,8 @@ void oracle_server_sent(uint32_t client, const uint8_t *frame, size_t size)
         task_sent(client, &message);
     else if (message.type == FEDGE_MESSAGE_ACK)
         ack_sent(client, &message);
+    else if (message.type == FEDGE_MESSAGE_REFUSE || message.type == FEDGE_MESSAGE_CANCEL)
+        end_sent(client, &message);
     else if (message.type == FEDGE_MESSAGE_WELCOME)
         welcome_sent(client, &message);
 }
@@ -469,8 +484,8 @@ void oracle_restored(uint64_t mark)
         uint32_t *attempt = &oracle.rounds[task->round].attempt;
         if (task->issued <= mark && task->round >= first && task->attempt > *attempt)
             *attempt = task->attempt;
-        if (task->acked > mark)
-            task->acked = 0;
+        task->acked = task->acked > mark ? 0 : task->acked;
+        task->ended = task->ended > mark ? 0 : task->ended;
         for (oracle_version *version = task->versions; version; version = version->next) {
             if (version->complete > mark)
                 version->wrong = "it was sent after the backup";

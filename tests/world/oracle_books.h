@@ -33,6 +33,7 @@ typedef struct oracle_task {
     uint32_t incarnation, client, round, attempt;
     fedge_task_kind kind;
     uint64_t issued, acked; /* when; acked 0: not yet, or it is excused */
+    uint64_t ended;         /* with a buffer: when it was refused or cancelled; 0: not */
     int8_t bounds_log2[FEDGE_MAX_TENSORS < 64 ? FEDGE_MAX_TENSORS : 64];
     oracle_version *versions, *current; /* current: of the last UPLOAD */
     const oracle_version *used;         /* what counted, in [used_in] */
@@ -77,6 +78,8 @@ extern oracle_books oracle; /* of the one world that runs */
 
 /* Memory until the next oracle_begin, all 0. */
 void *oracle_memory(size_t size);
+/* The server has given up earlier attempts at [round]. */
+void oracle_begin_attempt(uint32_t round, uint32_t attempt);
 /* The model of [round] has this hash, says [who]. */
 void oracle_name(uint32_t round, const char *hash, const char *who);
 /* Decides all rounds whose hash is known. */

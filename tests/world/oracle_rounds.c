@@ -9,7 +9,8 @@
 #include "tests/world/scheduler.h"
 
 #define RUNS WORLD_DISK_ROOT "/state/runs/"
-#define MAX_SETS 4096u /* sets of updates that are tried */
+#define MAX_SETS 4096u         /* sets of updates whose model is computed */
+#define MAX_COUNTED (1u << 22) /* sets that are counted */
 #define LARGEST_FILE ((size_t)1 << 20)
 
 /* ---- the server's disk ----------------------------------------------------------------------- */
@@ -192,7 +193,7 @@ static void collect(sets *all)
     }
     for (uint32_t i = 0; oracle.async && i < oracle.num_tasks; i++) {
         oracle_task *task = &oracle.tasks[i];
-        if (task->kind == FEDGE_TASK_TRAIN && task->round <= all->round &&
+        if (task->kind == FEDGE_TASK_TRAIN && task->ended == 0 && task->round <= all->round &&
             all->round - task->round <= max_staleness &&
             (task->used_in == 0 || task->used_in >= all->round))
             add_task(all, task);
@@ -234,7 +235,7 @@ static bool makes_model(sets *all)
     oracle_round *round = &oracle.rounds[all->round];
     const plain_model *before = &oracle.rounds[all->round - 1].model;
     char hash[FEDGE_HASH_TEXT];
-    const uint32_t variants = take(all) ? plain_step_variants(&all->with) : 0;
+    const uint32_t variants = plain_step_variants(&all->with);
     for (uint32_t i = 0; i < variants; i++) {
         all->with.variant = i;
         if (!plain_step(&all->with, before, &round->model) ||
@@ -298,9 +299,11 @@ static const char *find_set(uint32_t number)
         return "";
     collect(&all);
     new_model(&round->model);
-    uint32_t tried = 0, musts = 0;
-    for (bool more = true; more && tried < MAX_SETS; tried++) {
-        if (makes_model(&all)) {
+    uint32_t tried = 0, counted = 0, musts = 0;
+    for (bool more = true; more && tried < MAX_SETS && counted < MAX_COUNTED; counted++) {
+        const bool fits = take(&all);
+        tried += fits;
+        if (fits && makes_model(&all)) {
             note_used(&all);
             world_trace("oracle: round %u: %u updates make %.8s", number, all.with.num_updates,
                         round->hash);
@@ -390,6 +393,8 @@ static void take_line(const char *line)
     const bool known = round->num_counted > 0;
     if (known && (round->num_counted != counted || round->num_examples != examples))
         world_fail("oracle: rounds.jsonl has another line of round %u than before", number);
+    if (oracle.async && strtoul(member(line, "attempt"), NULL, 10) > round->attempt)
+        oracle_begin_attempt(number, (uint32_t)strtoul(member(line, "attempt"), NULL, 10));
     round->num_counted = counted;
     round->num_examples = examples;
     snprintf(hash, sizeof(hash), "%.64s", member(line, "model_sha256") + 1);

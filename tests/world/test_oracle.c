@@ -1,5 +1,7 @@
 /* The oracle beside the real engine: what it computes itself is what the server makes, for every
  * strategy and codec that it models; and it sees what a wrong server would do. */
+#define _GNU_SOURCE /* memmem */
+
 #include "tests/edge/core/cmocka_all.h"
 
 #include <stdarg.h>
@@ -26,6 +28,7 @@ static federation fed;
 
 static char failure[512];
 static char seen_path[256];
+static const char *damaged; /* what has another byte, of the file whose path has this in it */
 
 void world_fail(const char *format, ...)
 {
@@ -56,7 +59,13 @@ const uint8_t *world_disk_read(uint32_t node, const char *path, size_t *size)
     content = NULL;
     assert_memory_equal(path, WORLD_DISK_ROOT "/state", strlen(WORLD_DISK_ROOT "/state"));
     snprintf(real, sizeof(real), "%s%s", fed.state_dir, path + strlen(WORLD_DISK_ROOT "/state"));
-    return fedge_os_read_file(real, 1 << 20, &content, size, NULL) == FEDGE_OK ? content : NULL;
+    if (fedge_os_read_file(real, 1 << 20, &content, size, NULL) != FEDGE_OK)
+        return NULL;
+    if (damaged && strstr(path, damaged)) {
+        uint8_t *clients = memmem(content, *size, "\"clients\":", 10);
+        *(clients ? clients + 10 : content + *size - 3) ^= 1;
+    }
+    return content;
 }
 
 static fedge_status see_run(void *user, const char *name, fedge_error *err)
@@ -118,6 +127,7 @@ static int set_up(void **state)
     (void)state;
     failure[0] = '\0';
     lie = TRUTH;
+    damaged = NULL;
     return 0;
 }
 
@@ -208,6 +218,116 @@ static void codecs_make_its_models(void **state)
     }
 }
 
+/* ---- what must hold whatever happens --------------------------------------------------------- */
+
+static fedge_rng draw;
+
+static bool is_done(void)
+{
+    fedge_error why;
+    return fedge_engine_done(fed.engine, &why);
+}
+
+/* [what] FROM TO. */
+static void command(const char *what, const char *from, const char *to)
+{
+    char text[256];
+    snprintf(text, sizeof(text), "%s %s %s", what, from, to);
+    assert_int_equal(system(text), 0);
+}
+
+static void start_again(void)
+{
+    fed_close(&fed);
+    fed_open(&fed);
+    oracle_look();
+    for (uint32_t i = 0; i < FED_DEVICES; i++) {
+        if (fedge_rng_below(&draw, 4) > 0)
+            fed_join(&fed, i);
+    }
+}
+
+/* A backup, or back to the last one. */
+static void back_up(uint64_t *mark)
+{
+    char backup[96];
+    snprintf(backup, sizeof(backup), "%s.backup", fed.state_dir);
+    fed_close(&fed);
+    if (*mark == 0) {
+        command("cp -a", fed.state_dir, backup);
+        *mark = oracle_mark();
+    } else {
+        command("rm -rf", fed.state_dir, "");
+        command("mv", backup, fed.state_dir);
+        oracle_restored(*mark);
+        *mark = UINT64_MAX; /* once */
+        fed.restored = true;
+        fed.num_issued = 0; /* an incarnation may use ids of another one */
+    }
+    start_again();
+    fed.restored = false;
+}
+
+static void happen(uint64_t *mark)
+{
+    fed_device *device = &fed.devices[fedge_rng_below(&draw, FED_DEVICES)];
+    const uint32_t what = fedge_rng_below(&draw, 200);
+    if (what < 150)
+        fed_step(&fed);
+    else if (what < 160)
+        fed_leave(&fed, device->index);
+    else if (what < 185 && !device->conn)
+        fed_join(&fed, device->index);
+    else if (what < 188)
+        fed.now_ms += fedge_rng_below(&draw, 7000);
+    else if (what < 191)
+        start_again();
+    else if (what < 192)
+        device->has_result = device->sending = false;
+    else if (what < 193 && *mark != UINT64_MAX)
+        back_up(mark);
+}
+
+static void any_run(uint64_t seed)
+{
+    static const char *const STRATEGIES[] = {
+        "\"type\":\"FedAvg\"", "\"type\":\"FedAvgM\"", "\"type\":\"FedMedian\"",
+        "\"type\":\"FedBuff\",\"buffer-size\":3", "\"type\":\"FedAsync\""};
+    uint64_t mark = 0;
+    draw = fedge_rng_stream(seed, FEDGE_PURPOSE_SAMPLE, 1, 2, 3);
+    const uint32_t strategy = fedge_rng_below(&draw, 5);
+    begin(strategy < 3 ? "\"num-server-rounds\":5,\"min-train-nodes\":3,"
+                         "\"min-available-nodes\":3,\"round-deadline-s\":5,"
+                         "\"over-selection\":1.4,\"min-report-fraction\":0.6"
+                       : "\"num-server-rounds\":5,\"min-train-nodes\":3,"
+                         "\"min-available-nodes\":3,\"round-deadline-s\":5",
+          STRATEGIES[strategy], NULL);
+    fed_open(&fed);
+    oracle_look();
+    fed_join_all(&fed, FED_DEVICES);
+    while (!is_done() && !failure[0])
+        happen(&mark);
+    const fedge_run_status status = fed_status(&fed);
+    if (!failure[0])
+        oracle_complete(status.model_hash, status.rounds_closed);
+    if (failure[0])
+        fail_msg("seed %llu: %s", (unsigned long long)seed, failure);
+    assert_int_equal(status.rounds_closed, 5);
+    command("rm -rf", "*.backup", "");
+    fed_fini(&fed);
+}
+
+static void its_books_hold_whatever_happens(void **state)
+{
+    (void)state;
+    const char *first = getenv("FEDGE_SEED"), *many = getenv("FEDGE_SEEDS");
+    const uint64_t from = first ? strtoull(first, NULL, 10) : 1;
+    const uint64_t num = many ? strtoull(many, NULL, 10) : 12;
+    for (uint64_t seed = from; seed < from + num; seed++)
+        any_run(seed);
+    begin(ROUNDS, "\"type\":\"FedAvg\"", NULL); /* for tear_down */
+}
+
 /* ---- what a wrong server would do ------------------------------------------------------------ */
 
 static void must_fail(enum lie about, const char *why)
@@ -237,14 +357,111 @@ static void an_ack_comes_for_other_bytes(void **state)
     must_fail(FLIPPED_BIT, "is acknowledged: not all of its bytes were sent");
 }
 
+static void must_see(const char *why)
+{
+    print_message("%s\n", failure);
+    assert_non_null(strstr(failure, why));
+    failure[0] = '\0';
+}
+
+/* Of a device, as the server would send it. */
+static void forge_task(uint32_t device, uint64_t id, uint32_t round, const char *model)
+{
+    uint8_t frame[FEDGE_MESSAGE_MAX_SIZE];
+    size_t size = 0;
+    static fedge_task task;
+    task = fed.devices[0].task;
+    task.task_id = id;
+    task.round = round;
+    snprintf(task.model, sizeof(task.model), "%s", model);
+    MUST(fedge_task_pack(&task, frame, sizeof(frame), &size, ERR));
+    fed.devices[device].task = task;
+    oracle_server_sent(device, frame, size);
+}
+
+static void forge_ack(uint32_t device, uint64_t id)
+{
+    uint8_t frame[FEDGE_MESSAGE_MAX_SIZE];
+    size_t size = 0;
+    MUST(fedge_ack_pack(&(fedge_ack){.task_id = id}, frame, sizeof(frame), &size, ERR));
+    oracle_server_sent(device, frame, size);
+}
+
+static void forge_update(uint32_t device)
+{
+    uint8_t frame[FEDGE_MESSAGE_MAX_SIZE];
+    size_t size = 0;
+    const fedge_upload *result = &fed.devices[device].result;
+    fed.devices[device].welcome = fed.devices[0].welcome;
+    fed_make_result(&fed.devices[device]);
+    MUST(fedge_upload_pack(result, frame, sizeof(frame), &size, ERR));
+    oracle_client_sent(device, frame, size);
+    MUST(fedge_part_pack(&(fedge_position){.task_id = result->task_id}, fed.devices[device].bytes,
+                         (uint32_t)result->size, frame, sizeof(frame), &size, ERR));
+    oracle_client_sent(device, frame, size);
+}
+
+static void messages_contradict_its_books(void **state)
+{
+    (void)state;
+    begin(ROUNDS, "\"type\":\"FedAvg\"", NULL);
+    must_hold(5);
+    const fedge_task last = fed.devices[0].task;
+    uint8_t welcome[FEDGE_MESSAGE_MAX_SIZE];
+    size_t welcome_size = 0;
+    MUST(fedge_welcome_pack(&fed.devices[0].welcome, welcome, sizeof(welcome), &welcome_size, ERR));
+    char other[FEDGE_HASH_TEXT];
+    memset(other, 'a', sizeof(other) - 1);
+    other[sizeof(other) - 1] = '\0';
+    const uint32_t device = last.round == 3 ? 0 : 1;
+    forge_task(device, fed.devices[device].task.task_id, 3, last.model);
+    must_see("again after it was acknowledged");
+    forge_task(device, 900, 3, last.model);
+    must_see("is asked to train for round 3 again");
+    forge_task(device, 901, 2, last.model);
+    must_see("is asked for round 2 after round 3");
+    forge_task(3 - device, 900, 3, last.model);
+    must_see("task id 900 is used for client");
+    forge_task(device, 902, 4, other);
+    must_see("names the model of round 3 aaaaaaaa");
+    forge_ack(device, 999);
+    must_see("which it never had");
+    forge_ack(3 - device, 900);
+    must_see("which it never had");
+    oracle_server_sent(5, welcome, welcome_size);
+    forge_task(5, 903, 3, last.model);
+    assert_string_equal(failure, "");
+    forge_update(5);
+    assert_string_equal(failure, "");
+    forge_ack(5, 903);
+    must_see("is acknowledged, but does not count in round 3");
+}
+
+static void files_contradict_its_books(void **state)
+{
+    (void)state;
+    begin(ROUNDS, "\"type\":\"FedAvg\"", NULL);
+    must_hold(4);
+    fed_close(&fed); /* the last checkpoint is written */
+    damaged = "round-000003/model";
+    oracle_look();
+    must_see("the checkpoint of round 3 has another model");
+    damaged = "rounds.jsonl";
+    oracle_look();
+    must_see("rounds.jsonl has 5 clients in round 1");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(strategies_make_its_models, set_up, tear_down),
         cmocka_unit_test_setup_teardown(codecs_make_its_models, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(its_books_hold_whatever_happens, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_update_counts_twice, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_ack_comes_before_the_bytes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_ack_comes_for_other_bytes, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(messages_contradict_its_books, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(files_contradict_its_books, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
