@@ -64,13 +64,11 @@ bool plain_step_models(const fedge_job *job)
 {
     const fedge_optimizer *optimizer = &job->plan.training.optimizer;
     /* The length of a path with momentum or a proximal term would need the same roundings. */
-    if (is(job, "FedNova")) {
-        return optimizer->momentum == 0.0f && optimizer->proximal_mu == 0.0f &&
-               !job->rounds.sampler.inverse_probability;
-    }
-    return is_one_of(job, " FedAvg FedProx FedAvgM FedAdagrad FedAdam FedYogi FedMedian "
-                          "FedTrimmedAvg Krum MultiKrum QFedAvg FedPer FedRep FedBN Ditto FedBuff "
-                          "FedAsync ") &&
+    const bool nova =
+        is(job, "FedNova") && optimizer->momentum == 0.0f && optimizer->proximal_mu == 0.0f;
+    return (nova || is_one_of(job, " FedAvg FedProx FedAvgM FedAdagrad FedAdam FedYogi FedMedian "
+                                   "FedTrimmedAvg Krum MultiKrum QFedAvg FedPer FedRep FedBN Ditto "
+                                   "FedBuff FedAsync ")) &&
            !job->rounds.sampler.inverse_probability && argument(job, "mixing") == 0.0 &&
            !job->plan.update.down.values;
 }
