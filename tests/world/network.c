@@ -46,6 +46,7 @@ static struct {
     world_connection connections[NET_MAX_LINKS];
     uint32_t num_used; /* those beyond are free */
     place places[WORLD_MAX_NODES];
+    bool is_down[WORLD_MAX_NODES]; /* the machine, not only the process */
     bool listens;
 } net;
 static const char addresses[WORLD_MAX_NODES];
@@ -118,21 +119,6 @@ bool world_net_may_send(const world_connection *connection, int end)
     return connection->to[1 - end].bytes < WINDOW_BYTES;
 }
 
-void world_net_send(world_connection *connection, int end, const uint8_t *data, size_t size)
-{
-    const int to = 1 - end;
-    if (connection->closed[to])
-        return;
-    size_t at = 0;
-    while (to == NET_SERVER_END && size - at > 1 && fedge_rng_below(world_draw(), 3) == 0) {
-        const size_t part = 1 + fedge_rng_below(world_draw(), (uint32_t)(size - at - 1));
-        put(connection, to, data + at, part, false);
-        at += part;
-    }
-    put(connection, to, data + at, size - at, true);
-    world_wake_all(world_net_address(node_of(connection, to)));
-}
-
 bool world_net_receive(world_connection *connection, int end, uint8_t *out, size_t out_size,
                        world_arrival *arrival)
 {
@@ -166,6 +152,24 @@ static void tell(world_connection *connection, int end, uint64_t at_ns)
     if (at_ns < connection->over_ns[end])
         connection->over_ns[end] = at_ns;
     world_wake_all(world_net_address(node_of(connection, end)));
+}
+
+void world_net_send(world_connection *connection, int end, const uint8_t *data, size_t size)
+{
+    const int to = 1 - end;
+    if (connection->closed[to]) {
+        if (!net.is_down[node_of(connection, to)])
+            tell(connection, end, arrival_ns(connection, &connection->to[end], 0));
+        return;
+    }
+    size_t at = 0;
+    while (to == NET_SERVER_END && size - at > 1 && fedge_rng_below(world_draw(), 3) == 0) {
+        const size_t part = 1 + fedge_rng_below(world_draw(), (uint32_t)(size - at - 1));
+        put(connection, to, data + at, part, false);
+        at += part;
+    }
+    put(connection, to, data + at, size - at, true);
+    world_wake_all(world_net_address(node_of(connection, to)));
 }
 
 static void release_unused(world_connection *connection)
@@ -226,8 +230,14 @@ void world_net_drop(uint32_t node, bool power)
                 connection->over_ns[1 - end] = other_ns;
         }
     }
+    net.is_down[node] = power;
     if (node == WORLD_SERVER)
         net.listens = false;
+}
+
+void world_net_boot(uint32_t node)
+{
+    net.is_down[node] = false;
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */

@@ -34,6 +34,8 @@ void world_net_cut(uint32_t client);
 /* The node's process has ended: the system closes its connections. [power]: nobody tells the other
  * ends, which find out by their own time limits. */
 void world_net_drop(uint32_t node, bool power);
+/* The node's machine runs again: it answers what it knows no connection for by a reset. */
+void world_net_boot(uint32_t node);
 
 /* ---- for both ends --------------------------------------------------------------------------- */
 

@@ -54,9 +54,12 @@ static void draw_fault(const world_plan *of, uint32_t index, plan_fault *out)
     /* One draw a statement: an initializer's order is not defined. */
     out->kind = draw_kind(&draw);
     out->node = fedge_rng_below(&draw, 3) > 0 ? WORLD_SERVER : client;
-    out->at_ns = below(&draw, 12 * SECOND_NS);
+    /* Early ones are likelier: many runs are short. */
+    const uint64_t before_ns = 1 + below(&draw, 12 * SECOND_NS);
+    out->at_ns = below(&draw, before_ns);
     out->lasts_ns = 10 * MS_NS + below(&draw, 4 * SECOND_NS);
-    out->number = 1 + below(&draw, 200);
+    const uint64_t most = 1 + below(&draw, 400);
+    out->number = 1 + below(&draw, most);
     out->error = draw_error(&draw);
     switch (out->kind) {
     case PLAN_CUT:
@@ -72,7 +75,7 @@ static void draw_fault(const world_plan *of, uint32_t index, plan_fault *out)
         break;
     case PLAN_KILL:
     case PLAN_POWER:
-        out->at_step = fedge_rng_below(&draw, 2) == 0 ? 1 + below(&draw, 8000) : 0;
+        out->at_step = fedge_rng_below(&draw, 2) == 0 ? 1 + below(&draw, 5000) : 0;
         break;
     default:
         break;

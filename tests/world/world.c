@@ -56,6 +56,7 @@ static struct {
     bool written;  /* the run's results are */
     bool complete; /* and the run is marked as finished */
     bool calm, sent_home;
+    uint64_t quiet_since_ns; /* no message was sent and no node started or ended since then */
 } w;
 
 static uint32_t num_nodes(void)
@@ -75,12 +76,14 @@ static uint32_t num_nodes(void)
 
 void world_observe_client_sent(uint32_t client, const uint8_t *frame, size_t size)
 {
+    w.quiet_since_ns = world_now_ns();
     world_trace("sends message %u of %zu bytes", size > 5 ? frame[5] : 0u, size);
     AS_WORLD(oracle_client_sent(client, frame, size));
 }
 
 void world_observe_server_sent(uint32_t client, const uint8_t *frame, size_t size)
 {
+    w.quiet_since_ns = world_now_ns();
     world_trace("sends message %u of %zu bytes to client %u", size > 5 ? frame[5] : 0u, size,
                 (unsigned)client);
     AS_WORLD(oracle_server_sent(client, frame, size));
@@ -135,7 +138,9 @@ static void start(uint32_t index)
     node *of = &w.nodes[index];
     of->start_ns = WORLD_NEVER;
     of->up = true;
+    w.quiet_since_ns = world_now_ns();
     w.outcome->num_starts++;
+    world_net_boot(index);
     world_trace("starts node %u", (unsigned)index);
     if (index == WORLD_SERVER)
         world_spawn(index, world_server_main, &w.server, "main");
@@ -344,7 +349,9 @@ static void begin_fault(const plan_fault *fault)
         world_net_place(client, 500 * MS_NS, 30000);
         break;
     case PLAN_CLOCK:
-        world_set_clocks(fault->node, 0, EPOCH_NS + (fault->number - 100) * 3600 * SECOND_NS);
+        world_set_clocks(fault->node, 0,
+                         EPOCH_NS + (fault->number % 200) * 3600 * SECOND_NS -
+                             100 * 3600 * SECOND_NS);
         break;
     case PLAN_REVOKE:
         w.server.admitted[client] = false;
@@ -489,6 +496,24 @@ static void check_bounds(void)
     }
 }
 
+/* Devices must not idle while a round lacks updates: where all are well, somebody says something
+ * before the round's deadline is over. An asynchronous round never waits for it. */
+static void check_quiet(void)
+{
+    const world_job *job = &w.plan->job;
+    uint64_t most_ns = 25 * SECOND_NS;
+    if (!job->asynchronous)
+        most_ns += job->deadline_ms * MS_NS;
+    if (w.written || world_now_ns() < w.quiet_since_ns + most_ns || !w.nodes[WORLD_SERVER].up)
+        return;
+    for (uint32_t i = WORLD_SERVER; i < num_nodes(); i++) {
+        if (w.nodes[i].heal_ns != WORLD_NEVER || (!w.nodes[i].up && !w.nodes[i].gone))
+            return;
+    }
+    world_fail("nothing was said for %.1f s, and the run is not complete",
+               (double)(world_now_ns() - w.quiet_since_ns) * 1e-9);
+}
+
 /* After the last fault a run has this long. */
 static uint64_t limit_ns(void)
 {
@@ -506,8 +531,10 @@ static void live(void)
         w.steps++;
         notice_deaths();
         next_ns = happen();
-        if (w.steps % 256 == 0)
+        if (w.steps % 256 == 0) {
             check_bounds();
+            check_quiet();
+        }
         if (world_now_ns() >= end_ns || w.steps > MAX_STEPS)
             break;
     }
