@@ -29,10 +29,10 @@
  * attempt after a deadline, asks all clients.
  *
  * With a buffer (spec.buffer_size > 0, set by asynchronous strategies) a phase closes after that
- * many reports. Open tasks carry over into the next phase with the base model they were given, and
- * are cancelled once they would be staler than max_staleness. One cohort's size of clients is at
- * work at a time. A client that has reported may get another task at once, but only one for each
- * model.
+ * many reports. Open tasks carry over into the next phase with the base model they were given. They
+ * are cancelled once they would be staler than max_staleness, and when a second attempt at a round
+ * fails: their devices may hang. One cohort's size of clients is at work at a time. A client that
+ * has reported may get another task at once, but only one for each model.
  */
 #ifndef FEDGE_AGGREGATOR_ROUNDS_ROUNDS_H
 #define FEDGE_AGGREGATOR_ROUNDS_ROUNDS_H

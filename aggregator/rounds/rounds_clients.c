@@ -357,12 +357,15 @@ void fedge_rounds_carry_over(fedge_rounds *rounds, uint32_t round,
                              void (*drop)(fedge_rounds *rounds, uint32_t slot))
 {
     uint32_t remaining = 0;
+    /* Devices that hang, or whose connection nobody has missed yet, would hold all slots for ever.
+     */
+    const bool hung = rounds->failing && rounds->attempt > 0;
     for (uint32_t slot = 0; slot < rounds->num_tasks; slot++) {
         const fedge_rounds_task *task = &rounds->tasks[slot];
         if (task->state != FEDGE_TASK_OPEN)
             continue;
         /* The strategy stores no model that old, so the update could not be weighted. */
-        if (round - 1 - task->base > rounds->spec.max_staleness)
+        if (hung || round - 1 - task->base > rounds->spec.max_staleness)
             drop(rounds, slot);
         else
             rounds->tasks[remaining++] = *task;

@@ -497,15 +497,20 @@ static void check_bounds(void)
 }
 
 /* Devices must not idle while a round lacks updates: where all are well, somebody says something
- * before the round's deadline is over. An asynchronous round never waits for it. */
+ * before the round's deadline is over. Only devices that fail are asked again after longer pauses.
+ */
 static void check_quiet(void)
 {
     const world_job *job = &w.plan->job;
-    uint64_t most_ns = 25 * SECOND_NS;
-    if (!job->asynchronous)
-        most_ns += job->deadline_ms * MS_NS;
+    /* In an asynchronous round a device that vanished unnoticed is left after two deadlines. */
+    const uint64_t most_ns =
+        25 * SECOND_NS + (job->asynchronous ? 3 : 1) * job->deadline_ms * MS_NS;
     if (w.written || world_now_ns() < w.quiet_since_ns + most_ns || !w.nodes[WORLD_SERVER].up)
         return;
+    for (uint32_t i = 0; i < job->num_clients; i++) {
+        if (w.trainers[i].num_failed > 0)
+            return;
+    }
     for (uint32_t i = WORLD_SERVER; i < num_nodes(); i++) {
         if (w.nodes[i].heal_ns != WORLD_NEVER || (!w.nodes[i].up && !w.nodes[i].gone))
             return;

@@ -196,6 +196,31 @@ static void others_are_asked_in_the_place_of_who_left(void **state)
 }
 
 /* Between two rounds, for which too few are left: its client is asked anew with the next. */
+/* A device that is connected and never answers must not hold the only slot for ever. */
+static void a_task_ends_with_the_second_attempt_that_fails(void **state)
+{
+    (void)state;
+    fedge_rounds_spec spec = buffer_spec(1, 1);
+    spec.fraction_train = 0.3;
+    spec.min_train_nodes = 1;
+    fedge_rounds *rounds = make(&spec);
+    join(rounds, 0, 2);
+    open_phase(rounds, 0);
+    const uint64_t hung = task_of(rounds, 0);
+    fedge_rounds_tick(rounds, spec.round_deadline_ms);
+    take(rounds, FEDGE_ROUNDS_FAIL);
+    fedge_rounds_closed(rounds, spec.round_deadline_ms);
+    open_phase(rounds, spec.round_deadline_ms);
+    assert_int_equal(task_of(rounds, 0), hung);
+    fedge_rounds_tick(rounds, 2 * spec.round_deadline_ms);
+    take(rounds, FEDGE_ROUNDS_FAIL);
+    fedge_rounds_closed(rounds, 2 * spec.round_deadline_ms);
+    assert_int_equal(take(rounds, FEDGE_ROUNDS_CANCEL).task_id, hung);
+    open_phase(rounds, 2 * spec.round_deadline_ms);
+    assert_true(task_of(rounds, 0) > hung);
+    fedge_rounds_free(rounds);
+}
+
 static void a_task_that_goes_on_may_be_given_up_between_rounds(void **state)
 {
     (void)state;
@@ -331,6 +356,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tasks_go_on_with_the_base_that_they_were_given),
         cmocka_unit_test(a_client_is_asked_once_for_each_model),
+        cmocka_unit_test(a_task_ends_with_the_second_attempt_that_fails),
         cmocka_unit_test(a_task_that_goes_on_may_be_given_up_between_rounds),
         cmocka_unit_test(every_client_of_a_failed_attempt_has_work_again),
         cmocka_unit_test(others_are_asked_in_the_place_of_who_left),
