@@ -451,6 +451,17 @@ class Federation:
         return self.result()
 
 
+def external(federation, parameters):
+    """Makes its job one of a model with so many values, zeros at first, sent as floats."""
+    federation.write("job.json", {
+        "fedge-job": 1, "name": "memory", "seed": 1,
+        "model": {"type": "external", "tensors": [{"name": "w", "shape": [parameters]}]},
+        "training": {"local-epochs": 1, "batch-size": 1, "learning-rate": 1},
+        "rounds": {"num-server-rounds": 3, "min-available-nodes": federation.clients,
+                   "min-train-nodes": federation.clients},
+        "strategy": {"type": "FedAvg"}, "update": {"codec": "none", "deflate": False}, "min-free-disk": 0})
+
+
 class NetTest(unittest.TestCase):
     """Ends what the test started; shows the logs when it failed."""
 

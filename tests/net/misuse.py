@@ -5,11 +5,31 @@ waits for the misuse it is for, and ends with the honest updates alone: its mode
 the same two clients without a third.
 """
 
+import socket
+import ssl
+
 import harness
 from harness import NetTest
 from peer import Closed, Peer, Refused
 
 INDEX = 2
+
+
+def plain(port):
+    """A connection without TLS."""
+    return socket.create_connection(("127.0.0.1", port), timeout=harness.PATIENCE_S)
+
+
+def ended(connection):
+    """Reads until the other side has closed; an error says so too."""
+    try:
+        while connection.recv(4096):
+            pass
+    except TimeoutError:
+        raise AssertionError("the connection was left open") from None
+    except (ConnectionError, ssl.SSLError):
+        pass
+    return True
 
 
 class MisuseTest(NetTest):
@@ -61,4 +81,4 @@ class MisuseTest(NetTest):
             self.assertEqual(line["clients"], 2, line)
 
 
-__all__ = ["INDEX", "MisuseTest", "Closed", "Peer", "Refused", "harness"]
+__all__ = ["INDEX", "MisuseTest", "Closed", "Peer", "Refused", "ended", "harness", "plain"]

@@ -9,7 +9,7 @@ import shutil
 import struct
 
 import harness
-import test_link
+import relay
 from harness import FEATURES, LABELS, NetTest, wait_until
 
 HIDDEN = 4000
@@ -133,7 +133,7 @@ class Known(NetTest):
         size = os.path.getsize(model)
         with open(model, "rb") as file:
             part = federation.path("client-0", "blobs", hashlib.sha256(file.read()).hexdigest())
-        way = test_link.Relay(("127.0.0.1", federation.port), down_bytes_s=100000)
+        way = relay.Relay(("127.0.0.1", federation.port), down_bytes_s=100000)
         self.addCleanup(way.close)
         client = federation.start_client(0, server=f"wss://127.0.0.1:{way.port}")
         wait_until("a part of the model", lambda: os.path.exists(part) and os.path.getsize(part) > size // 4)
@@ -141,7 +141,7 @@ class Known(NetTest):
         self.assertLess(os.path.getsize(part), size)
         with open(part, "r+b") as file:
             damage(file, size)
-        way = test_link.Relay(("127.0.0.1", federation.port))
+        way = relay.Relay(("127.0.0.1", federation.port))
         self.addCleanup(way.close)
         client = federation.start_client(0, server=f"wss://127.0.0.1:{way.port}")
         federation.complete()

@@ -5,12 +5,12 @@ import json
 import os
 
 import harness
-import test_crash
+import kills
 import test_sections
 import test_simulation
 from harness import NetTest
 
-KILLS = max(2, test_crash.KILLS // 5)
+KILLS = max(2, kills.KILLS // 5)
 ROUNDS = 6
 
 
@@ -18,7 +18,7 @@ class Bytes(NetTest):
     deployed = test_simulation.Simulation.deployed
     simulated = test_simulation.Simulation.simulated
     assert_same = test_simulation.Simulation.assert_same
-    disturbed = test_crash.Crash.disturbed
+    disturbed = kills.KilledTest.disturbed
 
     def same_with(self, **update):
         """With some of the clients each round, so that residuals are of different rounds."""
@@ -82,13 +82,13 @@ class Bytes(NetTest):
 
     def test_kills_change_nothing_of_deltas(self):
         job = {"update": {"up": "topk:0.1+int8", "down": "int8+deflate"}, "hidden": 400}
-        hashes = self.disturbed(2 * KILLS, KILLS, KILLS // 2, test_crash.SEED + 22, **job)
-        self.assertEqual(hashes, harness.undisturbed(2 * KILLS, clients=test_crash.CLIENTS, **job))
+        hashes = self.disturbed(2 * KILLS, KILLS, KILLS // 2, kills.SEED + 22, **job)
+        self.assertEqual(hashes, harness.undisturbed(2 * KILLS, clients=kills.CLIENTS, **job))
 
     def test_kills_change_nothing_that_stays(self):
         job = {"update": {"up": "topk:0.1+int8"}}
-        hashes = self.disturbed(2 * KILLS, KILLS, KILLS // 2, test_crash.SEED + 21, **job)
-        self.assertEqual(hashes, harness.undisturbed(2 * KILLS, clients=test_crash.CLIENTS, **job))
+        hashes = self.disturbed(2 * KILLS, KILLS, KILLS // 2, kills.SEED + 21, **job)
+        self.assertEqual(hashes, harness.undisturbed(2 * KILLS, clients=kills.CLIENTS, **job))
 
     def test_a_damaged_residual_is_dropped_with_a_warning(self):
         federation = self.federation(update={"up": "topk:0.1+int8"}, rounds__num_server_rounds=30,

@@ -1,174 +1,27 @@
-"""Connections that are no clients: silence, slowness, noise, and too many of them."""
+"""Connections that are no clients: silence, slowness, and too many of them; and several network threads: connections
+spread over them, and nothing that reaches one misses another.
+"""
 
-import json
 import os
 import resource
-import socket
-import ssl
-import subprocess
+import signal
 import threading
-import time
 
-from misuse import INDEX, Closed, MisuseTest, Peer, harness
-from peer import BINARY, connect_tls, pack, tls_context
+from harness import NetTest, external, run
+from misuse import INDEX, Closed, MisuseTest, Peer, ended, harness, plain
+from peer import connect_tls, pack, tls_context
 
-SILENT_TIMEOUT_S = 60  # what is silent so long is dropped
 SILENT = int(os.environ.get("FEDGE_NET_SILENT", "1000"))
 PER_ADDRESS = 512  # --max-per-address: as many without a certificate are there at a time
-
-
-def plain(port):
-    made = socket.create_connection(("127.0.0.1", port), timeout=harness.PATIENCE_S)
-    return made
-
-
-def end_writing(connection):
-    try:
-        connection.shutdown(socket.SHUT_WR)
-    except OSError:
-        pass  # the other side has ended the connection already
-
-
-def ended(connection):
-    """Reads until the other side has closed; an error says so too."""
-    try:
-        while connection.recv(4096):
-            pass
-    except TimeoutError:
-        raise AssertionError("the connection was left open") from None
-    except (ConnectionError, ssl.SSLError):
-        pass
-    return True
-
-
-class Noise(MisuseTest):
-    def test_what_is_not_tls(self):
-        federation = self.start(rounds=1)
-        cases = [
-            ("HTTP", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"),
-            ("zeros", bytes(1000)),
-            ("noise", bytes((i * 37 + 11) % 256 for i in range(5000))),
-            ("a TLS record over the bound", b"\x16\x03\x01\xff\xff" + bytes(70000)),
-            ("the start of a handshake, then noise", b"\x16\x03\x01\x00\x40" + b"\x01\x00\x00\x3c" + bytes(60)),
-            ("SSH", b"SSH-2.0-OpenSSH_9.2p1\r\n"),
-        ]
-        for name, data in cases:
-            with self.subTest(name), plain(federation.port) as connection:
-                try:
-                    connection.sendall(data)
-                    end_writing(connection)
-                except ConnectionError:
-                    pass
-                self.assertTrue(ended(connection))
-        self.give_up(federation)
-        self.assert_unharmed(federation, 1)
-
-    def test_an_older_tls(self):
-        federation = self.start(rounds=1)
-        context = tls_context(f"{federation.keys}/trust", f"{federation.keys}/clients/0002")
-        context.maximum_version = ssl.TLSVersion.TLSv1_2
-        with plain(federation.port) as connection, self.assertRaises((ssl.SSLError, ConnectionError)):
-            context.wrap_socket(connection, server_hostname="localhost")
-        self.give_up(federation)
-        self.assert_unharmed(federation, 1)
-
-    def test_new_keys(self):
-        """OpenSSL changes its keys, twice, and asks for the server's."""
-        federation = self.start(rounds=1)
-        trust, identity = f"{federation.keys}/trust", f"{federation.keys}/clients/0002"
-        command = ["openssl", "s_client", "-connect", f"127.0.0.1:{federation.port}", "-servername", "localhost",
-                   "-CAfile", os.path.join(trust, sorted(os.listdir(trust))[0]),
-                   "-cert", f"{identity}/chain.pem", "-cert_chain", f"{identity}/chain.pem", "-key", f"{identity}/key.pem"]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT) as client:
-            timer = threading.Timer(harness.PATIENCE_S, client.kill)
-            timer.start()
-            said = b""
-
-            def read_until(text):
-                nonlocal said
-                while text not in said:
-                    more = os.read(client.stdout.fileno(), 65536)
-                    self.assertTrue(more, said[-2000:])
-                    said += more
-                said = said.partition(text)[2]
-
-            read_until(b"Verify return code")
-            for key in b"kK":
-                client.stdin.write(bytes([key]) + b"\n")
-                client.stdin.flush()
-                read_until(b"KEYUPDATE")
-            client.stdin.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            client.stdin.flush()
-            read_until(b"HTTP/1.1 404 ")
-            read_until(b"this port speaks websockets")
-            timer.cancel()
-            client.kill()
-        self.give_up(federation)
-        self.assert_unharmed(federation, 1)
-
-    def test_http_that_is_no_upgrade(self):
-        federation = self.start(rounds=1)
-        cases = [
-            b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
-            b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000\r\n\r\nx",
-            b"NONSENSE\r\n\r\n",
-            b"GET / HTTP/1.1\r\n" + b"X-Long: " + b"x" * 100000 + b"\r\n\r\n",
-            b"GET / HTTP/1.1\r\n" + b"".join(b"X-%d: 1\r\n" % i for i in range(3000)) + b"\r\n",
-            b"\xff" * 3000,
-        ]
-        for data in cases:
-            with self.subTest(data[:20]):
-                with connect_tls(federation.port, f"{federation.keys}/trust",
-                                 f"{federation.keys}/clients/0002") as connection:
-                    try:
-                        connection.sendall(data)
-                    except (ConnectionError, ssl.SSLError):
-                        continue
-                    answer = b""
-                    try:
-                        answer = connection.recv(4096)
-                    except (ConnectionError, ssl.SSLError):
-                        pass
-                    self.assertNotIn(b" 101 ", answer)
-                    self.assertNotIn(b" 200 ", answer)
-        self.give_up(federation)
-        self.assert_unharmed(federation, 1)
-
-    def test_the_http_port_is_for_reading(self):
-        federation = self.start(rounds=1)
-        for data in (b"\x16\x03\x01" + bytes(100), b"GET / HTTP/1.1\r\nX: " + b"y" * 100000 + b"\r\n\r\n",
-                     b"DELETE /healthz HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /../../etc/passwd HTTP/1.1\r\n\r\n"):
-            with self.subTest(data[:12]), plain(federation.http_port) as connection:
-                try:
-                    connection.sendall(data)
-                    end_writing(connection)
-                    self.assertNotIn(b" 200 ", connection.recv(4096))
-                except ConnectionError:
-                    pass
-        for hosts in ("", "Host: localhost\r\nHost: localhost\r\n", "Host: localhost\r\nHost: evil.example\r\n",
-                      "Host: local host\r\n", "Host: localhost:99999\r\n"):
-            with self.subTest(hosts), plain(federation.http_port) as connection:
-                connection.sendall(f"GET /healthz HTTP/1.1\r\n{hosts}\r\n".encode())
-                self.assertIn(b" 400 ", connection.recv(4096))
-        hanging = [plain(federation.http_port) for _ in range(100)]  # more than it serves
-        self.assertEqual(federation.health()["status"], "ok")
-        with Peer(federation, INDEX) as peer:
-            peer.hello()
-            peer.next_task()
-            for connection in hanging:
-                connection.close()
-            self.give_up(federation, peer)
-        self.assert_unharmed(federation, 1)
+THREADS = 4
+DEVICES = 8
+MODEL_CHUNKS = 489  # of 64 KiB, in which 8 million floats and the file's header are sent
 
 
 class Slow(MisuseTest):
     def test_who_does_not_go_on_is_dropped(self):
-        """All at once, since each takes its time: 10 s to say something, 45 s for one message."""
-        started = time.monotonic()
-        federation = self.start(rounds=2, devices=2)
-        for client in federation.seen[1:]:
-            client.wait_event("welcome")
+        """All at once, since each takes its 10 s to say something."""
+        federation = self.start(rounds=1)
         trust, identity = f"{federation.keys}/trust", f"{federation.keys}/clients/0003"
         silent = {
             "TCP alone": plain(federation.port),
@@ -178,69 +31,14 @@ class Slow(MisuseTest):
         }
         silent["half a handshake"].sendall(b"\x16\x03\x01\x02\x00\x01")
         silent["half a request"].sendall(b"GET / HTTP/1.1\r\nHost: loc")
-        no_hello = Peer(federation, 3)
-        unfinished = Peer(federation, 4)
-        unfinished.hello()
-        message = pack("fetch", {"hash": "ab" * 32, "offset": 0})
-        unfinished.send_bytes(Peer.frame(message[:30], BINARY, final=False))
-        trickling = Peer(federation, 5)
-        trickling.hello()
-        # Meanwhile a round goes on: cohorts include the two, whose tasks are taken back below.
-        no_hello.expect_refusal("timeout")
-        no_hello.expect_end()
+        with Peer(federation, 3) as no_hello:
+            no_hello.expect_refusal("timeout")
+            no_hello.expect_end()
         for name, connection in silent.items():
-            with self.subTest(name):
+            with self.subTest(name), connection:
                 self.assertTrue(ended(connection))
-                connection.close()
-        end = time.monotonic() + harness.PATIENCE_S * 2
-        size = 0
-        refused = {}
-        for peer in (trickling, unfinished):
-            peer.socket.settimeout(0.2)
-        while len(refused) < 2 and time.monotonic() < end:
-            try:
-                if size < len(message) and trickling not in refused:
-                    trickling.send_bytes(Peer.frame(message[size:size + 1], BINARY if size == 0 else 0,
-                                                    final=False))
-                    size += 1
-                for peer in {trickling, unfinished} - refused.keys():
-                    reason = self.poll(peer)
-                    refused.update({peer: reason} if reason else {})
-            except Closed:
-                self.fail("closed without a reason")
-        self.assertEqual(set(refused.values()), {"timeout"})
-        unfinished.socket.settimeout(harness.PATIENCE_S)
-        unfinished.expect_end()
-        for peer in (no_hello, unfinished, trickling):
-            peer.close()
-        # The clients that wait all the while have said nothing but pongs, and are still there.
-        honest = federation.aggregator.events("client-connected")[:2]
-        time.sleep(max(0.0, started + SILENT_TIMEOUT_S + 5 - time.monotonic()))
-        gone = {event["device"] for event in federation.aggregator.events("client-disconnected")}
-        self.assertFalse(gone & {event["device"] for event in honest if event["client"] < 2})
-        for index in (4, 5):
-            with Peer(federation, index) as peer:
-                peer.hello()
-                peer.next_task()
-                peer.decline_task()
-                peer.send("bye", {"reason": "none", "class": "retry", "after-ms": 0})
-        self.assertEqual(federation.health()["status"], "ok")
-
-    @staticmethod
-    def poll(peer):
-        """The reason of a refusal that has come within 0.2 s, or None."""
-        try:
-            while True:
-                first, second = peer._take(2)
-                size = second & 0x7F
-                if size == 126:
-                    high, low = peer._take(2)
-                    size = high * 256 + low
-                data = peer._take(size)
-                if first & 0x0F == BINARY and data[5] == 4:
-                    return json.loads(data[24:])["reason"]
-        except AssertionError:
-            return None  # nothing there
+        self.give_up(federation)
+        self.assert_unharmed(federation, 1)
 
 
 class Many(MisuseTest):
@@ -324,18 +122,6 @@ class Many(MisuseTest):
             thread.join()
         federation.complete()
 
-    def test_silence_is_cheap(self):
-        federation = self.federation(clients=2)
-        federation.start_aggregator()
-        before = federation.metric("process_resident_memory_bytes")
-        held = [plain(federation.port) for _ in range(400)]
-        harness.wait_until("400 connections", lambda: federation.metric("fedge_connections") >= 400)
-        more = federation.metric("process_resident_memory_bytes") - before
-        for connection in held:
-            connection.close()
-        if not harness.SANITIZED:  # whose memory is no measure
-            self.assertLess(more, 400 * 8192)
-
     def test_the_same_device_again_and_again(self):
         """The latest connection counts; those before are told so."""
         federation = self.start(rounds=1)
@@ -380,6 +166,133 @@ class Many(MisuseTest):
             self.assertEqual(federation.health()["status"], "ok")
         self.give_up(federation)
         self.assert_unharmed(federation, 1, hidden=2000, update__codec="none", update__deflate=False)
+
+
+class Threads(NetTest):
+    def start(self, **job):
+        """An aggregator whose first round waits for more devices than there are, and DEVICES of them."""
+        keys = harness.make_keys(harness.make_folder() + "/keys", DEVICES)
+        federation = self.federation(keys=keys, clients=DEVICES, rounds__min_train_nodes=DEVICES, **job)
+        federation.start_aggregator(network_threads=THREADS)
+        peers = []
+        for i in range(DEVICES):
+            peers.append(Peer(federation, i))
+            self.addCleanup(peers[i].close)
+            if i < DEVICES - 1:
+                peers[i].hello()
+        return federation, peers
+
+    @staticmethod
+    def on_threads(federation):
+        return [federation.metric(f'fedge_thread_connections{{thread="{i}"}}') for i in range(THREADS)]
+
+    def fetch_plan(self, peer):
+        self.assertEqual(len(peer.fetch(peer.welcome["plan"], peer.welcome["plan-size"])),
+                         peer.welcome["plan-size"])
+
+    def test_connections_go_where_the_fewest_are(self):
+        federation, peers = self.start()
+        self.assertEqual(self.on_threads(federation), [DEVICES / THREADS] * THREADS)
+        for peer in peers[1::THREADS]:  # those of the second thread
+            peer.close()
+        harness.wait_until("the second thread to have none",
+                           lambda: sorted(self.on_threads(federation)) == [0, 2, 2, 2])
+        peers[1] = Peer(federation, 1)
+        self.addCleanup(peers[1].close)
+        self.assertEqual(sorted(self.on_threads(federation)), [1, 2, 2, 2])
+        peers[1].hello()
+        self.fetch_plan(peers[1])
+        self.assertEqual(federation.metric("fedge_connections"), DEVICES - 1)
+
+    def test_revocation_reaches_every_thread(self):
+        federation, peers = self.start()
+        for i in range(THREADS):
+            run("fedge-keys", "revoke", "--registry", f"{federation.keys}/registry", "--name",
+                f"client-{i:04}")
+        federation.aggregator.send(signal.SIGHUP)
+        for peer in peers[:THREADS]:
+            peer.socket.settimeout(5 * (5 if harness.SANITIZED else 1))  # the promise
+            peer.expect_refusal("revoked")
+            peer.expect_end()
+        self.assertEqual(len(federation.aggregator.events("client-revoked")), THREADS)
+        for peer in peers[THREADS:-1]:
+            self.fetch_plan(peer)
+
+    def test_a_device_that_comes_twice_on_two_threads(self):
+        """The first connection is told on its own thread."""
+        federation, peers = self.start()
+        for i in range(3):
+            with Peer(federation, i) as again:
+                again.hello()
+                self.assertEqual(peers[i].expect("bye").meta["reason"], "replaced")
+                peers[i].expect_end()
+                self.fetch_plan(again)
+
+    def test_who_does_not_read_delays_nobody(self):
+        federation, peers = self.start(hidden=2000, update__codec="none", update__deflate=False)
+        peers[-1].hello()  # the last: the round opens
+        for peer in peers:
+            peer.next_task()
+        model = peers[0].task["model"]
+        for peer in peers[:DEVICES - 2]:  # at least one on each thread
+            peer.socket.settimeout(1)
+            try:
+                for _ in range(50):
+                    peer.send_bytes(peer.frame(pack("fetch", {"hash": model, "offset": 0})))
+            except (Closed, TimeoutError):
+                pass
+        for peer in peers[DEVICES - 2:]:
+            self.fetch_plan(peer)
+            peer.decline_task()
+        self.assertEqual(federation.health()["status"], "ok")
+
+    def test_a_large_download_delays_nobody(self):
+        """On one thread: the plan does not wait until a model has been sent."""
+        federation = self.federation(clients=2)
+        external(federation, 8_000_000)
+        federation.start_aggregator(network_threads=1)
+        plans, chunks, ends, done = 20, [0], [], threading.Event()
+
+        def download(peer):
+            while not done.is_set():
+                peer.send("fetch", {"hash": peer.task["model"], "offset": 0})
+                for _ in range(MODEL_CHUNKS):
+                    peer.expect("chunk")
+                    chunks[0] += 1
+            ends.append("told to")
+
+        with Peer(federation, 0) as reader, Peer(federation, 1) as other:
+            for peer in (reader, other):
+                peer.hello()
+            for peer in (reader, other):
+                peer.next_task()
+            thread = threading.Thread(target=download, args=(reader,))
+            thread.start()
+            try:
+                harness.wait_until("the download to begin", lambda: chunks[0])
+                before = chunks[0]
+                for _ in range(plans):
+                    self.fetch_plan(other)
+                taken = chunks[0] - before
+            finally:
+                done.set()
+                thread.join()
+        self.assertEqual(ends, ["told to"])
+        # Had each waited behind a whole model, as many chunks would have come meanwhile.
+        self.assertLess(taken, plans * MODEL_CHUNKS / 4)
+
+    def test_the_end_reaches_every_thread(self):
+        federation, peers = self.start()
+        federation.aggregator.send(signal.SIGTERM)
+        times = []
+        for peer in peers:
+            bye = peer.expect("bye").meta
+            self.assertEqual(bye["reason"], "shutting-down")
+            times.append(bye["after-ms"])
+            peer.expect_end()
+        # Those of one thread shall not come back at once.
+        self.assertEqual(sorted(times), [10000] * THREADS + [10010] * THREADS)
+        self.assertEqual(federation.aggregator.wait(), 0)
 
 
 if __name__ == "__main__":

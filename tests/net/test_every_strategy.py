@@ -2,7 +2,7 @@
 models of a simulated run, round by round, bit for bit.
 
 FEDGE_NET_PART=K/N plays the K-th of N parts of them. FEDGE_NET_KILLED=N kills the aggregator N times, at moments
-drawn from a seed (test_crash.py), and each device once.
+drawn from a seed (kills.py), and each device once.
 """
 
 import glob
@@ -11,8 +11,8 @@ import os
 import signal
 
 import harness
+import kills
 import softmax
-import test_crash
 import test_sections
 from harness import NetTest
 
@@ -106,9 +106,9 @@ class EveryStrategy(NetTest):
         for again in range(5):
             federation = self.prepared(strategy, **options)
             try:
-                seed = test_crash.SEED + NAMES.index(name) + 1000 * again
-                test_crash.Crash.play(self, federation, KILLS, 1, seed, most=MOST)
-            except test_crash.TooFewKills:
+                seed = kills.SEED + NAMES.index(name) + 1000 * again
+                kills.KilledTest.play(self, federation, KILLS, 1, seed, most=MOST)
+            except kills.TooFewKills:
                 continue
             if any(event["rounds-closed"] > 0 for program in federation.seen if program.name == "aggregator"
                    for event in program.events("run-resumed")):

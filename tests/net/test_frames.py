@@ -1,13 +1,27 @@
-"""Messages that are none: what a connected, registered device can do wrong before any update."""
+"""Bytes that are no TLS, no HTTP, no websocket and no message: what a stranger can do wrong, and a connected, registered
+device before any update."""
 
 import json
+import os
+import socket
+import ssl
 import struct
+import subprocess
+import threading
+import time
 
-from misuse import INDEX, Closed, MisuseTest, Peer, Refused, harness
-from peer import BINARY, CLOSE, PING, TEXT, connect_tls, pack
+from misuse import INDEX, Closed, MisuseTest, Peer, Refused, ended, harness, plain
+from peer import BINARY, CLOSE, PING, TEXT, connect_tls, pack, tls_context
 
 FETCH = {"hash": "ab" * 32, "offset": 0}
 HELLO = {"protocol-min": 1, "protocol-max": 1, "release": "test", "arch": "python", "ram": 0}
+
+
+def end_writing(connection):
+    try:
+        connection.shutdown(socket.SHUT_WR)
+    except OSError:
+        pass  # the other side has ended the connection already
 
 
 def text(value):
@@ -137,7 +151,7 @@ class Frames(MisuseTest):
         self.assert_unharmed(federation, 1)
 
 
-class Noise(MisuseTest):
+class Log(MisuseTest):
     def test_one_device_cannot_fill_the_log(self):
         federation = self.start(rounds=1)
         notice = {"task-id": 999, "reason": "policy", "class": "never", "after-ms": 0, "text": "again"}
@@ -316,6 +330,128 @@ class Websocket(MisuseTest):
                 finally:
                     peer.close()
         self.give_up(federation)
+        self.assert_unharmed(federation, 1)
+
+
+class Noise(MisuseTest):
+    def test_what_is_not_tls(self):
+        federation = self.start(rounds=1)
+        cases = [
+            ("HTTP", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+            ("zeros", bytes(1000)),
+            ("noise", bytes((i * 37 + 11) % 256 for i in range(5000))),
+            ("a TLS record over the bound", b"\x16\x03\x01\xff\xff" + bytes(70000)),
+            ("the start of a handshake, then noise", b"\x16\x03\x01\x00\x40" + b"\x01\x00\x00\x3c" + bytes(60)),
+            ("SSH", b"SSH-2.0-OpenSSH_9.2p1\r\n"),
+        ]
+        for name, data in cases:
+            with self.subTest(name), plain(federation.port) as connection:
+                try:
+                    connection.sendall(data)
+                    end_writing(connection)
+                except ConnectionError:
+                    pass
+                self.assertTrue(ended(connection))
+        self.give_up(federation)
+        self.assert_unharmed(federation, 1)
+
+    def test_an_older_tls(self):
+        federation = self.start(rounds=1)
+        context = tls_context(f"{federation.keys}/trust", f"{federation.keys}/clients/0002")
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        with plain(federation.port) as connection, self.assertRaises((ssl.SSLError, ConnectionError)):
+            context.wrap_socket(connection, server_hostname="localhost")
+        self.give_up(federation)
+        self.assert_unharmed(federation, 1)
+
+    def test_new_keys(self):
+        """OpenSSL changes its keys, twice, and asks for the server's."""
+        federation = self.start(rounds=1)
+        trust, identity = f"{federation.keys}/trust", f"{federation.keys}/clients/0002"
+        command = ["openssl", "s_client", "-connect", f"127.0.0.1:{federation.port}", "-servername", "localhost",
+                   "-CAfile", os.path.join(trust, sorted(os.listdir(trust))[0]),
+                   "-cert", f"{identity}/chain.pem", "-cert_chain", f"{identity}/chain.pem", "-key", f"{identity}/key.pem"]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT) as client:
+            timer = threading.Timer(harness.PATIENCE_S, client.kill)
+            timer.start()
+            said = b""
+
+            def read_until(text):
+                nonlocal said
+                while text not in said:
+                    more = os.read(client.stdout.fileno(), 65536)
+                    self.assertTrue(more, said[-2000:])
+                    said += more
+                said = said.partition(text)[2]
+
+            read_until(b"Verify return code")
+            for key in b"kK":
+                client.stdin.write(bytes([key]) + b"\n")
+                client.stdin.flush()
+                read_until(b"KEYUPDATE")
+            client.stdin.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            client.stdin.flush()
+            read_until(b"HTTP/1.1 404 ")
+            read_until(b"this port speaks websockets")
+            timer.cancel()
+            client.kill()
+        self.give_up(federation)
+        self.assert_unharmed(federation, 1)
+
+    def test_http_that_is_no_upgrade(self):
+        federation = self.start(rounds=1)
+        cases = [
+            b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000\r\n\r\nx",
+            b"NONSENSE\r\n\r\n",
+            b"GET / HTTP/1.1\r\n" + b"X-Long: " + b"x" * 100000 + b"\r\n\r\n",
+            b"GET / HTTP/1.1\r\n" + b"".join(b"X-%d: 1\r\n" % i for i in range(3000)) + b"\r\n",
+            b"\xff" * 3000,
+        ]
+        for data in cases:
+            with self.subTest(data[:20]):
+                with connect_tls(federation.port, f"{federation.keys}/trust",
+                                 f"{federation.keys}/clients/0002") as connection:
+                    try:
+                        connection.sendall(data)
+                    except (ConnectionError, ssl.SSLError):
+                        continue
+                    answer = b""
+                    try:
+                        answer = connection.recv(4096)
+                    except (ConnectionError, ssl.SSLError):
+                        pass
+                    self.assertNotIn(b" 101 ", answer)
+                    self.assertNotIn(b" 200 ", answer)
+        self.give_up(federation)
+        self.assert_unharmed(federation, 1)
+
+    def test_the_http_port_is_for_reading(self):
+        federation = self.start(rounds=1)
+        for data in (b"\x16\x03\x01" + bytes(100), b"GET / HTTP/1.1\r\nX: " + b"y" * 100000 + b"\r\n\r\n",
+                     b"DELETE /healthz HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /../../etc/passwd HTTP/1.1\r\n\r\n"):
+            with self.subTest(data[:12]), plain(federation.http_port) as connection:
+                try:
+                    connection.sendall(data)
+                    end_writing(connection)
+                    self.assertNotIn(b" 200 ", connection.recv(4096))
+                except ConnectionError:
+                    pass
+        for hosts in ("", "Host: localhost\r\nHost: localhost\r\n", "Host: localhost\r\nHost: evil.example\r\n",
+                      "Host: local host\r\n", "Host: localhost:99999\r\n"):
+            with self.subTest(hosts), plain(federation.http_port) as connection:
+                connection.sendall(f"GET /healthz HTTP/1.1\r\n{hosts}\r\n".encode())
+                self.assertIn(b" 400 ", connection.recv(4096))
+        hanging = [plain(federation.http_port) for _ in range(100)]  # more than it serves
+        time.sleep(0.05)  # one that has just come is not silent, and gives its place to nobody
+        self.assertEqual(federation.health()["status"], "ok")
+        with Peer(federation, INDEX) as peer:
+            peer.hello()
+            peer.next_task()
+            for connection in hanging:
+                connection.close()
+            self.give_up(federation, peer)
         self.assert_unharmed(federation, 1)
 
 

@@ -1,5 +1,5 @@
-"""A whole federation on emulated GPUs: the models of the CPU, whatever the number of GPUs and the way they
-share the work, also when a GPU is lost and the supervisor goes on with fewer."""
+"""A whole federation on emulated GPUs, of the aggregator, of its ranks and of clients: the models of the CPU, whatever the
+number of GPUs and the way they share the work, also when a GPU is lost and the supervisor goes on with fewer."""
 
 import json
 import os
@@ -10,10 +10,15 @@ import unittest
 
 import harness
 from harness import NetTest, run
+from ranks import RanksTest
 
 FOLDER = os.environ.get("FEDGE_EMULATED_DIR", "")
+CLIENT = os.path.join(FOLDER, "fedge-client")
+HANGS, DIES = 10000, 10001  # of tests/cuda/emulator
 CLIENTS, ROUNDS = 8, 3
 JOB = {"rounds__num_server_rounds": ROUNDS, "rounds__min_train_nodes": CLIENTS, "hidden": 200}
+SILO_ROUNDS = 2
+SILO_JOB = {"rounds__num_server_rounds": SILO_ROUNDS, "rounds__min_train_nodes": 1, "hidden": 20}
 CODECS = ({"codec": "int8", "deflate": True}, {"codec": "int8", "deflate": False},
           {"codec": "none", "deflate": False}, {"up": "topk:0.1+int8+deflate"})
 PLACE = re.compile(r"^GPU (\d+), by (clients|coordinates): (\d+) bytes, (\d+) of sums, (\d+) of values, "
@@ -95,23 +100,25 @@ class Gpu(NetTest):
         self.assertEqual(federation.hashes(), self.play(0).hashes())
 
     def test_a_call_that_never_returns_ends_the_process(self):
-        """Error 10000 of the emulator: the call hangs."""
-        federation = self.federation(clients=CLIENTS, **JOB)
-        Emulated(federation)
-        federation.start_aggregator()  # finds the ports that all use from now on
-        federation.aggregator.kill()
+        """Each of several processes has one, so that they are waited for at the same time."""
+        started = []
         for call, lost in (("ncclCommInitAll", "one of GPUs 0,1 is lost while starting NCCL"),
                            ("ncclGroupEnd", "one of GPUs 0,1 is lost while joining sums"),
                            ("memory", "GPU 0 is lost while asking what it has"),
                            ("allocation", "GPU 0 is lost while"),
                            ("accumulate", "is lost while summing updates")):
+            federation = self.federation(clients=CLIENTS, **JOB)
+            Emulated(federation)
+            federation.launch_aggregator("--accumulator", "cuda", "--shard", "clients", environment={
+                "FEDGE_EMULATOR": f"gpus=2 at={call} fail=1 error={HANGS}"})
+            started.append((call, lost, federation))
+            if call in ("ncclGroupEnd", "accumulate"):
+                federation.start_clients()
+        for call, lost, federation in started:
             with self.subTest(call=call):
-                federation.launch_aggregator("--accumulator", "cuda", "--shard", "clients", environment={
-                    "FEDGE_EMULATOR": f"gpus=2 at={call} fail=1 error=10000"})
-                if call == "ncclGroupEnd":
-                    federation.start_clients()
                 self.assertEqual(federation.aggregator.wait(), 7, federation.aggregator.tail())
                 self.assertIn(lost, federation.aggregator.log())
+        federation = next(made for call, _, made in started if call == "ncclGroupEnd")
         federation.start_aggregator("--accumulator", "cuda", environment={"FEDGE_EMULATOR": "gpus=1"})
         federation.complete()
         self.assertEqual(federation.hashes(), self.play(0).hashes())
@@ -321,6 +328,231 @@ class Gpu(NetTest):
                 self.assertEqual(lost, expected[:len(lost)])
                 self.assertLess(len(lost), ROUNDS)
                 self.assertEqual(simulate(name, f"gpus={left}", "--resume")[1], expected)
+
+
+@unittest.skipUnless(FOLDER, "the programs for emulated GPUs are not built")
+class Silo(NetTest):
+    """Clients whose model several GPUs train together. How many they are does not show in the federation's models, also when
+    one is lost and the client is started again with fewer."""
+
+    def start(self, federation, emulator, *more):
+        # The harness's words, of the program that sees emulated GPUs.
+        return federation.start_client(0, "--engine", "cuda", *more, program=CLIENT,
+                                       environment={"FEDGE_EMULATOR": f"order=2 seed=7 {emulator}"})
+
+    def play(self, emulator, *more):
+        federation = self.federation(clients=1, **SILO_JOB)
+        federation.start_aggregator()
+        client = self.start(federation, emulator, *more)
+        federation.complete()
+        return federation, client
+
+    def test_the_number_of_gpus_does_not_show(self):
+        first, client = self.play("gpus=1")
+        self.assertEqual(len(first.hashes()), SILO_ROUNDS)
+        self.assertEqual(client.wait_event("trainer-engine", kind="cuda")["gpus"], 1)
+        for gpus in (2, 8):
+            federation, client = self.play(f"gpus={gpus}")
+            self.assertEqual(federation.hashes(), first.hashes())
+            self.assertEqual(client.wait_event("trainer-engine", kind="cuda")["gpus"], gpus)
+        federation, client = self.play("gpus=3", "--gpus", "2,0")
+        self.assertEqual(federation.hashes(), first.hashes())
+        self.assertEqual(client.wait_event("trainer-engine", kind="cuda")["gpus"], 2)
+
+    def test_a_lost_gpu_is_told_by_the_exit_code(self):
+        expected = self.play("gpus=1")[0].hashes()
+        federation = self.federation(clients=1, **SILO_JOB)
+        federation.start_aggregator()
+        # Error 10000 of the emulator: the call never returns.
+        for fault in ("fail=300", "at=ncclReduceScatter fail=2", "at=ncclAllGather fail=3",
+                      "at=ncclGroupEnd fail=2 error=10000"):
+            client = self.start(federation, f"gpus=2 {fault}")
+            self.assertEqual(client.wait(), 9, client.tail())
+            self.assertIn("is lost while", client.wait_event("gpu-lost")["error"])
+        self.start(federation, "gpus=1")
+        federation.complete()
+        self.assertEqual(federation.hashes(), expected)
+
+    def test_what_is_missing_is_named(self):
+        federation = self.federation(clients=1, **SILO_JOB)
+        federation.start_aggregator()
+        for emulator, more, message in (("gpus=0", (), "no GPU is found"),
+                                        ("gpus=2", ("--gpus", "0,2"), "GPU 2 is not there: there are 0 to 1"),
+                                        ("gpus=2", ("--gpus", "0,x"), "--gpus takes numbers of GPUs"),
+                                        ("gpus=2", ("--gpus", "1,1"), "--gpus has GPU 1 twice")):
+            client = self.start(federation, emulator, *more)
+            self.assertEqual(client.wait(), 3, client.tail())
+            self.assertIn(message, client.log())
+
+    def test_what_cannot_train_the_job_is_told_before_the_first_round(self):
+        for emulator, job, code, reason, message in (
+                ("gpus=1 old=1", {"training__precision": "bf16"}, 8, "unsupported",
+                 "GPU 0 has compute capability 7.5, and precision bf16 wants 8.0"),
+                ("gpus=1 memory=8192", {}, 1, "internal", "GPU 0 has 0 MiB free, and "),
+                ("gpus=1 at=choosing fail=1 error=46", {}, 8, "unsupported", "GPU 0 is closed to this process"),
+                ("gpus=1 no-code=1", {}, 8, "unsupported", "this build has no code for it"),
+                ("gpus=2 no-nccl=1", {}, 8, "unsupported", "NCCL is not found")):
+            with self.subTest(emulator=emulator):
+                federation = self.federation(clients=1, **SILO_JOB, **job)
+                federation.start_aggregator()
+                client = self.start(federation, emulator)
+                self.assertEqual(client.wait(), code, client.tail())
+                self.assertIn(message, client.log())
+                declined = federation.aggregator.wait_event("client-declined")
+                self.assertEqual(declined["reason"], reason, declined)
+                self.assertIn(message, declined["text"])
+                self.assertFalse(client.events("trained"))
+
+    def test_one_gpu_needs_no_nccl(self):
+        expected = self.play("gpus=1")[0].hashes()
+        self.assertEqual(self.play("gpus=2 no-nccl=1", "--gpus", "1")[0].hashes(), expected)
+
+    def test_the_plan_tells_the_memory_of_a_gpu(self):
+        federation = self.federation(clients=1, **SILO_JOB)
+        done = subprocess.run([CLIENT, "--plan", federation.job_path, "--json"], stdout=subprocess.PIPE,
+                              check=True)
+        plan = json.loads(done.stdout)
+        self.assertLess(4 * sum(layer["parameters"] for layer in plan["layers"]), plan["gpu-least"])
+        self.assertLess(plan["gpu-least"], plan["gpu"])
+        with open(federation.job_path, encoding="utf-8") as file:
+            job = json.load(file)
+        job["training"]["optimizer"] = {"type": "Adam"}
+        path = federation.job_path + ".adam"
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(job, file)
+        figures = {}
+        for states in ("fp32", "bf16"):
+            done = subprocess.run([CLIENT, "--plan", path, "--json", "--optimizer-states", states],
+                                  stdout=subprocess.PIPE, check=True)
+            figures[states] = json.loads(done.stdout)["gpu"]
+        parameters = sum(layer["parameters"] for layer in plan["layers"])
+        self.assertAlmostEqual(figures["fp32"] - figures["bf16"], 4 * parameters, delta=1024)
+        wrong = subprocess.run([CLIENT, "--plan", path, "--optimizer-states", "fp8"], stderr=subprocess.PIPE,
+                               check=False, text=True)
+        self.assertEqual(wrong.returncode, 2)
+        self.assertIn("--optimizer-states: 'fp8' is not fp32 or bf16", wrong.stderr)
+
+
+@unittest.skipUnless(FOLDER, "the programs for emulated GPUs are not built")
+class RanksWithGpus(RanksTest):
+    """Several ranks with GPUs each, whose sums one communicator of NCCL joins, or MPI."""
+
+    @staticmethod
+    def write(made, gpus):
+        with open(made.path("gpus"), "w", encoding="ascii") as file:
+            file.write(gpus + "\n")
+
+    def test_the_models_are_those_of_the_cpu(self):
+        for strategy in ({}, {"strategy": {"type": "SCAFFOLD", "num-clients": 4}, "training__optimizer": {"type": "SGD"}}):
+            job = {**JOB, "rounds__min_train_nodes": 4, **strategy}
+            alone = self.play(self.federation(clients=4, **job))
+            with self.subTest(job):
+                together = self.start(job)
+                for i in range(4):
+                    together.start_client(i, server=together.servers[i % 2])
+                self.assertEqual(together.complete()["model_sha256"], alone["model_sha256"])
+                self.assertEqual(self.ways(together), [("nccl", "every rank can")])
+
+    def ways(self, made):
+        return [(event["kind"], event["because"]) for event in made.aggregator.events("sums-joined-by")]
+
+    def test_mpi_joins_sums_where_nccl_cannot(self):
+        """The same models, and the log says why."""
+        job = {**JOB, "rounds__min_train_nodes": 4}
+        alone = self.play(self.federation(clients=4, **job))
+        for emulator, again, arguments, words in (
+                ("gpus=2", "gpus=1", ("--accumulator", "cuda", "--join", "mpi"), "as asked for"),
+                ("gpus=2", "gpus=0", ("--accumulator", "auto"), "its accumulator is cpu"),
+                ("gpus=2 at=ncclCommInitRank fail=1 error=999", "gpus=1", ("--accumulator", "cuda"), "while starting NCCL")):
+            with self.subTest(words):
+                made = self.ranks(2, clients=4, **job)
+                Emulated(made)
+                made.start_aggregator(*arguments, environment={  # whichever rank is the first
+                    "FEDGE_EMULATOR": emulator, "FEDGE_EMULATOR_AGAIN": again, "FEDGE_EMULATOR_MARK": made.path("mark")})
+                for i in range(4):
+                    made.start_client(i, server=made.servers[i % 2])
+                self.assertEqual(made.complete()["model_sha256"], alone["model_sha256"])
+                (kind, because), = self.ways(made)
+                self.assertEqual(kind, "mpi")
+                self.assertIn(words, because)
+
+    def test_without_nccl_that_was_asked_for_nothing_begins(self):
+        made = self.ranks(2, clients=4, **{**JOB, "rounds__min_train_nodes": 4})
+        Emulated(made)
+        made.launch_aggregator("--join", "nccl", environment={
+            "FEDGE_EMULATOR": "gpus=1", "FEDGE_EMULATOR_AGAIN": "gpus=0", "FEDGE_EMULATOR_MARK": made.path("mark")})
+        self.assertEqual(made.aggregator.wait(), 7)
+        self.assertIn("sums cannot be joined by nccl: ", made.aggregator.log())
+        self.assertFalse(made.aggregator.events("listening"))
+
+    def test_a_rank_lost_while_sums_are_joined_ends_all(self):
+        """Killed, or in a call of NCCL that never returns; the next ranks go on with the round."""
+        job = {**JOB, "rounds__min_train_nodes": 4}
+        alone = self.play(self.federation(clients=4, **job))
+        for error, words in ((DIES, "exited on signal 9"), (HANGS, "is lost while joining sums of ranks: NCCL's call has not")):
+            with self.subTest(words):
+                made = self.ranks(2, clients=4, **job)
+                Emulated(made)
+                made.write_hosts("localhost slots=2")
+                made.start_aggregator(
+                    "--supervise", "--hosts", made.path("hosts"), "--accumulator", "cuda", "--gpus", "0", prefix=("env",),
+                    environment={"FEDGE_EMULATOR": f"gpus=1 at=ncclReduceScatter fail=3 error={error}",
+                                 "FEDGE_EMULATOR_AGAIN": "gpus=1", "FEDGE_EMULATOR_MARK": made.path("mark")})
+                for i in range(4):
+                    made.start_client(i, server=made.servers[i % 2])
+                self.assertEqual(made.complete()["model_sha256"], alone["model_sha256"])
+                self.assertIn(words, made.aggregator.log())
+                self.assertIn("starting it again", made.aggregator.log())
+                self.assertEqual({kind for kind, _ in self.ways(made)}, {"nccl"})
+
+    def start(self, job, gpus="0,1"):
+        made = self.ranks(2, clients=4, **job)
+        Emulated(made)
+        self.write(made, gpus)
+        made.start_aggregator("--accumulator", "cuda", "--gpus-file", made.path("gpus"),
+                              environment={"FEDGE_EMULATOR": "gpus=2 order=2 seed=7"})
+        self.assertEqual({e["kind"] for e in made.aggregator.events("accumulator")}, {"cuda"})
+        self.assertEqual(len(made.aggregator.events("accumulator", gpus=gpus)), 2)
+        return made
+
+    def test_another_number_of_ranks_within_a_round(self):
+        """The journals' updates go to GPUs again, of each number of ranks."""
+        for strategy in ("FedAvg", "SCAFFOLD"):
+            with self.subTest(strategy):
+                made = self.change_ranks(strategy, "--accumulator", "cuda", "--gpus", "0,1", prepare=Emulated,
+                                         environment={"FEDGE_EMULATOR": "gpus=2 order=2 seed=7"})
+                chosen = [event for seen in made.seen for event in seen.events("accumulator") if "gpus" in event]
+                self.assertEqual({event["kind"] for event in chosen}, {"cuda"})
+                self.assertEqual(self.ways(made), [("nccl", "every rank can")])
+
+    def test_other_gpus_on_all_ranks(self):
+        """One signal to one rank."""
+        job = {**JOB, "rounds__min_train_nodes": 4}
+        alone = self.play(self.federation(clients=4, **job))
+        made = self.start(job, gpus="0")
+        self.write(made, "1")
+        os.kill(made.pid_of(1), signal.SIGHUP)
+        made.aggregator.wait_event("reloaded", 3)
+        for i in range(4):
+            made.start_client(i, server=made.servers[i % 2])
+        made.aggregator.wait_event("accumulator", 2, gpus="1")
+        self.assertEqual(made.complete()["model_sha256"], alone["model_sha256"])
+
+    def test_a_lost_gpu_is_left_out_by_the_next_ranks(self):
+        """The first rank loses one of two GPUs, and the next one sees one."""
+        job = {**JOB, "rounds__min_train_nodes": 4}
+        alone = self.play(self.federation(clients=4, **job))
+        made = self.ranks(1, clients=4, **job)
+        Emulated(made)
+        made.write_hosts("localhost slots=1")
+        made.start_aggregator(
+            "--supervise", "--hosts", made.path("hosts"), "--accumulator", "cuda", "--gpus", "0,1", prefix=("env",),
+            environment={"FEDGE_EMULATOR": "gpus=2 at=accumulate fail=1", "FEDGE_EMULATOR_AGAIN": "gpus=1",
+                         "FEDGE_EMULATOR_MARK": made.path("mark")})
+        made.start_clients()
+        self.assertEqual(made.complete()["model_sha256"], alone["model_sha256"])
+        self.assertIn("ended with code 7; starting it again", made.aggregator.log())
+        self.assertEqual(len(made.aggregator.events("gpu-left-out", gpu=1)), 1)
 
 
 if __name__ == "__main__":

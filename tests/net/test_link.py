@@ -1,96 +1,28 @@
-"""Ways to the server: through a proxy, over IPv6, through a router that forgets quiet connections."""
+"""Ways to the server: through a proxy, over IPv6, to one of several addresses, through a router that forgets quiet
+connections, and over a bad network, where packets are lost and late and connections reset. The bits are the same.
+
+FEDGE_NET_ROUNDS chooses how many rounds those over a bad network have; FEDGE_NET_SHAPED=1 has the slow link, too, which
+takes minutes.
+"""
 
 import json
 import os
-import select
 import socket
+import sys
 import threading
 import time
 
 import harness
+import wire
 from harness import NetTest
 from peer import Peer
+from relay import Relay
 
 USAGE = 2
-
-
-class Relay:
-    """Carries bytes between who connects and a server; with [connect] it is a proxy that is told which."""
-
-    ANSWER = "HTTP/1.1 200 Connection established\r\n\r\n"
-
-    def __init__(self, target=None, forgets_after_s=None, answers=(ANSWER,), down_bytes_s=None):
-        self.target, self.forgets_after_s, self.answers, self.down_bytes_s = target, forgets_after_s, answers, down_bytes_s
-        self.asked = []
-        self.bytes_down = 0
-        self.forgotten = 0
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listener.getsockname()[1]
-        self._start(self._accept)
-
-    @staticmethod
-    def _start(function, *arguments):
-        threading.Thread(target=function, args=arguments, daemon=True).start()
-
-    def close(self):
-        self.listener.close()
-
-    def _accept(self):
-        while True:
-            try:
-                client, _ = self.listener.accept()
-            except OSError:
-                return
-            self._start(self._serve, client)
-
-    def _serve(self, client):
-        try:
-            target = self.target or self._told(client)
-            if target is None:
-                return
-            with socket.create_connection(target) as server:
-                self._carry(client, server)
-        except OSError:
-            pass
-        finally:
-            client.close()
-
-    def _told(self, client):
-        """Where CONNECT wants to go, when it may."""
-        head = b""
-        while b"\r\n\r\n" not in head:
-            more = client.recv(4096)
-            if not more:
-                return None
-            head += more
-        word, address, _ = head.split(b"\r\n")[0].decode().split(" ")
-        self.asked.append(f"{word} {address}")
-        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for answer in self.answers:
-            client.sendall(answer.encode())
-            time.sleep(0.001)
-        if not "".join(self.answers).startswith("HTTP/1.1 2"):
-            return None
-        host, port = address.rsplit(":", 1)
-        return host.strip("[]"), int(port)
-
-    def _carry(self, *both):
-        """Until either side ends, or neither has said anything for so long that it is forgotten: then
-        nothing that comes afterwards arrives, and nobody is told."""
-        while True:
-            ready, _, _ = select.select(both, [], [], self.forgets_after_s)
-            if not ready:
-                self.forgotten += 1
-                time.sleep(harness.PATIENCE_S)
-                return
-            for side in ready:
-                data = side.recv(2048 if self.down_bytes_s else 65536)
-                if not data:
-                    return
-                if side is both[1]:
-                    self.bytes_down += len(data)
-                    time.sleep(len(data) / self.down_bytes_s if self.down_bytes_s else 0)
-                (both[1] if side is both[0] else both[0]).sendall(data)
+ROUNDS = int(os.environ.get("FEDGE_NET_ROUNDS", "6"))
+CLIENTS = 3
+FORGETS_S = 12
+BAD_WIRES = harness.unittest.skipUnless(wire.allowed(), "network namespaces and TUN devices need root and /dev/net/tun")
 
 
 class Ways(NetTest):
@@ -233,6 +165,60 @@ class Ways(NetTest):
                       client.wait_event("disconnected")["message"])
 
 
+class Servers(NetTest):
+    """Several addresses of one federation: a list in the client's file, and servers that send devices on."""
+
+    def file_with(self, made, name, servers):
+        with open(made.site_path, encoding="utf-8") as file:
+            site = json.load(file)
+        return made.write(name, {**site, "servers": servers})
+
+    def test_a_list_in_the_clients_file(self):
+        """One that nobody listens at is passed over; --server overrides the file."""
+        made = self.federation(clients=2, rounds__num_server_rounds=2, rounds__min_train_nodes=2)
+        made.start_aggregator()
+        there, gone = f"wss://127.0.0.1:{made.port}", "wss://127.0.0.1:1"
+        made.start_client(0, server=None, config=self.file_with(made, "two.json", [gone, there]))
+        made.start_client(1, server=there, config=self.file_with(made, "one.json", gone))
+        made.complete()
+
+    def test_no_server(self):
+        made = self.federation(clients=1)
+        client = made.start_client(0, server=None)
+        self.assertEqual(client.wait(), 2)
+        self.assertIn("no server: give --server URL, or", client.log())
+        self.assertIn("site.json", client.log())
+
+    def test_a_device_begins_at_one_by_its_id(self):
+        """So that devices with one list spread over it. The first 32 bits of the id choose."""
+        made = self.federation(clients=3, rounds__num_server_rounds=1, rounds__min_train_nodes=3)
+        servers = [f"wss://127.0.0.1:{made.port}"] + [f"wss://127.0.0.1:{port}" for port in (1, 2)]
+        devices = [made.start_client(i, "--check-config").wait_event("config-ok")["device"] for i in range(3)]
+        made.start_aggregator()
+        clients = [made.start_client(i, server=",".join(servers)) for i in range(3)]
+        made.complete()
+        self.assertEqual([self.tried(client)[0] for client in clients],
+                         [servers[int(device.split("-")[0], 16) % 3] for device in devices])
+
+    def tried(self, client):
+        return [event["server"] for event in client.events("connect")]
+
+    def test_a_server_that_stops_sends_devices_on(self):
+        """To the address that it names, past what the device's list has next."""
+        first, second = (self.federation(clients=1, rounds__num_server_rounds=2, rounds__min_train_nodes=1,
+                                         rounds__min_available_nodes=available) for available in (2, 1))
+        there = [f"wss://127.0.0.1:{made.port}" for made in (first, second)]
+        first.start_aggregator("--redirect", there[1])
+        client = first.start_client(0, server=",".join((there[0], "wss://127.0.0.1:1", there[1])))
+        client.wait_event("welcome")
+        second.start_aggregator()
+        self.assertEqual(first.aggregator.stop(), 0)
+        second.complete()
+        tried = self.tried(client)
+        last = len(tried) - 1 - tried[::-1].index(there[0])
+        self.assertEqual(tried[last + 1], there[1])
+
+
 class Rest(NetTest):
     def test_a_client_without_a_task_calls_again(self):
         """One of two is asked in a round; the other, which may hang up, does, and is told when to come back."""
@@ -293,6 +279,126 @@ class Quiet(NetTest):
         self.assertTrue(client.running())
         self.assertEqual(client.events("trained"), [])
         self.assertEqual((len(client.events("welcome")), router.forgotten), (1, 0))
+
+
+@harness.unittest.skipUnless(os.environ.get("FEDGE_NET_SHAPED"), "takes minutes")
+@BAD_WIRES
+class ShapedLink(NetTest):
+    def test_a_slow_link_with_cuts(self):
+        """256 kbit/s up, 300 ms, 2 % loss, and 20 s without a packet in each minute: what went up, headers and
+        repeats and all, is little more than the updates. Models come as deltas, as they should on such a link: what
+        acknowledges them goes up, too."""
+        job = {"hidden": 16000, "update__codec": "none", "update__deflate": False, "update__down": "int8+deflate",
+               "rounds__min_train_nodes": 1}
+        keys = harness.make_keys(os.path.join(harness.make_folder(), "keys"), 1, ip=wire.Wire.SERVER)
+        federation = self.federation(keys=keys, clients=1, rounds__num_server_rounds=4, **job)
+        with wire.Wire(loss=0.02, round_trip_s=0.3, seed=4, up_bytes_s=32000, cuts_s=(60, 20)) as net:
+            federation.start_aggregator(listen=f"{net.SERVER}:9092", http="off", before=net.enter_server)
+            client = federation.start_client(0, server=f"wss://{net.SERVER}:9092", before=net.enter_client)
+            federation.complete(1500)
+            seconds = max(line["seconds"] for line in federation.lines())
+            federation.stop()
+        updates = sum(line["bytes_up"] for line in federation.lines())
+        print(f"updates of {updates} bytes; {net.counts['bytes_up']} bytes went up, "
+              f"{net.counts['bytes_up'] / updates:.3f} of them; the longest round took {seconds:.0f} s; {net.counts}",
+              file=sys.stderr)
+        self.assertGreater(net.counts["cut"], 0, net.counts)
+        self.assertEqual(len(client.events("welcome")), 1, client.tail())  # no cut was long enough to give up
+        self.assertEqual(federation.hashes(), harness.undisturbed(4, clients=1, **job))
+        self.assertLessEqual(net.counts["bytes_up"], 1.1 * updates)
+
+
+@BAD_WIRES
+class BadNetwork(NetTest):
+    def run_over(self, rounds, seed, crash=False, **job):
+        keys = harness.make_keys(os.path.join(harness.make_folder(), "keys"), CLIENTS, ip=wire.Wire.SERVER)
+        federation = self.federation(keys=keys, clients=CLIENTS, rounds__num_server_rounds=rounds, **job)
+        with wire.Wire(loss=0.05, round_trip_s=0.2, resets=0.01, seed=seed) as net:
+            where = {"listen": f"{net.SERVER}:9092", "http": "off", "before": net.enter_server}
+            federation.start_aggregator(**where)
+            for i in range(CLIENTS):
+                federation.start_client(i, server=f"wss://{net.SERVER}:9092", before=net.enter_client)
+            if crash:
+                federation.aggregator.wait_event("round-closed", 2, 4 * harness.PATIENCE_S)
+                federation.aggregator.kill()
+                federation.start_aggregator(**where)
+            federation.complete(4 * harness.PATIENCE_S)
+            federation.stop()
+        self.assertGreater(net.counts["lost"], 0, net.counts)
+        for line in federation.lines():
+            self.assertEqual((line["clients"], line["examples"]), (CLIENTS, 600), line)
+        return federation.hashes(), net.counts
+
+    def test_loss_delay_and_resets(self):
+        hashes, counts = self.run_over(ROUNDS, seed=1)
+        self.assertGreater(counts["resets"], 0, counts)
+        self.assertEqual(hashes, harness.undisturbed(ROUNDS, clients=CLIENTS))
+
+    def test_with_a_crash_of_the_aggregator(self):
+        hashes, _ = self.run_over(4, seed=2, crash=True)
+        self.assertEqual(hashes, harness.undisturbed(4, clients=CLIENTS))
+
+    def idle(self, heartbeat_s, idle_s):
+        """One client waits so long for others; what the first and the network say then."""
+        keys = harness.make_keys(os.path.join(harness.make_folder(), "keys"), 2, ip=wire.Wire.SERVER)
+        federation = self.federation(keys=keys, clients=2, rounds__num_server_rounds=2)
+        with wire.Wire(forgets_s=FORGETS_S) as net:
+            federation.start_aggregator(listen=f"{net.SERVER}:9092", http="off", before=net.enter_server,
+                                        heartbeat=heartbeat_s)
+            clients = [federation.start_client(0, server=f"wss://{net.SERVER}:9092", before=net.enter_client)]
+            clients[0].wait_event("welcome")
+            time.sleep(idle_s)
+            clients.append(federation.start_client(1, server=f"wss://{net.SERVER}:9092", before=net.enter_client))
+            federation.complete(4 * harness.PATIENCE_S)
+            federation.stop()
+        return clients[0], net.counts
+
+    def test_a_nat_that_forgets_idle_connections(self):
+        """4 minutes of such a NAT beside 20 s between pings are here 12 s beside 1: the client waits for longer than
+        that on the connection that it has."""
+        client, counts = self.idle(heartbeat_s=1, idle_s=FORGETS_S + 4)
+        self.assertEqual(len(client.events("welcome")), 1, client.tail())
+        self.assertEqual(counts["forgotten"], 0, counts)
+
+    def test_a_proxy_and_port_443(self):
+        """All that a strict firewall lets through: the client's network has a proxy, which connects to the port of
+        HTTPS on the server's."""
+        keys = harness.make_keys(os.path.join(harness.make_folder(), "keys"), 1, ip=wire.Wire.SERVER)
+        federation = self.federation(keys=keys, clients=1, rounds__num_server_rounds=2, rounds__min_train_nodes=1)
+        made = []
+
+        def in_client_network():  # a thread's sockets are of its network, and so are those of the threads it starts
+            net.enter_client()
+            made.append(Relay())
+        with wire.Wire() as net:
+            thread = threading.Thread(target=in_client_network)
+            thread.start()
+            thread.join()
+            proxy, = made
+            self.addCleanup(proxy.close)
+            federation.start_aggregator(listen=f"{net.SERVER}:443", http="off", before=net.enter_server)
+            client = federation.start_client(0, server=f"wss://{net.SERVER}:443", before=net.enter_client,
+                                             proxy=f"http://127.0.0.1:{proxy.port}")
+            Ways.connects(self, client)
+            federation.complete()
+            federation.stop()
+        self.assertEqual(proxy.asked, [f"CONNECT {wire.Wire.SERVER}:443"])
+        self.assertGreater(net.counts["forwarded"], 0, net.counts)
+        self.assertEqual(federation.hashes(), harness.undisturbed(2, clients=1, rounds__min_train_nodes=1))
+
+    @harness.unittest.skipUnless(harness.LONG, "takes a minute")
+    def test_without_pings_a_nat_forgets(self):
+        """What makes the test above one: the connection is lost, and made anew when that is noticed."""
+        client, counts = self.idle(heartbeat_s=30, idle_s=FORGETS_S + 4)
+        self.assertGreater(len(client.events("welcome")), 1, client.tail())
+        self.assertGreater(counts["forgotten"], 0, counts)
+
+    def test_with_large_updates(self):
+        """Updates and models of several messages and many packets: transfers go on where they stopped."""
+        job = {"hidden": 1000, "update__codec": "none", "update__deflate": False}
+        hashes, counts = self.run_over(2, seed=3, **job)
+        self.assertGreater(counts["forwarded"], 500, counts)
+        self.assertEqual(hashes, harness.undisturbed(2, clients=CLIENTS, **job))
 
 
 if __name__ == "__main__":

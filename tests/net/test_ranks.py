@@ -1,13 +1,36 @@
-"""One aggregator on several ranks: what comes of a run is what one process makes of it."""
+"""One aggregator on several ranks, of one machine or of several, under mpirun or under its own supervisor: what comes of a
+run is what one process makes of it, also when ranks are lost, changed or cut off.
+"""
 
+import json
 import os
+import random
 import signal
 import socket
+import time
 import unittest
 
 import harness
-from harness import fault
+import wire
+from harness import fault, wait_until
+from machines import Machines, RanksOnMachines
 from ranks import RanksTest
+
+PATIENCE_S = 4 * harness.PATIENCE_S  # where messages between ranks wait for a bad wire, or 60,000 images are trained
+KILLS = int(os.environ.get("FEDGE_NET_KILLS", "2"))
+KILLED_ROUNDS = 150 * KILLS  # so that there are some left for each
+LONG_S = harness.PATIENCE_S + 10 * KILLS
+SEED = int(os.environ.get("FEDGE_NET_SEED", "1"))
+ON_MACHINES = 3  # clients
+# How long a machine may be silent until mpirun takes it for lost: in 6 s here, or as the supervisor sets it.
+AS_SET = bool(os.environ.get("FEDGE_NET_DEFAULT_SILENCE"))
+PROBES = {} if AS_SET else {"OMPI_MCA_oob_tcp_keepalive_time": "3", "OMPI_MCA_oob_tcp_keepalive_intvl": "1",
+                            "OMPI_MCA_oob_tcp_keepalive_probes": "3"}
+SILENCE_S = 40 if AS_SET else 3 + 1 * 3
+NOTICE_S = 240  # from there to mpirun's words, on a busy machine
+EXAMPLE = os.path.join(os.environ["FEDGE_SOURCE_DIR"], "examples", "quickstart")
+DATA = "/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz"
+EXAMPLE_CLIENTS, EXAMPLE_ROUNDS = 8, 2
 
 
 class Alike(RanksTest):
@@ -263,6 +286,249 @@ class Deltas(RanksTest):
         fetched, models = (sum(line["bytes_down"] for line in run.lines()) for run in (together, whole))
         self.assertGreater(fetched, 0)
         self.assertLess(fetched, 0.5 * models)
+
+
+class Full(RanksTest):
+    """A rank that is full sends devices on."""
+
+    def begins_at_first(self, made, index, servers):
+        """The list turned so that the device begins at its first, whatever its id is."""
+        client = harness.Federation.start_client(made, index, "--check-config")
+        turns = int(client.wait_event("config-ok")["device"].split("-")[0], 16) % len(servers)
+        return [*servers[len(servers) - turns:], *servers[:len(servers) - turns]]
+
+    def full(self, redirect, list_of):
+        """A rank for one device only, and a rank for all. Returns the clients, of three."""
+        job = {"clients": 3, "rounds__num_server_rounds": 2, "rounds__min_train_nodes": 3}
+        made = self.ranks(2, **job)
+        program, *words = made.aggregator_arguments()
+        made.launch_aggregator(prefix=("mpirun", "-n", "1", os.path.join(harness.BIN, program), *words,
+                                       "--max-connections", "1", "--redirect", redirect(made), ":", "-n", "1"))
+        made.aggregator.wait_event("listening", 2)
+        clients = [harness.Federation.start_client(made, 0, server=made.servers[0])]
+        made.aggregator.wait_event("client-hello", 1)
+        clients += [harness.Federation.start_client(made, i, server=",".join(self.begins_at_first(made, i, list_of(made))))
+                    for i in (1, 2)]
+        made.complete()
+        return made, clients[1:]
+
+    def tried(self, client):
+        return [event["server"] for event in client.events("connect")]
+
+    def test_a_full_rank_sends_devices_on(self):
+        """To the address that it names, not to the next of the list."""
+        made, clients = self.full(lambda made: made.servers[1],
+                                  lambda made: (made.servers[0], "wss://127.0.0.1:1", made.servers[1]))
+        for client in clients:
+            self.assertEqual(self.tried(client)[:2], made.servers[:2])
+
+    def test_an_address_that_the_device_does_not_know(self):
+        """It goes on in its own list."""
+        made, clients = self.full(lambda made: "wss://127.0.0.1:2", lambda made: made.servers[:2])
+        for client in clients:
+            self.assertEqual(self.tried(client)[:2], made.servers[:2])
+            self.assertLessEqual(set(self.tried(client)), set(made.servers[:2]))
+
+
+class Elastic(RanksTest):
+    def test_another_number_of_ranks_within_a_round(self):
+        self.change_ranks("FedAvg")
+
+    def test_a_rank_is_killed(self):
+        """At moments that a seed chooses; rank 0 too. Whose rank died between upload and ACK sends again."""
+        job = {"clients": 3, "rounds__num_server_rounds": KILLED_ROUNDS, "rounds__min_train_nodes": 3}
+        alone = self.play(self.federation(**job), LONG_S)
+        draw = random.Random(SEED)
+        killed = self.ranks(2, **job)
+        killed.start_aggregator()
+        killed.start_clients()
+        for i in range(KILLS):
+            rank = (i + 1) % 2
+            killed.aggregator.wait_event("client-connected", 3)
+            time.sleep(draw.uniform(0, 0.05))
+            said = killed.kill_rank(rank)
+            self.assertIn(f"rank {rank} with PID", said)
+            killed.start_aggregator()
+        self.assertEqual(killed.complete(LONG_S), killed.result())
+        self.assertEqual(killed.result()["model_sha256"], alone["model_sha256"])
+        self.assertEqual(len(killed.hashes()), KILLED_ROUNDS)
+
+
+class Supervised(RanksTest):
+    def supervise(self, supervised, *lines, **options):
+        supervised.write_hosts(*lines)
+        supervised.start_aggregator("--supervise", "--hosts", supervised.path("hosts"), prefix=("env",), **options)
+
+    def test_the_supervisor_starts_as_many_as_there_are(self):
+        job = {"clients": 3, "rounds__num_server_rounds": 200, "rounds__min_train_nodes": 3}
+        alone = self.play(self.federation(**job))
+        supervised = self.ranks(2, **job)
+        self.supervise(supervised, "localhost slots=2")
+        supervised.start_clients()
+        supervised.aggregator.wait_event("round-opened")
+        supervised.write_hosts("localhost slots=1")
+        os.kill(supervised.pid_of(1), signal.SIGKILL)
+        self.assertEqual(supervised.complete()["model_sha256"], alone["model_sha256"])
+        self.assertEqual(len(supervised.aggregator.events("listening")), 3)
+        self.assertIn("starting it again", supervised.aggregator.log())
+
+    def test_a_machine_that_does_not_answer_is_left_out(self):
+        """The launcher, in place of ssh, fails for it; so does the first start."""
+        job = {"clients": 3, "rounds__num_server_rounds": 2, "rounds__min_train_nodes": 3}
+        alone = self.play(self.federation(**job))
+        supervised = self.ranks(2, **job)
+        self.supervise(supervised, "localhost slots=2", "192.0.2.1 slots=2")
+        supervised.start_clients()
+        self.assertEqual(supervised.complete()["model_sha256"], alone["model_sha256"])
+        self.assertIn("192.0.2.1 does not answer; it is left out", supervised.aggregator.log())
+        self.assertEqual(len(supervised.aggregator.events("listening")), 2)
+
+    def test_all_wait_for_the_machine_that_has_the_run(self):
+        supervised = self.ranks(2, clients=3, rounds__num_server_rounds=2, rounds__min_train_nodes=3)
+        supervised.write_hosts("192.0.2.1 slots=1", "localhost slots=2")
+        supervised.launch_aggregator("--supervise", "--hosts", supervised.path("hosts"), prefix=("env",))
+        wait_until("a second try", lambda: "192.0.2.1, the first machine of" in supervised.aggregator.log())
+        supervised.write_hosts("localhost slots=2")
+        supervised.aggregator.wait_event("listening", 2)
+        self.assertEqual(supervised.aggregator.stop(), 0)
+
+    def test_a_change_of_hosts_while_machines_are_probed(self):
+        """The signal finds no ranks: it is theirs once the machine that has the run answers."""
+        supervised = self.ranks(2, clients=3, rounds__num_server_rounds=2, rounds__min_train_nodes=3)
+        supervised.write_hosts("192.0.2.1 slots=1", "localhost slots=2")
+        supervised.launch_aggregator("--supervise", "--hosts", supervised.path("hosts"), prefix=("env",))
+        said = supervised.aggregator
+        wait_until("a second try", lambda: "192.0.2.1, the first machine of" in said.log())
+        supervised.write_hosts("localhost slots=2")
+        said.send(signal.SIGHUP)
+        wait_until("ranks that begin by draining", lambda: "the ranks have drained; starting them again" in said.log())
+        supervised.start_clients()
+        self.assertEqual(supervised.complete()["rounds"], 2)
+        self.assertNotIn("was killed by signal", said.log())
+
+    def test_the_supervisor_takes_other_hosts_at_sighup(self):
+        """After the open round; a file that is wrong changes nothing."""
+        job = {"clients": 3, "rounds__num_server_rounds": 200, "rounds__min_train_nodes": 3}
+        alone = self.play(self.federation(**job))
+        supervised = self.ranks(1, **job)
+        self.supervise(supervised, "localhost slots=1")
+        supervised.write_hosts("localhost slots=1", "localhost slots=1")
+        supervised.aggregator.send(signal.SIGHUP)
+        wait_until("the refusal", lambda: "the ranks go on as they are" in supervised.aggregator.log())
+        supervised.start_clients()
+        supervised.aggregator.wait_event("round-closed")
+        supervised.write_hosts("localhost slots=2")
+        supervised.aggregator.send(signal.SIGHUP)
+        supervised.aggregator.wait_event("listening", 3)
+        supervised.aggregator.wait_event("run-resumed")
+        self.assertEqual(supervised.complete()["model_sha256"], alone["model_sha256"])
+        self.assertEqual(len(supervised.aggregator.events("drained")), 1)
+        self.assertNotIn("starting it again", supervised.aggregator.log())
+        self.assertEqual(len(supervised.hashes()), 200)
+
+    def test_a_rank_killed_when_the_run_is_finished_is_not_followed_by_a_new_run(self):
+        """run.json is put in its place when the run is made, when it begins and when it is finished."""
+        job = {"clients": 3, "rounds__num_server_rounds": 2, "rounds__min_train_nodes": 3}
+        supervised = self.ranks(2, **job)
+        self.supervise(supervised, "localhost slots=2", environment=fault("rename", 3, "kill-after", "run.json"))
+        supervised.start_clients()
+        result = supervised.complete()
+        said = supervised.aggregator
+        self.assertIn("starting it again", said.log())
+        self.assertEqual([event["rounds-closed"] for event in said.events("run-started")], [0])
+        self.assertEqual([event["rounds-closed"] for event in said.events("run-resumed")], [2])
+        self.assertEqual(result["model_sha256"], supervised.hashes()[-1])  # of the only run
+
+    def test_a_stop_of_supervised_ranks(self):
+        """The open round goes on at the next start."""
+        supervised = self.ranks(2, clients=3)
+        self.supervise(supervised, "localhost slots=2")
+        supervised.start_client(0).wait_event("welcome")
+        self.assertEqual(supervised.aggregator.stop(), 0)
+        self.assertNotIn("starting it again", supervised.aggregator.log())
+
+
+@unittest.skipUnless(wire.allowed(), "network namespaces and TUN devices need root and /dev/net/tun")
+class OnMachines(RanksTest):
+    """Network namespaces, with a bad wire between them: it makes the run slower, and its hash is the same. A machine that is
+    cut off ends the ranks, and the run goes on without it."""
+
+    def on(self, net, ranks=2, **job):
+        keys = harness.make_keys(os.path.join(harness.make_folder(), "keys"), ON_MACHINES, ip=net.addresses[:ranks])
+        made = RanksOnMachines(net, ranks, keys=keys, clients=ON_MACHINES, rounds__min_train_nodes=ON_MACHINES, **job)
+        self._federations.append(made)
+        return made
+
+    def test_loss_and_delay(self):
+        """2 % and 50 ms, between ranks and on the way to devices. The devices are on a machine of their own."""
+        with Machines(ends=3, loss=0.02, round_trip_s=0.05, seed=3) as net:
+            made = self.on(net, rounds__num_server_rounds=3)
+            made.launch_aggregator()
+            made.aggregator.wait_event("listening", 2, PATIENCE_S)
+            made.start_clients()
+            made.complete(PATIENCE_S)
+            made.stop()
+        self.assertGreater(net.counts["lost"], 0, net.counts)
+        self.assertEqual(made.hashes(), harness.undisturbed(3, clients=ON_MACHINES, rounds__min_train_nodes=ON_MACHINES))
+
+    def write_hosts(self, made, count):
+        made.write_hosts(*(f"{address} slots=1" for address in made.machines.addresses[:count]))
+
+    def test_a_machine_is_cut_off(self):
+        """In the middle of a round. mpirun says so once its probes were in vain; the supervisor starts it again, with the
+        machines that its file names by then."""
+        with Machines(ends=3, seed=3) as net:
+            made = self.on(net, rounds__num_server_rounds=2)
+            self.write_hosts(made, 2)
+            made.launch_aggregator("--supervise", "--hosts", made.path("hosts"), "--heartbeat", "3", prefix=("env",),
+                                   environment=PROBES)
+            made.aggregator.wait_event("listening", 2, PATIENCE_S)
+            last = made.start_client(2)
+            made.aggregator.wait_event("client-hello", timeout_s=PATIENCE_S)
+            last.send(harness.signal.SIGSTOP)  # known, and before there are enough for a round
+            for client in (made.start_client(0), made.start_client(1)):
+                client.wait_event("accepted", timeout_s=PATIENCE_S)
+            self.write_hosts(made, 1)
+            net.part(1)
+            # Without the probes it takes eight minutes.
+            harness.wait_until("the loss", lambda: "lost communication with a remote daemon" in made.aggregator.log(),
+                               SILENCE_S + NOTICE_S)
+            made.aggregator.wait_event("listening", 3, PATIENCE_S)
+            net.part()
+            self.assertIn("starting it again", made.aggregator.log())
+            self.assertEqual(made.aggregator.wait_event("run-resumed")["updates-recovered"], 2)
+            last.send(harness.signal.SIGCONT)
+            made.complete(PATIENCE_S)
+            made.stop()
+        self.assertEqual(made.hashes(), harness.undisturbed(2, clients=ON_MACHINES, rounds__min_train_nodes=ON_MACHINES))
+
+
+class Quickstart(RanksTest):
+    """examples/quickstart, as it is but for its rounds, on two ranks: the model of one process."""
+
+    def quickstart(self, made):
+        with open(os.path.join(EXAMPLE, "job.json"), encoding="utf-8") as file:
+            job = json.load(file)
+        job["rounds"]["num-server-rounds"] = EXAMPLE_ROUNDS
+        self.assertEqual(job["rounds"]["min-train-nodes"], EXAMPLE_CLIENTS)
+        made.job_path = made.write("job.json", job)
+        made.site_path = os.path.join(EXAMPLE, "client.json")
+        return made
+
+    def test_the_hash_is_that_of_one_process(self):
+        if not os.path.exists(DATA):
+            self.skipTest("the package dataset-fashion-mnist is not installed")
+        if harness.SANITIZED:
+            self.skipTest("60,000 images take minutes under a sanitizer; net_ranks has small ones")
+        alone = self.play(self.quickstart(self.federation(clients=EXAMPLE_CLIENTS)), PATIENCE_S)
+        together = self.quickstart(self.ranks(2, clients=EXAMPLE_CLIENTS))
+        together.start_aggregator()
+        for i in range(EXAMPLE_CLIENTS):  # four at each, first
+            together.start_client(i, server=together.servers[i % 2])
+        result = together.complete(PATIENCE_S)
+        self.assertEqual(result["rounds"], EXAMPLE_ROUNDS)
+        self.assertEqual(result["model_sha256"], alone["model_sha256"])
+        self.assertEqual(len(together.aggregator.events("ended", how="complete")), 2)
 
 
 if __name__ == "__main__":

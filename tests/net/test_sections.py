@@ -6,13 +6,13 @@ import shutil
 import struct
 
 import harness
-import test_crash
+import kills
 from harness import FEATURES, LABELS, NetTest
 from peer import Peer
 from softmax import read_model, scaffold_job
 
 HIDDEN = 256
-KILLS = max(2, test_crash.KILLS // 5)
+KILLS = max(2, kills.KILLS // 5)
 
 
 def mlp(first=None, last=None, **model):
@@ -23,7 +23,7 @@ def mlp(first=None, last=None, **model):
 
 
 class Sections(NetTest):
-    disturbed = test_crash.Crash.disturbed
+    disturbed = kills.KilledTest.disturbed
 
     def play(self, **job):
         """Two models, before and after, and the bytes that went up."""
@@ -66,8 +66,8 @@ class Partial(Sections):
 
     def test_kills_change_nothing(self):
         job = {"model": mlp(first={"train": "bias"}, last={"train-channels": [1, 3]})}
-        hashes = self.disturbed(3 * KILLS, KILLS, KILLS // 2, test_crash.SEED + 10, **job)
-        self.assertEqual(hashes, harness.undisturbed(3 * KILLS, clients=test_crash.CLIENTS, **job))
+        hashes = self.disturbed(3 * KILLS, KILLS, KILLS // 2, kills.SEED + 10, **job)
+        self.assertEqual(hashes, harness.undisturbed(3 * KILLS, clients=kills.CLIENTS, **job))
 
 
 def batchnorm(**more):
@@ -143,11 +143,11 @@ class Statistics(Sections):
 
     def test_kills_change_nothing(self):
         job = {"model": batchnorm()}
-        hashes = self.disturbed(2 * KILLS, KILLS, KILLS // 2, test_crash.SEED + 11, **job)
+        hashes = self.disturbed(2 * KILLS, KILLS, KILLS // 2, kills.SEED + 11, **job)
         self.assertEqual(hashes, self.undisturbed(2 * KILLS, **job))
 
     def undisturbed(self, rounds, **job):
-        federation = self.federation(clients=test_crash.CLIENTS, rounds__num_server_rounds=rounds, **job)
+        federation = self.federation(clients=kills.CLIENTS, rounds__num_server_rounds=rounds, **job)
         federation.start_aggregator()
         federation.start_clients()
         federation.complete()
@@ -274,8 +274,8 @@ class Scaffold(Sections):
         job = scaffold_job(update__codec="int8")
         del job["rounds__num_server_rounds"]
         rounds = 3 * KILLS
-        hashes = self.disturbed(rounds, KILLS, KILLS, test_crash.SEED + 12, **job)
-        self.assertEqual(hashes, harness.undisturbed(rounds, clients=test_crash.CLIENTS, **job))
+        hashes = self.disturbed(rounds, KILLS, KILLS, kills.SEED + 12, **job)
+        self.assertEqual(hashes, harness.undisturbed(rounds, clients=kills.CLIENTS, **job))
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@ import json
 import os
 
 import harness
+import relay
 import test_blobs
-import test_link
 from harness import NetTest
 
 
@@ -51,7 +51,7 @@ class Conditions(NetTest):
         """Of a model that takes a quarter of a minute over its link."""
         federation = self.start(**test_blobs.LARGE, **{"initial-model": "start.safetensors"})
         self.supply(federation, "Charging")
-        way = test_link.Relay(("127.0.0.1", federation.port), down_bytes_s=20000)
+        way = relay.Relay(("127.0.0.1", federation.port), down_bytes_s=20000)
         self.addCleanup(way.close)
         client = federation.start_client(0, server=f"wss://127.0.0.1:{way.port}")
         harness.wait_until("a part of the model", lambda: way.bytes_down > 50000)

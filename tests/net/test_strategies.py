@@ -7,11 +7,11 @@ import subprocess
 import tarfile
 
 import harness
-import test_crash
+import kills
 import test_simulation
 from harness import NetTest
 
-KILLS = max(2, test_crash.KILLS // 5)
+KILLS = max(2, kills.KILLS // 5)
 # Each with a cohort of three of five, so that what was seen of clients decides.
 SAMPLERS = {
     "examples": {"minimum-share": 0.5},
@@ -24,12 +24,12 @@ class Strategies(NetTest):
     deployed = test_simulation.Simulation.deployed
     simulated = test_simulation.Simulation.simulated
     assert_same = test_simulation.Simulation.assert_same
-    disturbed = test_crash.Crash.disturbed
+    disturbed = kills.KilledTest.disturbed
 
     def test_kills_change_nothing_that_a_robust_rule_makes(self):
         job = {"strategy": {"type": "FedTrimmedAvg", "beta": 0.4}}
-        hashes = self.disturbed(2 * KILLS, KILLS, KILLS // 2, test_crash.SEED + 14, **job)
-        self.assertEqual(hashes, harness.undisturbed(2 * KILLS, clients=test_crash.CLIENTS, **job))
+        hashes = self.disturbed(2 * KILLS, KILLS, KILLS // 2, kills.SEED + 14, **job)
+        self.assertEqual(hashes, harness.undisturbed(2 * KILLS, clients=kills.CLIENTS, **job))
 
     def test_a_round_that_an_older_release_closed(self):
         """Its updates weigh what they weighed there. The state was kept when the program had sealed FedNova's first
@@ -103,7 +103,7 @@ class Strategies(NetTest):
         """Large updates, so that kills and closing rounds fall within uploads."""
         job = {"strategy": {"type": "FedBuff", "buffer-size": 2}, "hidden": 2000, "update__codec": "none",
                "update__deflate": False}
-        hashes = self.disturbed(4 * KILLS, KILLS, KILLS // 2, test_crash.SEED + 16, examples=400, cohort=2, **job)
+        hashes = self.disturbed(4 * KILLS, KILLS, KILLS // 2, kills.SEED + 16, examples=400, cohort=2, **job)
         order = os.path.join(self.last.run_folder(), "rounds.jsonl")
         again = self.simulated(self.last, "--replay", order)
         self.assertEqual([line["model_sha256"] for line in again], hashes)
@@ -160,7 +160,7 @@ class Strategies(NetTest):
 
     def test_kills_change_nothing_that_a_plugin_keeps(self):
         option = ("--strategy-plugin", self.plugin(self.federation()))
-        hashes = self.disturbed(2 * KILLS, KILLS, KILLS // 2, test_crash.SEED + 17, options=option, strategy={
+        hashes = self.disturbed(2 * KILLS, KILLS, KILLS // 2, kills.SEED + 17, options=option, strategy={
             "type": "NormalisedAvg", "server-learning-rate": 0.1, "beta": 0.5})
         self.assertEqual([line["model_sha256"] for line in self.simulated(self.last, *option)], hashes)
 
@@ -209,19 +209,19 @@ class Strategies(NetTest):
 
     def test_kills_change_nothing_that_clients_keep(self):
         job = {"strategy": {"type": "FedDyn", "alpha": 0.1}}
-        hashes = self.disturbed(2 * KILLS, KILLS, KILLS // 2, test_crash.SEED + 13, **job)
-        self.assertEqual(hashes, harness.undisturbed(2 * KILLS, clients=test_crash.CLIENTS, **job))
+        hashes = self.disturbed(2 * KILLS, KILLS, KILLS // 2, kills.SEED + 13, **job)
+        self.assertEqual(hashes, harness.undisturbed(2 * KILLS, clients=kills.CLIENTS, **job))
 
     def test_kills_change_no_draws(self):
         """Of three clients two train, with weights against the draw."""
         job = {"rounds__fraction_train": 0.67, "rounds__sampler": {"type": "utility", "inverse-probability": True}}
-        hashes = self.disturbed(2 * KILLS, KILLS, 0, test_crash.SEED + 15, examples=400, cohort=2, **job)
-        self.assertEqual(hashes, harness.undisturbed(2 * KILLS, clients=test_crash.CLIENTS, **job))
+        hashes = self.disturbed(2 * KILLS, KILLS, 0, kills.SEED + 15, examples=400, cohort=2, **job)
+        self.assertEqual(hashes, harness.undisturbed(2 * KILLS, clients=kills.CLIENTS, **job))
 
     def test_kills_change_no_momenta(self):
         job = {"strategy": {"type": "FedYogi", "server-learning-rate": 0.1}}
-        hashes = self.disturbed(2 * KILLS, KILLS, KILLS // 2, test_crash.SEED + 12, **job)
-        self.assertEqual(hashes, harness.undisturbed(2 * KILLS, clients=test_crash.CLIENTS, **job))
+        hashes = self.disturbed(2 * KILLS, KILLS, KILLS // 2, kills.SEED + 12, **job)
+        self.assertEqual(hashes, harness.undisturbed(2 * KILLS, clients=kills.CLIENTS, **job))
 
 
 if __name__ == "__main__":

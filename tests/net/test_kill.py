@@ -1,10 +1,12 @@
-"""fedge-aggregator --supervise: a process that falls is started again and goes on with the same bits."""
+"""Processes that are killed: they go on with the same bits when somebody starts them again, and fedge-aggregator
+--supervise does that by itself."""
 
 import os
 import signal
 
 import harness
 from harness import NetTest, fault, undisturbed, wait_until
+from kills import CLIENTS, KILLS, SEED, KilledTest
 
 
 def child_of(pid):
@@ -23,6 +25,14 @@ def is_alive(pid):
             return file.read().rsplit(")", 1)[1].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+class Killed(KilledTest):
+    def test_both(self):
+        """By the kernel: what they have written and not synced is still there."""
+        rounds = 2 * KILLS
+        hashes = self.disturbed(rounds, KILLS // 2, KILLS // 4, SEED + 2)
+        self.assertEqual(hashes, undisturbed(rounds, clients=CLIENTS))
 
 
 class Supervise(NetTest):
