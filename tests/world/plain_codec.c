@@ -146,7 +146,7 @@ static uint32_t next_bit(reader *in, const uint8_t *bytes, size_t size, size_t *
         in->wrong = "the gaps end too soon";
         return 0;
     }
-    const uint32_t bit = bytes[*at / 8] >> (*at % 8) & 1u;
+    const uint32_t bit = (uint32_t)bytes[*at / 8] >> (*at % 8) & 1u;
     ++*at;
     return bit;
 }
