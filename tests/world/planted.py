@@ -127,13 +127,17 @@ def run_worlds(program, seconds, seeds=MANY, first=1):
 
 
 def look_for(program, sound, seconds):
-    """Runs [program], which has a bug, and the failing world in [sound], which has none, too."""
-    finding = run_worlds(program, seconds)
-    if finding.seed is not None:
-        without = run_worlds(sound, seconds, 1, finding.seed)
-        if without.failed:
-            return Finding(False, finding.seed, finding.seconds, f"fails without the bug, too: {without.message}")
-    return finding
+    """Runs [program], which has a bug, up to a world that fails in it and not in [sound], which has none."""
+    first, spent = 1, 0
+    while True:
+        finding = run_worlds(program, seconds - spent, first=first)
+        spent += finding.seconds
+        finding.seconds = spent
+        if finding.seed is None or not run_worlds(sound, seconds, 1, finding.seed).failed:
+            return finding
+        first = finding.seed + 1
+        if spent >= seconds:
+            return Finding(False, None, spent, f"not found: world {finding.seed} fails without the bug, too")
 
 
 # ---- the copy ----------------------------------------------------------------------------------

@@ -71,9 +71,18 @@ class Worlds(unittest.TestCase):
         self.assertTrue(finding.failed)
         self.assertRegex(finding.line("a-bug"), r"^a-bug 17 \d\.\d an update is lost$")
 
-    def test_found_without_the_bug(self):
-        program = self.script("program", 'echo "world: seed 17 failed: an update is lost"\nexit 1\n')
-        self.assertFalse(planted.look_for(program, program, 5).failed)
+    def test_worlds_that_fail_anyway_are_passed_over(self):
+        fails = 'echo "world: seed %s failed: an update is lost"\nexit 1\n'
+        sound = self.script("sound", '[ "$4" = 18 ] || exit 0\n' + fails % "$4")
+        program = self.script("program", 'seed=$4\n[ $seed -gt 17 ] || seed=18\n' + fails % "$seed")
+        finding = planted.look_for(program, sound, 5)
+        self.assertEqual((finding.failed, finding.seed), (True, 19))
+
+    def test_only_worlds_that_fail_anyway(self):
+        program = self.script("program", 'echo "world: seed $4 failed: an update is lost"\nexit 1\n')
+        finding = planted.look_for(program, program, 0.05)
+        self.assertFalse(finding.failed)
+        self.assertIn("without the bug", finding.message)
 
     def test_not_found(self):
         self.assertFalse(planted.run_worlds(self.script("program", "exit 0\n"), 5).failed)
