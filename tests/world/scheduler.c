@@ -35,6 +35,7 @@ static struct {
     strand strands[WORLD_MAX_FIBERS];
     uint32_t num_used; /* strands beyond are free */
     uint32_t num_ready;
+    uint32_t num_of_node[WORLD_MAX_NODES];
     strand *running; /* NULL: the host's stack */
     strand *dying;   /* its node is to be killed */
     uint32_t next_serial;
@@ -124,6 +125,7 @@ const char *world_failure(void)
 static void free_strand(strand *self)
 {
     world.num_ready -= self->state == STRAND_READY;
+    world.num_of_node[self->node]--;
     fiber_release(self->fiber);
     self->state = STRAND_FREE;
     self->fiber = NULL;
@@ -156,6 +158,7 @@ uint64_t world_spawn_thread(uint32_t node, void (*entry)(void *argument), void *
                      .argument = argument,
                      .name = name};
     world.num_ready++;
+    world.num_of_node[node]++;
     return (uint64_t)self->serial << 16 | i;
 }
 
@@ -207,10 +210,7 @@ void world_atomic(bool begins)
 
 uint32_t world_num_fibers(uint32_t node)
 {
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < world.num_used; i++)
-        count += world.strands[i].state != STRAND_FREE && world.strands[i].node == node;
-    return count;
+    return world.num_of_node[node];
 }
 
 void world_at_kill(void (*drop)(uint32_t node))

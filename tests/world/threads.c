@@ -313,8 +313,11 @@ REPLACED(int, clock_gettime, clockid_t clock, struct timespec *out)
 {
     if (world_node() == WORLD_ITSELF)
         return __real_clock_gettime(clock, out);
-    world_pass(READ_CLOCK_NS); /* else a loop that waits for a time would never end */
-    world_yield();
+    /* A log line reads the wall clock, and must not change what follows. */
+    if (clock != CLOCK_REALTIME) {
+        world_pass(READ_CLOCK_NS); /* else a loop that waits for a time would never end */
+        world_yield();
+    }
     const uint64_t ns = clock == CLOCK_REALTIME ? world_unix_ns() : world_monotonic_ns();
     out->tv_sec = (time_t)(ns / 1000000000u);
     out->tv_nsec = (long)(ns % 1000000000u);
