@@ -123,8 +123,9 @@ static fedge_status gather(fedge_round_finalizer *finalizer, task *ending, fedge
 {
     const fedge_ingest_stats *before = &finalizer->before;
     fedge_ingest_stats after;
-    FEDGE_TRY(wait_for_save(finalizer, err));
+    /* First: workers may be writing to the journal, which is freed if anything fails. */
     FEDGE_TRY(fedge_ingest_flush(finalizer->ingest, err));
+    FEDGE_TRY(wait_for_save(finalizer, err));
     fedge_ingest_get_stats(finalizer->ingest, &after);
     fedge_round_summary *summary = &ending->result->summary;
     *summary = ending->summary;

@@ -1,19 +1,23 @@
 /* A round opens while the checkpoint of the one before is being written, and a crash meanwhile
  * changes nothing. */
+#define _POSIX_C_SOURCE 200809L /* nanosleep */
 #include "tests/edge/core/cmocka_all.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "aggregator/store/checkpoint.h"
 #include "aggregator/store/journal.h"
 #include "edge/core/os.h"
 #include "tests/aggregator/run/federation.h"
 
-#define ROUNDS "\"num-server-rounds\":3,\"min-train-nodes\":4,\"min-available-nodes\":4"
+#define ROUNDS                                                                                     \
+    "\"num-server-rounds\":3,\"min-train-nodes\":4,\"min-available-nodes\":4,"                     \
+    "\"min-report-fraction\":0.75"
 
-enum { CLIENTS = 4 };
+enum { CLIENTS = 4, LAST = CLIENTS - 1, DEADLINE_MS = 600000 };
 
 static federation fed;
 
@@ -43,6 +47,70 @@ fedge_status __wrap_fedge_checkpoint_save(const char *dir, fedge_checkpoint *che
     pthread_mutex_unlock(&lock);
     return fails ? fedge_fail(err, FEDGE_NO_SPACE, "no room for the checkpoint")
                  : __real_fedge_checkpoint_save(dir, checkpoint, files, err);
+}
+
+/* What happens to journals. */
+static bool holds_last;             /* a write of the last client in round 2 waits */
+static const fedge_journal *in_use; /* by that write */
+static bool freed_in_use;
+
+/* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names */
+fedge_status __real_fedge_journal_write(fedge_journal *journal, uint32_t slot, uint64_t task_id,
+                                        uint64_t offset, const void *bytes, size_t size,
+                                        fedge_error *err);
+fedge_status __wrap_fedge_journal_write(fedge_journal *journal, uint32_t slot, uint64_t task_id,
+                                        uint64_t offset, const void *bytes, size_t size,
+                                        fedge_error *err);
+void __real_fedge_journal_free(fedge_journal *journal);
+void __wrap_fedge_journal_free(fedge_journal *journal);
+/* NOLINTEND(bugprone-reserved-identifier) */
+
+fedge_status __wrap_fedge_journal_write(fedge_journal *journal, uint32_t slot, uint64_t task_id,
+                                        uint64_t offset, const void *bytes, size_t size,
+                                        fedge_error *err)
+{
+    const bool watched = slot == LAST && fedge_journal_get_phase(journal)->round == 2;
+    pthread_mutex_lock(&lock);
+    if (watched && holds_last) {
+        in_use = journal;
+        pthread_cond_broadcast(&changed);
+    }
+    while (watched && holds_last)
+        pthread_cond_wait(&changed, &lock);
+    pthread_mutex_unlock(&lock);
+    const fedge_status status =
+        __real_fedge_journal_write(journal, slot, task_id, offset, bytes, size, err);
+    pthread_mutex_lock(&lock);
+    in_use = watched ? NULL : in_use;
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+void __wrap_fedge_journal_free(fedge_journal *journal)
+{
+    pthread_mutex_lock(&lock);
+    const bool used = journal && journal == in_use;
+    freed_in_use = freed_in_use || used;
+    pthread_mutex_unlock(&lock);
+    /* Otherwise the write would not find it. */
+    if (!used)
+        __real_fedge_journal_free(journal);
+}
+
+static void hold_last(bool holds)
+{
+    pthread_mutex_lock(&lock);
+    holds_last = holds;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+}
+
+static bool last_is_held(void)
+{
+    pthread_mutex_lock(&lock);
+    const bool held = in_use != NULL;
+    pthread_mutex_unlock(&lock);
+    return held;
 }
 
 static void hold(uint32_t round)
@@ -80,6 +148,7 @@ static int tear_down(void **state)
     (void)state;
     pthread_mutex_lock(&lock); /* the checkpoint writer may look at both */
     held_round = broken_round = 0;
+    holds_last = false;
     pthread_cond_broadcast(&changed);
     pthread_mutex_unlock(&lock);
     fed_fini(&fed);
@@ -164,6 +233,50 @@ static void what_was_acknowledged_meanwhile_counts(void **state)
     }
 }
 
+static bool last_has_reported(const federation *it)
+{
+    return it->devices[LAST].num_acks == 1;
+}
+
+static bool others_reported_in_round_2(const federation *it)
+{
+    for (uint32_t i = 0; i < LAST; i++) {
+        if (it->devices[i].num_acks < 2)
+            return false;
+    }
+    return it->devices[LAST].num_acks == 1;
+}
+
+/* The checkpoint of round 1 fails while round 2 ends, and a part of a late update is being written:
+ * its journal stays until that is done. */
+static void a_journal_outlives_its_writes(void **state)
+{
+    (void)state;
+    fedge_error failure = {0};
+    broken_round = 1;
+    hold(1);
+    begin();
+    fed_until(&fed, last_has_reported, "the last client's update of round 1");
+    fed.devices[LAST].idle = true;
+    fed_until(&fed, others_reported_in_round_2, "the updates of round 2");
+    hold_last(true);
+    fed.devices[LAST].idle = false;
+    fed_make_result(&fed.devices[LAST]);
+    while (!last_is_held())
+        fed_step(&fed);
+    fed.now_ms += DEADLINE_MS;
+    for (int i = 0; i < 5; i++)
+        fed_step(&fed);
+    hold(0);
+    while (!fedge_engine_done(fed.engine, &failure))
+        fed_step(&fed);
+    assert_int_equal(failure.status, FEDGE_NO_SPACE);
+    (void)nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL); /* time to do it wrong */
+    hold_last(false);
+    fed_close(&fed);
+    assert_false(freed_in_use);
+}
+
 /* A run is over when its last checkpoint is written. */
 static void the_end_waits_for_the_last_checkpoint(void **state)
 {
@@ -187,6 +300,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_round_opens_while_the_last_is_saved),
         TEST(what_was_acknowledged_meanwhile_counts),
+        TEST(a_journal_outlives_its_writes),
         TEST(the_end_waits_for_the_last_checkpoint),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
