@@ -269,6 +269,22 @@ def write_examples(folder, name, count, seed):
     write_npy(os.path.join(folder, f"{name}-labels.npy"), "|u1", (count,), bytes(labels))
 
 
+HIDDEN = 4000  # of a model that takes some messages
+
+
+def write_model(path):
+    """A model of a job with so many hidden values, that no seed makes."""
+    header, data = {}, b""
+    for name, shape in (("0.weight", [HIDDEN, FEATURES]), ("0.bias", [HIDDEN]),
+                        ("2.weight", [LABELS, HIDDEN]), ("2.bias", [LABELS])):
+        values = struct.pack("<f", 0.01) * (shape[0] * (shape[1] if len(shape) > 1 else 1))
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + len(values)]}
+        data += values
+    text = json.dumps(header).encode()
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + data)
+
+
 def make_job(**changes):
     """A small job; a change is the value of a dotted key, rounds__num_server_rounds=5."""
     hidden = changes.pop("hidden", 16)

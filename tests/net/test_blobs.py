@@ -10,23 +10,9 @@ import struct
 
 import harness
 import relay
-from harness import FEATURES, LABELS, NetTest, wait_until
+from harness import FEATURES, HIDDEN, LABELS, NetTest, wait_until, write_model
 
-HIDDEN = 4000
 LARGE = {"hidden": HIDDEN, "rounds__num_server_rounds": 1}
-
-
-def write_model(path):
-    """A model of such a job that no seed makes."""
-    header, data = {}, b""
-    for name, shape in (("0.weight", [HIDDEN, FEATURES]), ("0.bias", [HIDDEN]),
-                        ("2.weight", [LABELS, HIDDEN]), ("2.bias", [LABELS])):
-        values = struct.pack("<f", 0.01) * (shape[0] * (shape[1] if len(shape) > 1 else 1))
-        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + len(values)]}
-        data += values
-    text = json.dumps(header).encode()
-    with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text + data)
 
 
 class Known(NetTest):
@@ -59,53 +45,6 @@ class Known(NetTest):
         for index, client in enumerate(clients):
             self.assertEqual(client.wait(), 0, client.tail())
             self.assertLessEqual(len(os.listdir(federation.path(f"client-{index}", "blobs"))), 2)
-
-    def test_a_file_beside_the_client_is_not_sent(self):
-        federation = self.from_file()
-        federation.start_aggregator()
-        model = shutil.copy(self.model_of(federation), federation.path("seed"))
-        clients = [federation.start_client(index, **{"seed-blob": model, "state": None if index == 0 else
-                                                     federation.path(f"client-{index}")}) for index in range(3)]
-        self.only_messages(federation, os.path.getsize(model))
-        for client in clients:
-            self.assertEqual(client.events("seed-blob"), [])
-        self.assertFalse(os.path.exists(federation.path("client-1", "blobs", hashlib.sha256(
-            open(model, "rb").read()).hexdigest())))
-
-    def test_without_it_the_model_is_sent(self):
-        federation = self.from_file()
-        federation.start_aggregator()
-        model = shutil.copy(self.model_of(federation), federation.path("seed"))
-        federation.start_clients()
-        federation.complete()
-        self.assertGreater(federation.lines()[0]["bytes_down"], 3 * os.path.getsize(model))
-
-    def test_a_seed_that_is_missing_is_said(self):
-        federation = self.federation()
-        federation.start_aggregator()
-        client = federation.start_client(0, **{"seed-blob": federation.path("nothing")})
-        self.assertEqual(client.wait(), 5)
-        self.assertIn("seed blob", client.log())
-
-    def test_a_file_of_another_model_is_said_once(self):
-        federation = self.from_file()
-        federation.start_aggregator()
-        model = self.model_of(federation)
-        seed = federation.path("seed")
-        with open(model, "rb") as file:
-            right = file.read()
-        with open(seed, "wb") as file:
-            file.write(right[:-1] + b"?")
-        clients = [federation.start_client(index, **{"seed-blob": seed} if index < 2 else {}) for index in range(3)]
-        federation.complete()
-        wrong, right = (hashlib.sha256(data).hexdigest() for data in (right[:-1] + b"?", right))
-        for client in clients[:2]:
-            self.assertEqual(client.wait(), 0, client.tail())
-            said = client.events("seed-blob")
-            self.assertEqual([(event["level"], event["has"], event["wanted"]) for event in said],
-                             [("warn", wrong, right)])
-        self.assertEqual(clients[2].wait(), 0, clients[2].tail())
-        self.assertEqual(clients[2].events("seed-blob"), [])
 
     def test_neither_side_forgets_in_a_restart(self):
         federation = self.from_file(training__local_epochs=300)

@@ -7,9 +7,8 @@ import socket
 import threading
 
 import harness
-from harness import NetTest, fault
+from harness import HIDDEN, NetTest, fault, write_model
 from peer import Peer, encode_int8, tensor_sizes
-from test_blobs import HIDDEN, write_model
 
 FAILURE, USAGE, CONFIG, STATE, PORT, DISK = 1, 2, 3, 4, 5, 6
 CLIENT_CONFIG, CLIENT_STATE, CLIENT_DECLINED = 3, 5, 8

@@ -1,14 +1,17 @@
-"""Runs in which nothing goes wrong: what a user gets, and every way of ending and going on."""
+"""Runs in which nothing goes wrong: what a user gets and may add, and every way of ending and going on."""
 
+import glob
 import hashlib
 import json
 import os
+import shutil
 import signal
 import struct
 import subprocess
+import tarfile
 
 import harness
-from harness import NetTest
+from harness import HIDDEN, NetTest, write_model
 from peer import Peer
 
 
@@ -22,6 +25,15 @@ def read_safetensors(path):
     end = max(tensor["data_offsets"][1] for tensor in header.values())
     assert 8 + size + end == len(data), (size, end, len(data))
     return {name: tensor["shape"] for name, tensor in header.items()}
+
+
+def simulated(federation, *more, threads=2):
+    """The rounds of the same job, simulated."""
+    out = federation.path(f"simulation-{threads}")
+    harness.run("fedge-simulate", "--job", federation.job_path, "--data", federation.site_path, "--clients",
+                federation.clients, "--threads", threads, "--out", out, *more)
+    with open(os.path.join(out, "rounds.jsonl"), encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
 
 
 class Run(NetTest):
@@ -74,6 +86,21 @@ class Run(NetTest):
         self.assertEqual(self.run_once()[0].hashes(), first)
         self.assertEqual(self.run_once(update__deflate=False)[0].hashes(), first)
         self.assertNotEqual(self.run_once(seed=8)[0].hashes()[-1], first[-1])
+
+    def test_a_simulated_run_is_the_deployed_one(self):
+        federation, _, _ = self.run_once()
+        lines, wanted = simulated(federation), federation.lines()
+        for key in "model_sha256", "asked", "clients", "examples", "clamped":
+            self.assertEqual([line[key] for line in lines], [line[key] for line in wanted], key)
+        for key in "loss", "accuracy", "train_loss", "train_accuracy":
+            for mine, theirs in zip(lines, wanted):
+                self.assertAlmostEqual(mine[key], theirs[key], places=6, msg=key)
+        said, _ = harness.run("fedge-simulate", "compare", "--json", federation.path("simulation-2"),
+                              federation.run_folder())
+        mine, theirs = map(json.loads, said.splitlines())
+        for key in "job", "ending", "seed", "rounds", "accuracy_best", "clients_trained", "model_sha256":
+            self.assertEqual(mine[key], theirs[key], key)
+        self.assertEqual((theirs["dir"], theirs["clients"]), (federation.run_folder(), None))
 
     def test_health_and_metrics(self):
         federation = self.federation()
@@ -274,6 +301,190 @@ class Ending(NetTest):
                 version = subprocess.run([os.path.join(harness.BIN, program), "--version"], text=True, check=True,
                                          stdout=subprocess.PIPE, env={**os.environ, **environment})
                 self.assertEqual(version.stdout.splitlines()[1], f"ciphers: {said}")
+
+    def test_a_round_that_an_older_release_closed(self):
+        """Its updates weigh what they weighed there. The state was kept when the program had sealed FedNova's first
+        round with weights in 1024ths, and was killed before the checkpoint was in its place; the hash is that release's."""
+        federation = self.federation(rounds__num_server_rounds=1, strategy={"type": "FedNova"},
+                                     training__local_epochs=5, training__batch_size=10)
+        with tarfile.open(os.path.join(os.environ["FEDGE_SOURCE_DIR"], "tests", "golden", "states",
+                                       "fednova-of-0.1.0.tar.gz")) as kept:
+            kept.extractall(federation.folder)
+        federation.launch_aggregator()
+        federation.complete()
+        self.assertEqual(federation.hashes(), ["e0eae60ff0bcd234ca7c2c8f3ee369415097bbe04b0aa4ca2a0c8506cbdd2373"])
+
+
+class Known(NetTest):
+    """A model that a device has already is not sent to it."""
+
+    def model_of(self, federation):
+        """The first model's file, as the server keeps it."""
+        pattern = federation.path("state", "runs", "*", "checkpoints", "round-000000", "model.safetensors")
+        return harness.wait_until("the first checkpoint", lambda: glob.glob(pattern))[0]
+
+    def only_messages(self, federation, size):
+        """That no more went down than plans and tasks, less than a model of that size."""
+        federation.complete()
+        down = federation.lines()[0]["bytes_down"]
+        self.assertGreater(down, 0)
+        self.assertLess(down, size)
+
+    def from_file(self, **job):
+        """A job whose initial model clients cannot make."""
+        federation = self.federation(**{"initial-model": "start.safetensors"}, hidden=HIDDEN, rounds__num_server_rounds=1, **job)
+        write_model(federation.path("start.safetensors"))
+        return federation
+
+    def test_a_file_beside_the_client_is_not_sent(self):
+        federation = self.from_file()
+        federation.start_aggregator()
+        model = shutil.copy(self.model_of(federation), federation.path("seed"))
+        clients = [federation.start_client(index, **{"seed-blob": model, "state": None if index == 0 else
+                                                     federation.path(f"client-{index}")}) for index in range(3)]
+        self.only_messages(federation, os.path.getsize(model))
+        for client in clients:
+            self.assertEqual(client.events("seed-blob"), [])
+        self.assertFalse(os.path.exists(federation.path("client-1", "blobs", hashlib.sha256(
+            open(model, "rb").read()).hexdigest())))
+
+    def test_without_it_the_model_is_sent(self):
+        federation = self.from_file()
+        federation.start_aggregator()
+        model = shutil.copy(self.model_of(federation), federation.path("seed"))
+        federation.start_clients()
+        federation.complete()
+        self.assertGreater(federation.lines()[0]["bytes_down"], 3 * os.path.getsize(model))
+
+    def test_a_seed_that_is_missing_is_said(self):
+        federation = self.federation()
+        federation.start_aggregator()
+        client = federation.start_client(0, **{"seed-blob": federation.path("nothing")})
+        self.assertEqual(client.wait(), 5)
+        self.assertIn("seed blob", client.log())
+
+    def test_a_file_of_another_model_is_said_once(self):
+        federation = self.from_file()
+        federation.start_aggregator()
+        model = self.model_of(federation)
+        seed = federation.path("seed")
+        with open(model, "rb") as file:
+            right = file.read()
+        with open(seed, "wb") as file:
+            file.write(right[:-1] + b"?")
+        clients = [federation.start_client(index, **{"seed-blob": seed} if index < 2 else {}) for index in range(3)]
+        federation.complete()
+        wrong, right = (hashlib.sha256(data).hexdigest() for data in (right[:-1] + b"?", right))
+        for client in clients[:2]:
+            self.assertEqual(client.wait(), 0, client.tail())
+            said = client.events("seed-blob")
+            self.assertEqual([(event["level"], event["has"], event["wanted"]) for event in said],
+                             [("warn", wrong, right)])
+        self.assertEqual(clients[2].wait(), 0, clients[2].tail())
+        self.assertEqual(clients[2].events("seed-blob"), [])
+
+
+class Conditions(NetTest):
+    """What a site asks of the moment."""
+
+    def supply(self, folder, status):
+        """A device that is made up of files has a battery."""
+        folder = os.path.join(folder, "sys/class/power_supply/BAT0")
+        os.makedirs(folder, exist_ok=True)
+        for name, text in (("type", "Battery"), ("capacity", "80"), ("status", status)):
+            with open(os.path.join(folder, name + ".new"), "w", encoding="ascii") as file:
+                file.write(text + "\n")
+            os.replace(os.path.join(folder, name + ".new"), os.path.join(folder, name))
+
+    def test_work_under_way_ends_when_the_plug_is_pulled(self):
+        federation = self.federation(clients=1, rounds__min_train_nodes=1, rounds__num_server_rounds=1,
+                                     training__local_epochs=65536)
+        device = federation.path("device")
+        with open(federation.site_path, encoding="utf-8") as file:
+            site = json.load(file)
+        site["policy"] = {"conditions": {"mains-power": True, "root": device}}
+        federation.write("site.json", site)
+        federation.start_aggregator()
+        self.supply(device, "Charging")
+        client = federation.start_client(0)
+        client.wait_event("task")
+        self.supply(device, "Discharging")
+        declined = federation.aggregator.wait_event("client-declined")
+        self.assertEqual(declined["reason"], "on-battery", declined)
+        self.assertEqual(client.events("trained"), [])
+        self.assertTrue(client.running())
+
+
+class Plugins(NetTest):
+    def plugin(self, federation, example="own_strategy/strategy.c"):
+        """An example, built as its head says but for the place of the header."""
+        out = federation.path("plugin.so")
+        source = os.path.join(os.environ["FEDGE_SOURCE_DIR"], "examples", example)
+        include = os.path.join(os.environ["FEDGE_BINARY_DIR"], "include")
+        subprocess.run(["cc", "-std=c11", "-shared", "-fPIC", "-ffp-contract=off", source, "-I", include, "-lm", "-o",
+                        out], check=True)
+        return out
+
+    def test_a_plugin_is_a_strategy_like_others(self):
+        federation = self.federation(rounds__num_server_rounds=4, strategy={
+            "type": "NormalisedAvg", "server-learning-rate": 0.1, "beta": 0.5})
+        option = ("--strategy-plugin", self.plugin(federation))
+        federation.start_aggregator(*option)
+        clients = federation.start_clients()
+        federation.complete()
+        for client in clients:
+            self.assertEqual(client.wait(), 0, client.tail())
+        lines = simulated(federation, *option)
+        self.assertEqual([line["model_sha256"] for line in lines], federation.hashes())
+        self.assertEqual(len(set(federation.hashes())), 4)
+        for more, why in (((), "NormalisedAvg"), (("--strategy-plugin", "/no/such.so"), "no/such.so")):
+            said = harness.run("fedge-simulate", "--job", federation.job_path, "--data", federation.site_path,
+                               "--clients", federation.clients, *more, code=3)
+            self.assertIn(why, said[1])
+
+    def test_a_plugin_that_the_job_does_not_use(self):
+        federation = self.federation(rounds__num_server_rounds=1)
+        plugin = ("--strategy-plugin", self.plugin(federation))
+        simulate = ("fedge-simulate", "--job", federation.job_path, "--data", federation.site_path, "--clients",
+                    str(federation.clients), *plugin)
+        check = ("fedge-aggregator", *federation.aggregator_arguments("--check-config", *plugin)[1:])
+        unused = "the job's strategy is FedAvg and not NormalisedAvg"
+        told = "no run uses all of --strategy-plugin"
+        for strategy, command, said in (
+                ("FedAvg", check, unused), ("FedAvg", simulate, unused),
+                ("FedAvg", (*simulate, "--sweep", "lr=0.1,0.2"), told),
+                ("FedAvg", (*simulate, "--sweep", "strategy=FedAvg,NormalisedAvg"), None),
+                ("NormalisedAvg", check, None), ("NormalisedAvg", simulate, None)):
+            with self.subTest(f"{strategy}: {command}"):
+                with open(federation.job_path, encoding="utf-8") as file:
+                    job = json.load(file)
+                federation.write("job.json", {**job, "strategy": {"type": strategy}})
+                _, heard = harness.run(*command)
+                if said:
+                    self.assertIn(said, heard)
+                else:
+                    self.assertNotIn(unused, heard)
+                    self.assertNotIn(told, heard)
+
+    def test_metrics_of_a_plugin(self):
+        """Deployed as simulated, each evaluation by itself."""
+        federation = self.federation(rounds__num_server_rounds=3)
+        option = ("--strategy-plugin", self.plugin(federation, "own_metric/metric.c"))
+        federation.start_aggregator(*option)
+        federation.start_clients()
+        federation.complete()
+        lines = federation.lines()
+        self.assertEqual(len(lines), 3)
+        self.assertEqual([line["metrics"] for line in simulated(federation, *option)],
+                         [line["metrics"] for line in lines])
+        once = simulated(federation, *option, "--evaluate-every", 3, threads=1)
+        self.assertEqual([line.get("metrics") for line in once], [None, None, lines[-1]["metrics"]],
+                         "what earlier evaluations counted is not in it")
+        for line in lines:
+            self.assertEqual(set(line["metrics"]), {"top5_accuracy", "worst_class_accuracy"})
+            self.assertEqual(line["metrics"]["top5_accuracy"], 1)  # of four classes
+            self.assertLessEqual(line["metrics"]["worst_class_accuracy"], line["accuracy"])
+        self.assertGreater(lines[-1]["metrics"]["worst_class_accuracy"], 0)
 
 
 if __name__ == "__main__":
