@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 
 import harness
@@ -30,15 +29,6 @@ class Strategies(NetTest):
         hashes = self.disturbed(2 * KILLS, KILLS, KILLS // 2, kills.SEED + 14, **job)
         self.assertEqual(hashes, harness.undisturbed(2 * KILLS, clients=kills.CLIENTS, **job))
 
-    def test_a_server_without_its_root_set(self):
-        federation = self.federation(strategy={
-            "type": "FLTrust", "root-set": {"values": "root-values.npy", "labels": "root-labels.npy"}})
-        harness.write_examples(federation.folder, "root", 60, 9)
-        os.remove(federation.path("root-labels.npy"))
-        _, said = harness.run("fedge-simulate", "--job", federation.job_path, "--data", federation.site_path,
-                              "--clients", federation.clients, code=3)
-        self.assertIn("the server's root set", said)
-
     def test_a_clusters_model_that_is_missing(self):
         """A start on the finished run writes it again, and trains nothing."""
         federation = self.federation(clients=3, rounds__num_server_rounds=2, rounds__fraction_evaluate=1.0,
@@ -57,34 +47,6 @@ class Strategies(NetTest):
         federation.complete()
         self.assertTrue(os.path.exists(path))
         self.assertEqual(len(federation.hashes()), 2)
-
-    def test_clients_that_go_on_while_rounds_close(self):
-        """In the simulator: whatever the threads, and interrupted, the same models."""
-        time_options = ("--compute", "lognormal:100,1", "--failure", 0.1)
-        for strategy in {"type": "FedBuff", "buffer-size": 3}, {"type": "FedAsync", "staleness-weight": "hinge"}:
-            with self.subTest(strategy["type"]):
-                federation = self.federation(clients=12, rounds__num_server_rounds=40, rounds__fraction_train=0.75,
-                                             strategy=strategy)
-                whole = self.simulated(federation, *time_options)
-                alone = self.simulated(federation, *time_options, threads=1)
-                hashes = [line["model_sha256"] for line in whole]
-                self.assertEqual([line["model_sha256"] for line in alone], hashes)
-                self.assertEqual(len(set(hashes)), 40)
-                self.assertEqual({line["clients"] for line in whole}, {strategy.get("buffer-size", 1)})
-                times = [line["virtual_time"] for line in whole]
-                self.assertEqual(times, sorted(times))
-                self.assertLess(whole[-1]["loss"], whole[0]["loss"])
-                out = federation.path("stopped")
-                command = ("fedge-simulate", "--job", federation.job_path, "--data", federation.site_path, "--clients",
-                           federation.clients, "--threads", 2, "--out", out, *time_options)
-                stopped = harness.Program("stopped", command, federation.folder)
-                log = os.path.join(out, "rounds.jsonl")
-                harness.wait_until("some rounds", lambda: os.path.exists(log) and os.path.getsize(log) > 0)
-                stopped.send(signal.SIGINT)
-                self.assertIn(stopped.wait(), (0, 130))
-                harness.run(*command, "--resume")
-                with open(log, encoding="utf-8") as file:
-                    self.assertEqual([json.loads(line)["model_sha256"] for line in file], hashes)
 
     def test_kills_change_no_order(self):
         """Large updates, so that kills and closing rounds fall within uploads."""
@@ -109,15 +71,6 @@ class Strategies(NetTest):
         hashes = self.disturbed(2 * KILLS, KILLS, KILLS // 2, kills.SEED + 17, options=option, strategy={
             "type": "NormalisedAvg", "server-learning-rate": 0.1, "beta": 0.5})
         self.assertEqual([line["model_sha256"] for line in self.simulated(self.last, *option)], hashes)
-
-    def test_a_shared_object_without_either(self):
-        federation = self.federation()
-        out = federation.path("nothing.so")
-        subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "/dev/null", "-o", out], check=True)
-        said = harness.run("fedge-simulate", "--job", federation.job_path, "--data", federation.site_path,
-                           "--clients", federation.clients, "--strategy-plugin", out, code=3)
-        self.assertIn("has no fedge_strategy_plugin_get or fedge_metric_plugin_get",
-                      said.stderr if hasattr(said, "stderr") else str(said))
 
     def test_some_of_the_clients_each_round(self):
         """What clients keep is of different rounds."""
