@@ -124,8 +124,8 @@ static int parse(char **argv, options *out)
 
 static void print_plan(const world_plan *of)
 {
-    printf("%s\n%u clients, %u workers\n", of->job.text, (unsigned)of->job.num_clients,
-           (unsigned)of->num_workers);
+    printf("%s\n%u clients, %u workers, %u GPUs\n", of->job.text, (unsigned)of->job.num_clients,
+           (unsigned)of->num_workers, (unsigned)of->num_gpus);
     for (uint32_t i = 0; i < of->num_faults; i++) {
         const plan_fault *fault = &of->faults[i];
         printf("fault %u: node %u, %s at %.3f s or step %llu for %.3f s, number %llu, error %d\n",

@@ -28,6 +28,7 @@ static uint64_t below(fedge_rng *draw, uint64_t bound)
 static plan_fault_kind draw_kind(fedge_rng *draw)
 {
     static const uint8_t WEIGHTS[PLAN_NUM_KINDS] = {
+        /* Those of GPUs are drawn by themselves. */
         [PLAN_KILL] = 20,     [PLAN_POWER] = 20,    [PLAN_STOP] = 6,      [PLAN_DIE_AT_CALL] = 20,
         [PLAN_CUT] = 10,      [PLAN_PARTITION] = 6, [PLAN_SLOW_LINK] = 5, [PLAN_SLOW_DISK] = 8,
         [PLAN_BAD_CALL] = 10, [PLAN_FULL_DISK] = 4, [PLAN_CLOCK] = 4,     [PLAN_REVOKE] = 3,
@@ -82,6 +83,31 @@ static void draw_fault(const world_plan *of, uint32_t index, plan_fault *out)
     }
 }
 
+/* One world in four has GPUs. They are drawn from streams of their own, so that the others stay as
+ * they are without them. */
+static void draw_gpus(world_plan *out)
+{
+    static const int ERRORS[] = {EIO, EIO, ETIME, ENOMEM};
+    fedge_rng draw = fedge_rng_stream(out->seed, FEDGE_PURPOSE_TEST, 4, 0, 0);
+    if (fedge_rng_below(&draw, 4) > 0)
+        return;
+    out->num_gpus = 1 + fedge_rng_below(&draw, 4);
+    out->needs_gpus = fedge_rng_below(&draw, 4) == 0;
+    const uint32_t last = out->num_faults + 1 + fedge_rng_below(&draw, 3);
+    while (out->num_faults > 0 && out->num_faults < last) {
+        plan_fault *fault = &out->faults[out->num_faults];
+        draw = fedge_rng_stream(out->seed, FEDGE_PURPOSE_TEST, 4, ++out->num_faults, 0);
+        *fault = (plan_fault){.node = WORLD_SERVER};
+        fault->kind = fedge_rng_below(&draw, 3) > 0 ? PLAN_GPU : PLAN_GPUS;
+        fault->at_ns = below(&draw, 4 * SECOND_NS);
+        fault->lasts_ns = SECOND_NS + below(&draw, 8 * SECOND_NS);
+        /* A list may name a GPU that is not there, or none, which is "all". */
+        fault->number = fault->kind == PLAN_GPU ? 1 + below(&draw, 30)
+                                                : below(&draw, (uint64_t)2 << out->num_gpus);
+        fault->error = ERRORS[fedge_rng_below(&draw, 4)];
+    }
+}
+
 static void draw_places(world_plan *out, fedge_rng *draw)
 {
     for (uint32_t i = 0; i < out->job.num_clients; i++) {
@@ -106,6 +132,7 @@ void plan_draw(uint64_t seed, world_plan *out)
     out->num_faults = fedge_rng_below(&draw, 8) == 0 ? 0 : 1 + fedge_rng_below(&draw, 6);
     for (uint32_t i = 0; i < out->num_faults; i++)
         draw_fault(out, i, &out->faults[i]);
+    draw_gpus(out);
     plan_finish(out);
 }
 

@@ -27,7 +27,9 @@ enum { PLAN_MAX_FAULTS = 10 };
     X(LEAVE, "device leaves for good")                                                             \
     X(WIPE, "device loses its store")                                                              \
     X(RESTORE, "backup restored")                                                                  \
-    X(FLIP, "bit flips in a file")
+    X(FLIP, "bit flips in a file")                                                                 \
+    X(GPU, "GPU fails, hangs or is full")                                                          \
+    X(GPUS, "SIGHUP with other GPUs")
 
 typedef enum plan_fault_kind {
 #define PLAN_ENUM(kind, text) PLAN_##kind,
@@ -42,8 +44,8 @@ typedef struct plan_fault {
     uint64_t at_ns;    /* when it begins: at this time … */
     uint64_t at_step;  /* … or, if not 0, at this step of the scheduler */
     uint64_t lasts_ns; /* until the node is well again, or is started again */
-    uint64_t number;   /* of a system call, say */
-    int error;
+    uint64_t number;   /* of a system call, of a call to a GPU, or a list of GPUs */
+    int error;         /* of a GPU: EIO it fails, ETIME it hangs, ENOMEM it is full */
 } plan_fault;
 
 /* All of a world that is drawn in advance. Plain data. */
@@ -52,6 +54,8 @@ typedef struct world_plan {
     uint32_t order; /* which order of steps is drawn, with this seed; 0 at first */
     world_job job;
     uint32_t num_workers; /* of the server */
+    uint32_t num_gpus;    /* of the server; 0: the CPU sums */
+    bool needs_gpus;      /* its accumulator is not "auto", which may sum on the CPU */
     uint64_t queue_bytes; /* of the server's connections */
     uint64_t sync_ns;     /* a sync takes up to this, on a healthy disk */
     uint64_t delay_ns[WORLD_JOB_MAX_CLIENTS], ns_per_byte[WORLD_JOB_MAX_CLIENTS];

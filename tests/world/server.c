@@ -15,6 +15,7 @@
 #include "aggregator/run/exit_codes.h"
 #include "edge/core/os.h"
 #include "tests/world/disk.h"
+#include "tests/world/gpus.h"
 #include "tests/world/network.h"
 #include "tests/world/observer.h"
 #include "tests/world/scheduler.h"
@@ -309,8 +310,30 @@ static bool look(process *self, uint64_t now_ms)
     return true;
 }
 
+/* As SIGHUP makes main.c do, where its list of GPUs is another one. */
+static void change_gpus(process *self)
+{
+    fedge_request *request = calloc(1, sizeof(*request));
+    self->config->gpus_changed = false;
+    if (request) {
+        request->type = FEDGE_REQUEST_GPUS;
+        request->sums.num_lanes = 1;
+        world_gpus_configure(&request->sums);
+        (void)fedge_engine_thread_post(self->thread, request);
+    }
+}
+
+/* Called by the fiber that is stuck, not by another one; nothing depends on that. */
+static void on_stuck(const fedge_error *err)
+{
+    world_observe_exit(WORLD_SERVER, FEDGE_EXIT_GPU, err->message);
+    world_die();
+}
+
 static void take_signals(process *self)
 {
+    if (self->config->gpus_changed)
+        change_gpus(self);
     if (self->config->reload) {
         self->config->reload = false;
         recheck(self);
@@ -383,14 +406,17 @@ static fedge_status open_run(process *self, fedge_error *err)
     FEDGE_TRY(fedge_evaluator_new(self->job, &self->evaluator, err));
     FEDGE_TRY(fedge_mailbox_new(&self->replies, wake, self, err));
     FEDGE_TRY(fedge_engine_thread_new(&self->thread, wake, self, err));
+    fedge_accumulator_config sums = {
+        .num_lanes = 1, .stuck = on_stuck, .log = world_observed_log()};
+    world_gpus_configure(&sums);
     const fedge_engine_config engine = {.job = self->job,
                                         .run = {.job = config->job_text, .job_size = job_size},
                                         .evaluator = self->evaluator,
                                         .state_dir = WORLD_DISK_ROOT "/state",
                                         .restored = config->restored,
                                         .num_workers = config->num_workers,
-                                        .accumulator = "cpu",
-                                        .sums = {.num_lanes = 1, .log = world_observed_log()},
+                                        .accumulator = config->accumulator,
+                                        .sums = sums,
                                         .num_registered = num_registered,
                                         .registry = config,
                                         .return_every_us = 10000,

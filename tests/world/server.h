@@ -12,13 +12,14 @@ typedef struct world_server {
     const char *job_text;
     bool restored; /* --restored: the state comes from a backup */
     uint32_t num_workers;
+    const char *accumulator; /* with GPUs as world_gpus_configure says */
     uint32_t heartbeat_s;
     uint32_t num_devices; /* in the registry */
     bool admitted[32];    /* by client: its certificate is active */
     uint64_t queue_bytes; /* memory for frames under way, in each direction */
 
     /* Requests of the world, as signals are; world_server_signal wakes the server. */
-    bool stop, reload, drain;
+    bool stop, reload, drain, gpus_changed;
 } world_server;
 
 /* The process: a fiber's entry, with a world_server. */

@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "aggregator/rounds/strategy.h"
-#include "client/exit_codes.h"
 #include "tests/world/client.h"
 #include "tests/world/disk.h"
+#include "tests/world/gpus.h"
 #include "tests/world/heap.h"
 #include "tests/world/network.h"
 #include "tests/world/observer.h"
@@ -34,6 +34,8 @@ typedef struct node {
     bool up, gone;            /* gone: for good */
     bool finished;            /* its work is done: exit code 0 after the run's end */
     bool excused;             /* a fault may make it exit with an error */
+    bool exited;              /* the process that is up has ended by itself */
+    uint64_t started_ns;      /* when the last process was started */
     uint64_t start_ns;        /* when it is started; WORLD_NEVER: not */
     uint64_t heal_ns;         /* when its disk, link or certificate is well again; WORLD_NEVER */
     world_disk_faults faults; /* of its disk */
@@ -145,6 +147,8 @@ static void start(uint32_t index)
     of->start_ns = WORLD_NEVER;
     of->up = true;
     w.quiet_since_ns = world_now_ns();
+    of->exited = false;
+    of->started_ns = world_now_ns();
     w.outcome->num_starts++;
     world_net_boot(index);
     world_trace("starts node %u", (unsigned)index);
@@ -171,11 +175,41 @@ static bool is_documented(uint32_t index, int code)
     return code >= 0 && code <= (index == WORLD_SERVER ? 8 : 9);
 }
 
+static bool may_lack_disk(void)
+{
+    bool may = false;
+    for (uint32_t i = 0; i < w.plan->num_faults; i++) {
+        const plan_fault *fault = &w.plan->faults[i];
+        may = may || (fault->node == WORLD_SERVER &&
+                      (fault->kind == PLAN_BAD_CALL || fault->kind == PLAN_FULL_DISK));
+    }
+    return may;
+}
+
+static void server_exits(int code)
+{
+    if (!world_gpus_allow(code) && !may_lack_disk() && !w.plan->may_fail)
+        world_fail("the server has lost a GPU and ended with code %d", code);
+    world_gpus_ended(code, false, world_now_ns() - w.nodes[WORLD_SERVER].started_ns);
+}
+
+/* The server was killed. */
+static void server_dies(bool power)
+{
+    if (power)
+        world_gpus_forget();
+    else
+        world_gpus_ended(0, true, world_now_ns() - w.nodes[WORLD_SERVER].started_ns);
+}
+
 /* The heap is looked at once the fiber has ended: see check_ended. */
 void world_observe_exit(uint32_t index, int code, const char *why)
 {
     node *of = &w.nodes[index];
     world_trace("exits with code %d: %s", code, why);
+    of->exited = true;
+    if (index == WORLD_SERVER)
+        server_exits(code);
     if (!is_documented(index, code))
         world_fail("node %u ended with code %d, which is not documented", (unsigned)index, code);
     if (code != 0 && !of->excused && !w.plan->may_fail)
@@ -209,6 +243,8 @@ static void kill_node(uint32_t index, bool power, uint64_t down_ns)
         return;
     world_kill(index);
     w.outcome->num_kills++;
+    if (index == WORLD_SERVER && !of->exited)
+        server_dies(power);
     world_net_drop(index, power);
     if (power) {
         world_disk_power_off(index);
@@ -224,6 +260,8 @@ static void notice_deaths(void)
         node *of = &w.nodes[i];
         if (!of->up || world_num_fibers(i) > 0)
             continue;
+        if (i == WORLD_SERVER && !of->exited)
+            server_dies(false);
         if (of->faults.die_at > 0) {
             of->faults.die_at = 0;
             world_disk_set_faults(i, &of->faults);
@@ -245,6 +283,8 @@ static void heal(uint32_t index)
     of->heal_ns = WORLD_NEVER;
     of->faults = (world_disk_faults){.sync_ns = w.plan->sync_ns};
     set_disk(index);
+    if (index == WORLD_SERVER)
+        world_gpus_mend();
     if (index >= WORLD_FIRST_CLIENT) {
         const uint32_t client = index - WORLD_FIRST_CLIENT;
         world_net_place(client, w.plan->delay_ns[client], w.plan->ns_per_byte[client]);
@@ -381,6 +421,16 @@ static void begin_fault(const plan_fault *fault)
         else
             w.trainers[client].may_lose = true;
         break;
+    case PLAN_GPU:
+        world_gpus_fail(fault->number, fault->error == ETIME    ? WORLD_GPU_HANGS
+                                       : fault->error == ENOMEM ? WORLD_GPU_IS_FULL
+                                                                : WORLD_GPU_FAILS);
+        break;
+    case PLAN_GPUS:
+        world_gpus_set_list(fault->number);
+        w.server.gpus_changed = of->up;
+        world_server_signal();
+        break;
     default:
         begin_on_disk(fault);
         break;
@@ -447,8 +497,12 @@ static void begin(const world_plan *plan, world_outcome *outcome)
     world_scheduler_begin(plan->seed + ((uint64_t)plan->order << 48));
     world_disk_begin(plan->seed);
     world_net_begin();
+    world_gpus_begin(plan->num_gpus);
     w.server = (world_server){.job_text = plan->job.text,
                               .num_workers = plan->num_workers,
+                              .accumulator = plan->num_gpus == 0 ? "cpu"
+                                             : plan->needs_gpus  ? "gpu"
+                                                                 : "auto",
                               .heartbeat_s = 5,
                               .num_devices = plan->job.num_clients,
                               .queue_bytes = plan->queue_bytes};
