@@ -18,49 +18,84 @@
 
 static char last_call[700];
 
+/* One call on an open file; -1 with an errno. */
+static long call_on_file(uint32_t kind, int fd, off_t at, size_t size, int value)
+{
+    uint8_t block[1500];
+    struct stat info;
+    long result = -1;
+    memset(block, value, sizeof(block));
+    switch (kind) {
+    case 0:
+    case 1:
+        return pwrite(fd, block, size, at);
+    case 2:
+        return ftruncate(fd, at);
+    case 3:
+        errno = (result = posix_fallocate(fd, 0, at + (off_t)size)) > 0 ? (int)result : errno;
+        return result > 0 ? -1 : result;
+    case 4:
+    case 5:
+        result = kind == 4 ? pread(fd, block, size, at) : read(fd, block, size);
+        return result > 0 ? result * 1000 + block[result - 1] + block[0] : result;
+    case 6:
+        return write(fd, block, size);
+    default: /* a directory's positions are the file system's own */
+        return fstat(fd, &info) == 0 && S_ISREG(info.st_mode) ? lseek(fd, at, (int)(size % 3)) : -1;
+    }
+}
+
+/* One call on names. */
+static long call_on_path(uint32_t kind, const char *path, const char *other)
+{
+    struct stat info;
+    switch (kind) {
+    case 0:
+        return mkdir(path, 0700);
+    case 1:
+        return unlink(path);
+    case 2:
+        return rmdir(path);
+    case 3:
+        return stat(path, &info) != 0  ? -1
+               : S_ISREG(info.st_mode) ? (long)info.st_size
+                                       : (long)(info.st_mode & S_IFMT);
+    default:
+        return rename(path, other);
+    }
+}
+
 /* One drawn call on one of a few names below [root]; its result, negative: the errno. */
 static long random_call(fedge_rng *rng, const char *root, int files[3])
 {
     static const char *const names[] = {"a", "b", "d", "d/a", "d/b", "e", "e/a", "d/", "d/a/x"};
-    static const int flags[] = {O_RDWR,           O_RDWR | O_CREAT, O_RDWR | O_CREAT | O_EXCL,
-                                O_RDWR | O_TRUNC, O_RDONLY,         O_DIRECTORY};
+    static const int flags[] = {
+        O_RDWR,   O_RDWR | O_CREAT, O_RDWR | O_CREAT | O_EXCL, O_RDWR | O_TRUNC,
+        O_RDONLY, O_DIRECTORY,      O_WRONLY | O_APPEND};
     char path[300], other[300];
-    uint8_t block[1500];
-    struct stat info;
-    const uint32_t kind = fedge_rng_below(rng, 14), number = fedge_rng_below(rng, 9),
-                   second = fedge_rng_below(rng, 9), slot = fedge_rng_below(rng, 3),
-                   flag = fedge_rng_below(rng, 6);
-    const off_t at = fedge_rng_below(rng, 3000), size = 1 + fedge_rng_below(rng, 1400);
+    const uint32_t kind = fedge_rng_below(rng, 17), slot = fedge_rng_below(rng, 3),
+                   number = fedge_rng_below(rng, 9), second = fedge_rng_below(rng, 9),
+                   flag = fedge_rng_below(rng, 7);
+    const off_t at = fedge_rng_below(rng, 3000);
+    const size_t size = 1 + fedge_rng_below(rng, 1400);
     (void)snprintf(path, sizeof(path), "%s/%s", root, names[number]);
     (void)snprintf(other, sizeof(other), "%s/%s", root, names[second]);
     (void)snprintf(last_call, sizeof(last_call), "kind %u, %s, %s, file %u, flags %u", kind, path,
                    other, slot, flag);
-    memset(block, (int)(number * 16 + slot + 1), sizeof(block));
-    const int fd = files[slot];
-    long result = -1;
-    errno = EBADF;
-    if (kind < 2 && fd >= 0)
-        result = pwrite(fd, block, (size_t)size, at);
-    else if (kind == 2 && fd >= 0)
-        result = ftruncate(fd, at);
-    else if (kind == 3 && fd >= 0)
-        errno = (result = posix_fallocate(fd, 0, at + size)) > 0 ? (int)result : errno;
-    else if (kind == 4 && fd >= 0 && (result = pread(fd, block, (size_t)size, at)) > 0)
-        result = result * 1000 + block[result - 1] + block[0];
-    else if (kind < 7 && kind > 4 && fd < 0)
-        result = (files[slot] = open(path, flags[flag], 0600)) >= 0 ? 0 : -1;
-    else if (kind == 7 && fd >= 0)
-        result = close(fd), files[slot] = -1;
-    else if (kind == 8)
-        result = mkdir(path, 0700);
-    else if (kind == 9)
-        result = unlink(path);
-    else if (kind == 10)
-        result = rmdir(path);
-    else if (kind == 11 || kind == 12)
-        result = rename(path, other);
-    else if (kind == 13 && (result = stat(path, &info)) == 0)
-        result = (long)(info.st_mode & S_IFMT) + (S_ISREG(info.st_mode) ? (long)info.st_size : 0);
+    int *fd = &files[slot];
+    long result;
+    errno = 0;
+    if (kind < 6) {
+        result = call_on_path(kind, path, other);
+    } else if (*fd < 0) {
+        *fd = open(path, flags[flag], 0600);
+        result = *fd < 0 ? -1 : 0;
+    } else if (kind < 7) {
+        result = close(*fd);
+        *fd = -1;
+    } else {
+        result = call_on_file(kind - 7, *fd, at, size, (int)(number * 16 + slot + 1));
+    }
     return result < 0 ? -errno : result;
 }
 
