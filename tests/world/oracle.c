@@ -265,9 +265,13 @@ static bool is_bytes(const oracle_version *version, const fedge_upload *upload)
     return version->bytes.size == upload->size && version->crc32 == upload->crc32;
 }
 
-static bool is_same(double a, double b)
+static plain_said said_of(const fedge_upload *upload)
 {
-    return memcmp(&a, &b, sizeof(a)) == 0;
+    return (plain_said){.num_examples = upload->num_examples,
+                        .start_loss = metric(upload, FEDGE_START_LOSS),
+                        .squared_norm = metric(upload, FEDGE_SQUARED_NORM),
+                        .cluster = metric(upload, FEDGE_CLUSTER),
+                        .state_lost = metric(upload, FEDGE_CLIENT_STATE_LOST)};
 }
 
 static oracle_version *new_version(oracle_task *task, const fedge_upload *upload)
@@ -277,11 +281,8 @@ static oracle_version *new_version(oracle_task *task, const fedge_upload *upload
     uint8_t *bytes = oracle_memory((size_t)upload->size);
     while (like && !is_bytes(like, upload))
         like = like->next;
-    *version = (oracle_version){.next = task->versions,
-                                .crc32 = upload->crc32,
-                                .num_examples = upload->num_examples,
-                                .start_loss = metric(upload, FEDGE_START_LOSS),
-                                .squared_norm = metric(upload, FEDGE_SQUARED_NORM)};
+    *version =
+        (oracle_version){.next = task->versions, .crc32 = upload->crc32, .said = said_of(upload)};
     version->bytes.size = (size_t)upload->size;
     version->bytes.bytes = bytes;
     version->bytes.num_sections = upload->num_sections;
@@ -308,10 +309,9 @@ static void upload_sent(uint32_t client, const fedge_message *message)
         upload.size > 2 * PLAIN_MAX_VALUES * sizeof(float))
         return;
     task->current = NULL;
+    const plain_said said = said_of(&upload);
     for (oracle_version *old = task->versions; old && !task->current; old = old->next) {
-        if (is_bytes(old, &upload) && old->num_examples == upload.num_examples &&
-            is_same(old->start_loss, metric(&upload, FEDGE_START_LOSS)) &&
-            is_same(old->squared_norm, metric(&upload, FEDGE_SQUARED_NORM)))
+        if (is_bytes(old, &upload) && memcmp(&old->said, &said, sizeof(said)) == 0)
             task->current = old;
     }
     if (!task->current)
@@ -345,7 +345,7 @@ const char *oracle_check(const oracle_task *task, oracle_version *version)
         int32_t *v = oracle_memory(oracle.job->plan.sent.schema.num_elements * sizeof(*v));
         version->wrong = plain_decode(&oracle.job->plan, task->bounds_log2, &version->bytes, v);
         version->v = version->wrong ? NULL : v;
-        if (!version->wrong && version->num_examples == 0)
+        if (!version->wrong && version->said.num_examples == 0)
             version->wrong = "it has no examples";
     }
     return version->wrong;

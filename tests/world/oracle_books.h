@@ -20,8 +20,7 @@ typedef struct oracle_version {
     struct oracle_version *next;
     plain_bytes bytes; /* as announced; bytes.bytes has room for all */
     uint32_t crc32;
-    uint64_t num_examples;
-    double start_loss, squared_norm;
+    plain_said said;
     uint64_t sent;     /* bytes that were sent without a gap */
     uint64_t complete; /* when the last of its bytes was sent; 0: not yet */
     const int32_t *v;  /* its values; NULL: not decoded, or invalid */

@@ -66,6 +66,7 @@ static void new_model(plain_model *model)
     if (model->values)
         return;
     model->values = oracle_memory(plan->schema.num_elements * sizeof(float));
+    model->residual = oracle_memory(plan->sent.sections[0].schema.num_elements * sizeof(float));
     for (int k = 0; k < 2; k++) {
         model->moments[k] =
             oracle_memory(plan->sent.sections[0].schema.num_elements * sizeof(float));
@@ -213,13 +214,11 @@ static bool take(sets *all)
             continue;
         const oracle_task *task = one->of[one->taken].task;
         const oracle_version *version = one->of[one->taken].version;
-        examples += version->num_examples;
+        examples += version->said.num_examples;
         with->updates[with->num_updates++] =
             (plain_update){.v = version->v,
                            .bounds_log2 = task->bounds_log2,
-                           .num_examples = version->num_examples,
-                           .start_loss = version->start_loss,
-                           .squared_norm = version->squared_norm,
+                           .said = version->said,
                            .base = oracle.rounds[task->round - 1].model.values,
                            .staleness = all->round - task->round};
     }
@@ -459,7 +458,9 @@ void oracle_complete(const char *final_model_sha256, uint32_t rounds_closed)
         return;
     }
     oracle_name(rounds_closed, final_model_sha256, "the end");
-    if (oracle.models && oracle.decided != rounds_closed + 1 && !world_failure()) {
+    /* Of models whose tasks do not name them, a damaged disk may be all that tells. */
+    if (oracle.models && !oracle.damaged && oracle.decided != rounds_closed + 1 &&
+        !world_failure()) {
         world_fail("oracle: %u rounds have closed, and %u are known", rounds_closed,
                    oracle.decided > 0 ? oracle.decided - 1 : 0);
     }

@@ -1,6 +1,7 @@
 #include "tests/world/plain_codec.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
 
@@ -111,10 +112,10 @@ static void read_values(reader *in, const char *codec, int bound_log2, size_t co
 
 /* ---- codecs that choose ---------------------------------------------------------------------- */
 
-/* Philox4x32-10: word [i] of the stream of randk's indices. */
-static uint32_t philox(uint64_t key, uint64_t i)
+/* Word [i] of Philox4x32-10. */
+static uint32_t philox(uint64_t key, const uint32_t counter[4], uint64_t i)
 {
-    uint32_t c[4] = {(uint32_t)(i / 4), 14u << 16, 0, 0};
+    uint32_t c[4] = {counter[0], counter[1], counter[2], counter[3]};
     uint32_t k[2] = {(uint32_t)key, (uint32_t)(key >> 32)};
     for (int turn = 0; turn < 10; turn++) {
         const uint64_t a = (uint64_t)0xd2511f53u * c[0], b = (uint64_t)0xcd9e8d57u * c[2];
@@ -127,16 +128,22 @@ static uint32_t philox(uint64_t key, uint64_t i)
     return c[i % 4];
 }
 
+/* The index that randk draws as the [i]-th of k. */
+static size_t drawn_index(uint64_t key, uint64_t i, uint64_t n, uint64_t k)
+{
+    const uint32_t counter[4] = {(uint32_t)(i / 4), 14u << 16, 0, 0};
+    const uint64_t begin = i * n / k, end = (i + 1) * n / k;
+    return (size_t)(begin + ((uint64_t)philox(key, counter, i) * (end - begin) >> 32));
+}
+
 static void read_randk(reader *in, const char *codec, int bound_log2, size_t n, size_t k,
                        int32_t *v)
 {
     static int32_t chosen[PLAIN_MAX_VALUES];
     const uint64_t key = little(take(in, 8), 8);
     read_values(in, codec, bound_log2, k, chosen);
-    for (uint64_t i = 0; i < k; i++) {
-        const uint64_t begin = i * n / k, end = (i + 1) * n / k;
-        v[begin + ((uint64_t)philox(key, i) * (end - begin) >> 32)] = chosen[i];
-    }
+    for (size_t i = 0; i < k; i++)
+        v[drawn_index(key, i, n, k)] = chosen[i];
 }
 
 /* The next bit of [bytes], the lowest of each byte first. */
@@ -294,6 +301,108 @@ const char *plain_decode(const fedge_plan *plan, const int8_t *bounds_log2,
     }
     return !wrong && at < update->size ? "the update is longer than its sections" : wrong;
 }
+
+/* ---- encoding -------------------------------------------------------------------------------- */
+
+/* [x] rounded to [bits] of precision, ties to even; the smallest exponent of full precision is
+ * [least]. */
+static double rounded(double x, int bits, int least)
+{
+    int exponent = 0;
+    (void)frexp(x, &exponent); /* |x| is in [2^(exponent − 1), 2^exponent) */
+    exponent = exponent - 1 > least ? exponent - 1 : least;
+    return ldexp(rint(ldexp(x, bits - 1 - exponent)), exponent - bits + 1);
+}
+
+static void encode_block(unsigned bits, size_t n, int32_t *v)
+{
+    const int32_t most = bits == 8 ? 127 : 7, unit = bits == 8 ? 1 << 7 : 1 << 11;
+    int64_t largest = 0;
+    for (size_t i = 0; i < n; i++)
+        largest = labs((long)v[i]) > largest ? labs((long)v[i]) : largest;
+    const int64_t each = (int64_t)most * unit, wanted = (largest + each - 1) / each;
+    const int32_t step = (int32_t)(wanted < 65535 ? wanted : 65535) * unit;
+    for (size_t i = 0; i < n && step > 0; i++) {
+        const double q = rint((double)v[i] / (double)step);
+        v[i] = (int32_t)(q > most ? most : q < -most ? -most : q) * step;
+    }
+}
+
+static void encode_values(const char *codec, int bound_log2, const float *x, size_t n, int32_t *v)
+{
+    for (size_t i = 0; i < n; i++) {
+        const double value = (double)x[i];
+        v[i] =
+            (int32_t)lrint(strcmp(codec, "f16") == 0
+                               ? ldexp(rounded(ldexp(value, 15 - bound_log2), 11, -14), 15)
+                               : ldexp(strcmp(codec, "bf16") == 0 ? rounded(value, 8, -126) : value,
+                                       30 - bound_log2));
+    }
+    for (size_t i = 0; i < n && strncmp(codec, "int", 3) == 0; i += 256)
+        encode_block(codec[3] == '8' ? 8 : 4, n - i < 256 ? n - i : 256, v + i);
+}
+
+/* The indices of the k largest, ascending; of equals the first. */
+static void find_largest(const float *x, size_t n, size_t k, size_t *indices)
+{
+    static bool taken[PLAIN_MAX_VALUES];
+    size_t num = 0;
+    memset(taken, 0, n * sizeof(*taken));
+    for (size_t i = 0; i < k; i++) {
+        size_t best = n;
+        for (size_t j = 0; j < n; j++) {
+            if (!taken[j] && (best == n || fabsf(x[j]) > fabsf(x[best])))
+                best = j;
+        }
+        taken[best] = true;
+    }
+    for (size_t j = 0; j < n; j++) {
+        if (taken[j])
+            indices[num++] = j;
+    }
+}
+
+static void encode_chosen(const fedge_codec *codec, int bound_log2, uint64_t key, const float *x,
+                          size_t n, int32_t *v)
+{
+    static size_t indices[PLAIN_MAX_VALUES];
+    static float chosen[PLAIN_MAX_VALUES];
+    static int32_t sent[PLAIN_MAX_VALUES];
+    const size_t k = (size_t)((n * codec->fraction + 999999) / 1000000);
+    uint64_t sum = 0;
+    memset(v, 0, n * sizeof(*v));
+    if (strcmp(codec->sparsifier->name, "randk") != 0)
+        find_largest(x, n, k, indices);
+    for (size_t i = 0; i < k; i++) {
+        if (strcmp(codec->sparsifier->name, "randk") == 0)
+            indices[i] = drawn_index(key, i, n, k);
+        chosen[i] = x[indices[i]];
+    }
+    const bool signs = strcmp(codec->sparsifier->name, "ternary") == 0;
+    encode_values(signs ? "none" : codec->values->name, bound_log2, chosen, k, sent);
+    for (size_t i = 0; i < k; i++)
+        sum += (uint64_t)labs((long)sent[i]);
+    const int32_t mean = (int32_t)((sum + k / 2) / k);
+    for (size_t i = 0; i < k; i++)
+        v[indices[i]] = !signs ? sent[i] : signbit(chosen[i]) ? -mean : mean;
+}
+
+void plain_encode(const fedge_codec *codec, uint32_t rank, int bound_log2, uint64_t key,
+                  const float *x, size_t n, int32_t *v)
+{
+    if (codec->sparsifier && rank >= 2)
+        encode_chosen(codec, bound_log2, key, x, n, v);
+    else
+        encode_values(codec->values->name, bound_log2, x, n, v);
+}
+
+uint64_t plain_key(const fedge_plan *plan, uint32_t round, uint32_t tensor)
+{
+    const uint32_t counter[4] = {0, 14u << 16, round, tensor};
+    return philox(plan->seed, counter, 0) | (uint64_t)philox(plan->seed, counter, 1) << 32;
+}
+
+/* ---------------------------------------------------------------------------------------------- */
 
 bool plain_codec_models(const fedge_plan *plan)
 {

@@ -10,12 +10,12 @@
 
 /* ---- the job --------------------------------------------------------------------------------- */
 
-static bool is(const fedge_job *job, const char *strategy)
+bool plain_is(const fedge_job *job, const char *strategy)
 {
     return strcmp(job->strategy, strategy) == 0;
 }
 
-static bool is_one_of(const fedge_job *job, const char *strategies)
+bool plain_is_one_of(const fedge_job *job, const char *strategies)
 {
     const char *found = strstr(strategies, job->strategy);
     return found && found[-1] == ' ' && found[strlen(job->strategy)] == ' ';
@@ -23,16 +23,15 @@ static bool is_one_of(const fedge_job *job, const char *strategies)
 
 static bool is_robust(const fedge_job *job)
 {
-    return is_one_of(job, " FedMedian FedTrimmedAvg Krum MultiKrum ");
+    return plain_is_one_of(job, PLAIN_ROBUST);
 }
 
 static bool is_adaptive(const fedge_job *job)
 {
-    return is_one_of(job, " FedAdagrad FedAdam FedYogi ");
+    return plain_is_one_of(job, " FedAdagrad FedAdam FedYogi ");
 }
 
-/* A number of the strategy's settings by its key in the job; 0: it has none. */
-static double argument(const fedge_job *job, const char *key)
+double plain_argument(const fedge_job *job, const char *key)
 {
     const fedge_json_field *field = NULL;
     for (size_t i = 0; job->strategies[i]; i++) {
@@ -45,10 +44,15 @@ static double argument(const fedge_job *job, const char *key)
         return 0.0;
     const uint8_t *at = (const uint8_t *)job->strategy_settings + field->offset;
     double real = 0.0;
+    float less = 0.0f;
     uint64_t whole = 0;
     if (field->kind == FEDGE_JSON_F64) {
         memcpy(&real, at, sizeof(real));
         return real;
+    }
+    if (field->kind == FEDGE_JSON_F32) {
+        memcpy(&less, at, sizeof(less));
+        return (double)less;
     }
     memcpy(&whole, at, field->size); /* U32, BOOL and ENUM */
     return (double)whole;
@@ -64,20 +68,20 @@ bool plain_step_models(const fedge_job *job)
 {
     const fedge_optimizer *optimizer = &job->plan.training.optimizer;
     /* The length of a path with momentum or a proximal term would need the same roundings. */
-    const bool nova =
-        is(job, "FedNova") && optimizer->momentum == 0.0f && optimizer->proximal_mu == 0.0f;
-    return (nova || is_one_of(job, " FedAvg FedProx FedAvgM FedAdagrad FedAdam FedYogi FedMedian "
-                                   "FedTrimmedAvg Krum MultiKrum QFedAvg FedPer FedRep FedBN Ditto "
-                                   "FedBuff FedAsync ")) &&
-           !job->rounds.sampler.inverse_probability && argument(job, "mixing") == 0.0 &&
-           !job->plan.update.down.values;
+    if (plain_is(job, "FedNova"))
+        return optimizer->momentum == 0.0f && optimizer->proximal_mu == 0.0f;
+    return (is_robust(job) || plain_is_one_of(job, " FedAvg FedProx FedAvgM FedAdagrad FedAdam "
+                                                   "FedYogi QFedAvg SCAFFOLD FedDyn FedPer FedRep "
+                                                   "FedBN Ditto IFCA FedBuff FedAsync ")) &&
+           !job->rounds.sampler.inverse_probability;
 }
 
 void plain_step_begin(const fedge_job *job, plain_model *model)
 {
     const size_t num = job->plan.sent.sections[0].schema.num_elements;
-    const double tau = argument(job, "tau");
+    const double tau = plain_argument(job, "tau");
     memset(model->moments[0], 0, num * sizeof(float));
+    memset(model->residual, 0, num * sizeof(float));
     for (size_t i = 0; i < num; i++)
         model->moments[1][i] = is_adaptive(job) ? (float)(tau * tau) : 0.0f;
 }
@@ -95,18 +99,18 @@ static double power_of_two(double x)
 
 static uint32_t examples_weight(const fedge_job *job, const plain_update *update)
 {
-    const uint64_t examples = update->num_examples > 0 ? update->num_examples : 1;
+    const uint64_t examples = update->said.num_examples > 0 ? update->said.num_examples : 1;
     return examples < job->rounds.max_weight ? (uint32_t)examples : job->rounds.max_weight;
 }
 
 static double staleness_weight(const fedge_job *job, uint32_t staleness)
 {
-    const double s = staleness, delay = argument(job, "hinge-delay");
-    switch ((unsigned)argument(job, "staleness-weight")) {
+    const double s = staleness, delay = plain_argument(job, "hinge-delay");
+    switch ((unsigned)plain_argument(job, "staleness-weight")) {
     case 0: /* polynomial */
-        return pow(1.0 + s, -argument(job, "staleness-exponent"));
+        return pow(1.0 + s, -plain_argument(job, "staleness-exponent"));
     case 2: /* hinge */
-        return s <= delay ? 1.0 : 1.0 / (argument(job, "hinge-slope") * (s - delay) + 1.0);
+        return s <= delay ? 1.0 : 1.0 / (plain_argument(job, "hinge-slope") * (s - delay) + 1.0);
     default:
         return 1.0;
     }
@@ -116,7 +120,8 @@ static double staleness_weight(const fedge_job *job, uint32_t staleness)
 static double nova_steps(const fedge_job *job, const plain_update *update)
 {
     const fedge_training_spec *training = &job->plan.training;
-    const uint64_t examples = update->num_examples < UINT32_MAX ? update->num_examples : UINT32_MAX;
+    const uint64_t examples =
+        update->said.num_examples < UINT32_MAX ? update->said.num_examples : UINT32_MAX;
     const uint64_t batches = (examples + training->batch_size - 1) / training->batch_size;
     const uint64_t steps =
         training->local_steps > 0 ? training->local_steps : training->local_epochs * batches;
@@ -144,7 +149,7 @@ static double qfed_unit(const fedge_job *job)
 
 static double qfed_loss(const plain_update *update)
 {
-    return update->start_loss > 1e-10 ? update->start_loss : 1e-10;
+    return update->said.start_loss > 1e-10 ? update->said.start_loss : 1e-10;
 }
 
 static uint32_t clamp_weight(double value, uint32_t most)
@@ -156,15 +161,15 @@ static uint32_t weight_of(const plain_round *round, const plain_update *update)
 {
     const fedge_job *job = round->job;
     const uint32_t most = job->rounds.max_weight;
-    if (is_robust(job))
+    if (is_robust(job) || plain_is_one_of(job, " SCAFFOLD FedDyn "))
         return 1;
-    if (is(job, "FedNova"))
+    if (plain_is(job, "FedNova"))
         return nova_weight(round, update);
-    if (is(job, "QFedAvg")) {
-        return clamp_weight(rint(qfed_unit(job) * pow(qfed_loss(update), argument(job, "q"))),
+    if (plain_is(job, "QFedAvg")) {
+        return clamp_weight(rint(qfed_unit(job) * pow(qfed_loss(update), plain_argument(job, "q"))),
                             most);
     }
-    if (is_one_of(job, " FedBuff FedAsync ")) {
+    if (plain_is_one_of(job, " FedBuff FedAsync ")) {
         return clamp_weight(rint(power_of_two(most) * staleness_weight(job, update->staleness)),
                             UINT32_MAX);
     }
@@ -190,7 +195,7 @@ static double qfed_rate(const plain_round *round, double total_weight)
     const fedge_job *job = round->job;
     const fedge_schema *schema = &job->plan.sent.sections[0].schema;
     const fedge_training_spec *training = &job->plan.training;
-    const double q = argument(job, "q"), unit = qfed_unit(job);
+    const double q = plain_argument(job, "q"), unit = qfed_unit(job);
     const double lipschitz =
         1.0 /
         fedge_schedule_rate(&training->schedule, (double)training->learning_rate, round->round);
@@ -200,7 +205,8 @@ static double qfed_rate(const plain_round *round, double total_weight)
     for (uint32_t i = 0; i < round->num_updates; i++) {
         const plain_update *update = &round->updates[i];
         const double power = (double)weight_of(round, update) / unit;
-        const double norm = update->squared_norm > 0.0 ? fmin(update->squared_norm, most) : 0.0;
+        const double norm =
+            update->said.squared_norm > 0.0 ? fmin(update->said.squared_norm, most) : 0.0;
         h += q * power / qfed_loss(update) * lipschitz * lipschitz * norm + power * lipschitz;
     }
     return rate_of(round) * lipschitz * (total_weight / unit) / h;
@@ -210,157 +216,55 @@ static double qfed_rate(const plain_round *round, double total_weight)
 static double mean_rate(const plain_round *round, double total_weight)
 {
     const fedge_job *job = round->job;
-    if (is(job, "FedNova"))
+    if (plain_is(job, "FedNova"))
         return nova_rate(round, total_weight);
-    if (is(job, "QFedAvg"))
+    if (plain_is(job, "QFedAvg"))
         return qfed_rate(round, total_weight);
-    if (is(job, "FedBuff")) {
+    if (plain_is(job, "FedBuff")) {
         return rate_of(round) * (total_weight / power_of_two(job->rounds.max_weight)) /
                round->num_updates;
     }
-    if (is(job, "FedAsync")) {
-        return rate_of(round) * argument(job, "alpha") / power_of_two(job->rounds.max_weight) /
-               round->num_updates;
+    if (plain_is(job, "FedAsync")) {
+        return rate_of(round) * plain_argument(job, "alpha") /
+               power_of_two(job->rounds.max_weight) / round->num_updates;
     }
     return rate_of(round);
 }
 
-/* ---- robust rules: the values of a coordinate become one ------------------------------------- */
-
-static int by_value(const void *a, const void *b)
-{
-    const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-    return (x > y) - (x < y);
-}
-
-/* FedMedian and FedTrimmedAvg: the sum of [num] values without the [cut] lowest and highest. */
-static int64_t middle(int32_t *values, uint32_t num, uint32_t cut)
-{
-    int64_t sum = 0;
-    qsort(values, num, sizeof(*values), by_value);
-    for (uint32_t i = cut; i < num - cut; i++)
-        sum += values[i];
-    return sum;
-}
-
-/* ‖a − b‖² of the updates rounded to 24 bits of the largest bound. */
-static double distance(const plain_round *round, uint32_t a, uint32_t b)
-{
-    const fedge_schema *schema = &round->job->plan.sent.sections[0].schema;
-    const int8_t *bounds = round->updates[0].bounds_log2;
-    int64_t sum = 0;
-    int most = bounds[0];
-    for (uint32_t t = 1; t < schema->num_tensors; t++)
-        most = bounds[t] > most ? bounds[t] : most;
-    for (uint32_t t = 0; t < schema->num_tensors; t++) {
-        const fedge_tensor_spec *spec = &schema->tensors[t];
-        const int shift = 6 + most - bounds[t] < 30 ? 6 + most - bounds[t] : 30;
-        const int64_t half = (int64_t)1 << (shift - 1);
-        for (size_t i = spec->offset; i < spec->offset + spec->count; i++) {
-            const int64_t x = (round->updates[a].v[i] + half) >> shift;
-            const int64_t y = (round->updates[b].v[i] + half) >> shift;
-            sum += (x - y) * (x - y);
-        }
-    }
-    return (double)sum;
-}
-
-static int by_double(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double krum_score(const plain_round *round, uint32_t of, uint32_t near)
-{
-    double distances[PLAIN_MAX_UPDATES], score = 0.0;
-    uint32_t num = 0;
-    for (uint32_t i = 0; i < round->num_updates; i++) {
-        if (i != of)
-            distances[num++] = distance(round, of, i);
-    }
-    qsort(distances, num, sizeof(*distances), by_double);
-    for (uint32_t i = 0; i < near && i < num; i++)
-        score += distances[i];
-    return score;
-}
-
-/* Krum and MultiKrum: sets *chosen for those with the lowest scores, of equal ones from the
- * variant on. False: too few updates. */
-static bool choose(const plain_round *round, bool chosen[PLAIN_MAX_UPDATES], double *count)
-{
-    const fedge_job *job = round->job;
-    const uint32_t num = round->num_updates;
-    const uint32_t malicious = (uint32_t)argument(job, "num-malicious-nodes");
-    const uint32_t given = (uint32_t)argument(job, "num-nodes-to-keep");
-    double scores[PLAIN_MAX_UPDATES];
-    if (num < 2 * malicious + 3)
-        return false;
-    const uint32_t wanted = is(job, "Krum") ? 1 : given > 0 ? given : num - malicious;
-    for (uint32_t i = 0; i < num; i++) {
-        scores[i] = krum_score(round, i, num - malicious - 2);
-        chosen[i] = false;
-    }
-    for (uint32_t n = 0; n < wanted && n < num; n++) {
-        uint32_t best = num;
-        for (uint32_t k = 0; k < num; k++) {
-            const uint32_t i = (k + round->variant) % num;
-            if (!chosen[i] && (best == num || scores[i] < scores[best]))
-                best = i;
-        }
-        chosen[best] = true;
-    }
-    *count = wanted < num ? wanted : num;
-    return true;
-}
-
-/* The sums of a robust rule, and by what they are divided. */
-static bool robust_sums(const plain_round *round, int64_t *sums, size_t num_values, double *divisor)
-{
-    bool chosen[PLAIN_MAX_UPDATES];
-    const uint32_t num = round->num_updates;
-    const bool picks = is_one_of(round->job, " Krum MultiKrum ");
-    const uint32_t cut = is(round->job, "FedMedian")
-                             ? (num - 1) / 2
-                             : (uint32_t)(argument(round->job, "beta") * num);
-    *divisor = (double)(num - 2 * cut);
-    if (picks && !choose(round, chosen, divisor))
-        return false;
-    for (size_t i = 0; i < num_values; i++) {
-        int32_t values[PLAIN_MAX_UPDATES];
-        int64_t sum = 0;
-        for (uint32_t u = 0; u < num; u++) {
-            values[u] = round->updates[u].v[i];
-            sum += picks && chosen[u] ? values[u] : 0;
-        }
-        sums[i] = picks ? sum : middle(values, num, cut);
-    }
-    return true;
-}
-
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-typedef enum rule { PLAIN, MOMENTUM, ADAGRAD, ADAM, YOGI, ASYNC } rule;
+typedef enum rule { PLAIN, MOMENTUM, ADAGRAD, ADAM, YOGI, DYN, ASYNC } rule;
 
 typedef struct mover {
     rule by;
     double rate, momentum, beta1, beta2, tau;
+    double alpha, fraction; /* FedDyn's α and |S| / N */
 } mover;
+
+/* |S| / N */
+static double fraction_of(const plain_round *round)
+{
+    const double clients = plain_argument(round->job, "num-clients");
+    return clients > round->num_updates ? (double)round->num_updates / clients : 1.0;
+}
 
 static mover mover_of(const plain_round *round, double rate)
 {
     const fedge_job *job = round->job;
-    return (mover){.by = is(job, "FedAvgM")      ? MOMENTUM
-                         : is(job, "FedAdagrad") ? ADAGRAD
-                         : is(job, "FedAdam")    ? ADAM
-                         : is(job, "FedYogi")    ? YOGI
-                         : is(job, "FedAsync")   ? ASYNC
-                                                 : PLAIN,
+    return (mover){.by = plain_is(job, "FedAvgM")      ? MOMENTUM
+                         : plain_is(job, "FedAdagrad") ? ADAGRAD
+                         : plain_is(job, "FedAdam")    ? ADAM
+                         : plain_is(job, "FedYogi")    ? YOGI
+                         : plain_is(job, "FedDyn")     ? DYN
+                         : plain_is(job, "FedAsync")   ? ASYNC
+                                                       : PLAIN,
                    .rate = rate,
-                   .momentum = argument(job, "server-momentum"),
-                   .beta1 = argument(job, "beta1"),
-                   .beta2 = argument(job, "beta2"),
-                   .tau = argument(job, "tau")};
+                   .momentum = plain_argument(job, "server-momentum"),
+                   .beta1 = plain_argument(job, "beta1"),
+                   .beta2 = plain_argument(job, "beta2"),
+                   .tau = plain_argument(job, "tau"),
+                   .alpha = plain_argument(job, "alpha"),
+                   .fraction = fraction_of(round)};
 }
 
 /* One value's way from [x], by the mean change [d]; m and v are its moments. */
@@ -372,6 +276,10 @@ static float move(const mover *with, double d, float x, float *m, float *v)
     }
     if (with->by == PLAIN)
         return x + (float)(with->rate * d);
+    if (with->by == DYN) {
+        *m = (float)((double)*m - with->alpha * with->fraction * d);
+        return x + (float)(with->rate * (d - (double)*m / with->alpha));
+    }
     const double square = d * d, old = (double)*v;
     const double sign = old > square ? 1.0 : old < square ? -1.0 : 0.0;
     *m = (float)(with->beta1 * (double)*m + (1.0 - with->beta1) * d);
@@ -394,6 +302,12 @@ static float move_async(const plain_round *round, const mover *with, const uint3
     return (float)((double)x + change);
 }
 
+/* Whether it moves the model: with IFCA only those of the first one do. */
+static bool moves(const plain_round *round, const plain_update *update)
+{
+    return !plain_is(round->job, "IFCA") || !(update->said.cluster >= 1.0);
+}
+
 static uint64_t weighted_sums(const plain_round *round, int64_t *sums, size_t num_values)
 {
     uint64_t total = 0;
@@ -401,6 +315,8 @@ static uint64_t weighted_sums(const plain_round *round, int64_t *sums, size_t nu
     for (uint32_t u = 0; u < round->num_updates; u++) {
         const int64_t weight = weight_of(round, &round->updates[u]);
         const int32_t *v = round->updates[u].v;
+        if (!moves(round, &round->updates[u]))
+            continue;
         for (size_t i = 0; i < num_values; i++)
             sums[i] += weight * v[i];
         total += (uint64_t)weight;
@@ -453,11 +369,78 @@ static void step_statistics(const plain_round *round, const int64_t *sums, doubl
     }
 }
 
+/* SCAFFOLD's c. */
+static void step_control(const plain_round *round, const int64_t *sums, double divisor,
+                         plain_model *model)
+{
+    const fedge_sent *sent = &round->job->plan.sent;
+    const double fraction = fraction_of(round);
+    for (uint32_t s = 1; s < sent->num_sections; s++) {
+        const fedge_section *section = &sent->sections[s];
+        size_t at = 0;
+        for (uint32_t t = 0;
+             section->kind == FEDGE_SECTION_HOOKS && t < section->schema.num_tensors; t++) {
+            const fedge_tensor_spec *spec = &section->schema.tensors[t];
+            const int bound_log2 = round->updates[0].bounds_log2[section->first + t];
+            for (size_t i = 0; i < spec->count; i++, at++) {
+                const double mean = (double)sums[spec->offset + i] / divisor;
+                model->moments[0][at] += (float)(fraction * (mean * ldexp(1.0, bound_log2 - 30)));
+            }
+        }
+    }
+}
+
+/* What clients know becomes what "down" tells them; the rest is told later. */
+static void step_down(const plain_round *round, const plain_model *before, plain_model *model)
+{
+    static float clipped[PLAIN_MAX_VALUES];
+    static int32_t v[PLAIN_MAX_VALUES];
+    const fedge_plan *plan = &round->job->plan;
+    const fedge_codec *down = &plan->update.down;
+    const fedge_schema *schema = &plan->sent.sections[0].schema;
+    const int bound_log2 = plan->update.bound_log2;
+    const float bound = ldexpf(1.0f, bound_log2), unit = ldexpf(1.0f, bound_log2 - 30);
+    for (uint32_t t = 0; down->values && t < schema->num_tensors; t++) {
+        const fedge_tensor_spec *spec = &schema->tensors[t];
+        const size_t at = plan->sent.model_offsets[t];
+        float *residual = model->residual + spec->offset;
+        for (size_t i = 0; i < spec->count; i++) {
+            residual[i] += model->values[at + i] - before->values[at + i];
+            clipped[i] = residual[i] > bound ? bound : residual[i] < -bound ? -bound : residual[i];
+        }
+        plain_encode(down->tensors ? down->tensors[t] : down, spec->rank, bound_log2,
+                     plain_key(plan, round->round, t), clipped, spec->count, v);
+        for (size_t i = 0; i < spec->count; i++) {
+            const float told = (float)v[i] * unit, excess = residual[i] - clipped[i];
+            residual[i] = clipped[i] - told;
+            if (excess != 0.0f)
+                residual[i] += excess;
+            model->values[at + i] = before->values[at + i] + told;
+        }
+    }
+}
+
 uint32_t plain_step_variants(const plain_round *round)
 {
-    return is_one_of(round->job, " Krum MultiKrum ") ? round->num_updates
-           : is(round->job, "FedNova")               ? round->num_clients
-                                                     : 1;
+    return plain_is_one_of(round->job, " Krum MultiKrum Bulyan ") ? round->num_updates
+           : plain_is(round->job, "FedNova")                      ? round->num_clients
+                                                                  : 1;
+}
+
+static void step_linear(const plain_round *round, plain_model *model)
+{
+    static int64_t sums[PLAIN_MAX_VALUES];
+    const size_t num = round->job->plan.sent.schema.num_elements;
+    const double total = (double)weighted_sums(round, sums, num);
+    bool lost = false;
+    if (total > 0.0)
+        step_delta(round, sums, total, mean_rate(round, total), model);
+    step_statistics(round, sums, total, model);
+    step_control(round, sums, total, model);
+    for (uint32_t u = 0; u < round->num_updates; u++)
+        lost = lost || round->updates[u].said.state_lost > 0.0;
+    if (lost && plain_is_one_of(round->job, " SCAFFOLD FedDyn "))
+        plain_step_begin(round->job, model);
 }
 
 bool plain_step(const plain_round *round, const plain_model *before, plain_model *after)
@@ -465,20 +448,19 @@ bool plain_step(const plain_round *round, const plain_model *before, plain_model
     static int64_t sums[PLAIN_MAX_VALUES];
     const fedge_plan *plan = &round->job->plan;
     const size_t num_moved = plan->sent.sections[0].schema.num_elements;
+    double divisor = 1.0;
     if (round->num_updates == 0)
         return false;
     memcpy(after->values, before->values, plan->schema.num_elements * sizeof(float));
+    memcpy(after->residual, before->residual, num_moved * sizeof(float));
     for (int k = 0; k < 2; k++)
         memcpy(after->moments[k], before->moments[k], num_moved * sizeof(float));
-    if (is_robust(round->job)) {
-        double divisor = 1.0;
-        if (!robust_sums(round, sums, num_moved, &divisor))
-            return false;
+    if (!is_robust(round->job))
+        step_linear(round, after);
+    else if (plain_robust_sums(round, sums, num_moved, &divisor))
         step_delta(round, sums, divisor, rate_of(round), after);
-        return true;
-    }
-    const double total = (double)weighted_sums(round, sums, plan->sent.schema.num_elements);
-    step_delta(round, sums, total, mean_rate(round, total), after);
-    step_statistics(round, sums, total, after);
+    else
+        return false;
+    step_down(round, before, after);
     return true;
 }

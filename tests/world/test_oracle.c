@@ -184,7 +184,11 @@ static void strategies_make_its_models(void **state)
         "\"type\":\"FedTrimmedAvg\",\"beta\":0.3",
         "\"type\":\"Krum\",\"num-malicious-nodes\":0",
         "\"type\":\"MultiKrum\",\"num-malicious-nodes\":0,\"num-nodes-to-keep\":2",
+        "\"type\":\"NormClipping\"",
+        "\"type\":\"RFA\"",
         "\"type\":\"QFedAvg\"",
+        "\"type\":\"FedDyn\"",
+        "\"type\":\"IFCA\"",
         "\"type\":\"FedBN\"",
         "\"type\":\"Ditto\",\"lambda\":0.1",
         "\"type\":\"FedBuff\",\"buffer-size\":3",
@@ -214,6 +218,10 @@ static void codecs_make_its_models(void **state)
         snprintf(update, sizeof(update), "\"codec\":\"%s\",\"deflate\":%s", CODECS[i],
                  i % 2 == 0 ? "true" : "false");
         begin(ROUNDS, "\"type\":\"FedAvg\"", update);
+        must_hold(4);
+        fed_fini(&fed);
+        snprintf(update, sizeof(update), "\"codec\":\"none\",\"down\":\"%s\"", CODECS[i]);
+        begin(ROUNDS, "\"type\":\"FedAvgM\"", update);
         must_hold(4);
     }
 }

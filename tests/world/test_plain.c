@@ -1,0 +1,260 @@
+/* The plain decoder and the plain steps beside the product's, on jobs drawn at random: they accept
+ * the same bytes, decode the same values, and make the same models bit for bit. */
+#include "tests/edge/core/cmocka_all.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/rounds/global_model.h"
+#include "edge/plan/client_hooks.h"
+#include "edge/plan/update.h"
+#include "tests/world/job_draw.h"
+#include "tests/world/plain_codec.h"
+#include "tests/world/plain_step.h"
+
+enum { NUM_JOBS = 1500, NUM_ROUNDS = 4, MOST = 8 };
+
+static fedge_rng draw;
+static fedge_error err;
+
+#define MUST_BE_OK(call)                                                                           \
+    do {                                                                                           \
+        if ((call) != FEDGE_OK)                                                                    \
+            fail_msg("%s: %s", #call, err.message);                                                \
+    } while (0)
+
+/* ---- updates --------------------------------------------------------------------------------- */
+
+/* A client's update, decoded by both. */
+typedef struct made {
+    int8_t bounds[FEDGE_MAX_TENSORS];
+    int32_t v[PLAIN_MAX_VALUES];
+    fedge_update_facts facts;
+} made;
+
+static float random_value(float size)
+{
+    return ((float)fedge_rng_u32(&draw) / 2147483648.0f - 1.0f) * size;
+}
+
+/* Some bytes of a result become others, and both read it anew. */
+static void damage(const fedge_plan *plan, const int8_t *bounds, fedge_upload *upload,
+                   uint8_t *bytes)
+{
+    static int32_t theirs[PLAIN_MAX_VALUES], ours[PLAIN_MAX_VALUES];
+    static uint8_t scratch[1 << 17];
+    for (uint32_t i = 0; i <= fedge_rng_below(&draw, 3) && upload->size > 0; i++) {
+        uint8_t *at = &bytes[fedge_rng_below(&draw, (uint32_t)upload->size)];
+        *at = fedge_rng_below(&draw, 2) ? (uint8_t)fedge_rng_u32(&draw) : *at ^ 0x80;
+    }
+    upload->crc32 = fedge_crc32(0, bytes, (size_t)upload->size);
+    plain_bytes read = {
+        .num_sections = upload->num_sections, .bytes = bytes, .size = (size_t)upload->size};
+    memcpy(read.sections, upload->sections, upload->num_sections * sizeof(read.sections[0]));
+    const fedge_status status =
+        fedge_update_decode(plan, bounds, upload, bytes, scratch, sizeof(scratch), theirs, &err);
+    const char *wrong = plain_decode(plan, bounds, &read, ours);
+    if ((status == FEDGE_OK) != !wrong)
+        fail_msg("%s, and %s", status == FEDGE_OK ? "valid" : err.message, wrong ? wrong : "valid");
+    if (status == FEDGE_OK)
+        assert_memory_equal(theirs, ours, plan->sent.schema.num_elements * sizeof(*ours));
+}
+
+static void make(const fedge_plan *plan, const float *model, made *out)
+{
+    static float changes[PLAIN_MAX_VALUES], residual[PLAIN_MAX_VALUES + 1];
+    static int32_t theirs[PLAIN_MAX_VALUES];
+    static uint8_t scratch[1 << 17];
+    static fedge_upload upload;
+    uint8_t *bytes = NULL;
+    fedge_sections_bounds(plan, model, out->bounds);
+    const float size = fedge_rng_below(&draw, 4) ? 0.1f : 6.0f;
+    for (size_t i = 0; i < plan->sent.schema.num_elements; i++)
+        changes[i] = fedge_rng_below(&draw, 8) ? random_value(size) : 0.0f;
+    memset(residual, 0, sizeof(residual));
+    memset(&upload, 0, sizeof(upload));
+    upload.metrics[upload.num_metrics++] =
+        (fedge_metric){.name = FEDGE_CLUSTER, .value = out->facts.cluster};
+    MUST_BE_OK(fedge_update_encode(
+        &(fedge_update){.plan = plan,
+                        .bounds_log2 = out->bounds,
+                        .changes = changes,
+                        .round = out->facts.round,
+                        .residual = fedge_plan_makes_residual(plan) ? residual : NULL},
+        &upload, &bytes, &err));
+    plain_bytes read = {
+        .num_sections = upload.num_sections, .bytes = bytes, .size = (size_t)upload.size};
+    memcpy(read.sections, upload.sections, upload.num_sections * sizeof(read.sections[0]));
+    MUST_BE_OK(fedge_update_decode(plan, out->bounds, &upload, bytes, scratch, sizeof(scratch),
+                                   theirs, &err));
+    const char *wrong = plain_decode(plan, out->bounds, &read, out->v);
+    if (wrong)
+        fail_msg("%s", wrong);
+    assert_memory_equal(theirs, out->v, plan->sent.schema.num_elements * sizeof(*theirs));
+    for (int i = 0; i < 4; i++)
+        damage(plan, out->bounds, &upload, bytes);
+    free(bytes);
+}
+
+/* ---- rounds ---------------------------------------------------------------------------------- */
+
+typedef struct both {
+    const fedge_job *job;
+    fedge_global_model theirs;
+    plain_model ours[NUM_ROUNDS + 1];
+    uint32_t num_clients;
+} both;
+
+static plain_model new_model(const fedge_plan *plan)
+{
+    plain_model model = {.values = calloc(plan->schema.num_elements, sizeof(float))};
+    model.residual = calloc(plan->sent.sections[0].schema.num_elements, sizeof(float));
+    for (int k = 0; k < 2; k++)
+        model.moments[k] = calloc(plan->sent.sections[0].schema.num_elements, sizeof(float));
+    return model;
+}
+
+/* What a client says of its update; some say nothing, or nonsense. */
+static fedge_update_facts draw_facts(const both *of, uint32_t round, uint32_t client)
+{
+    const uint32_t most =
+        of->job->rounds.max_staleness < round - 1 ? of->job->rounds.max_staleness : round - 1;
+    return (fedge_update_facts){
+        .round = round,
+        .client = client,
+        .num_examples = fedge_rng_below(&draw, 10) ? 1 + fedge_rng_below(&draw, 40) : 1u << 30,
+        .start_loss = fedge_rng_below(&draw, 5) ? (double)random_value(2.0f) + 2.0 : 0.0,
+        .squared_norm = fedge_rng_below(&draw, 5) ? (double)random_value(4.0f) + 3.0 : -1.0,
+        .staleness = of->job->rounds.buffer_size > 0 ? fedge_rng_below(&draw, most + 1) : 0,
+        .cluster = fedge_plan_is_clustered(&of->job->plan)
+                       ? fedge_rng_below(&draw, of->job->plan.hooks_arguments.num_clusters)
+                       : 0,
+        .cohort = of->theirs.strategy->by_cohort ? of->num_clients : 0};
+}
+
+static void add(both *of, const made *update)
+{
+    fedge_global_model *model = &of->theirs;
+    const size_t count = of->job->plan.sent.schema.num_elements;
+    const uint32_t weight = fedge_update_weight(model, &update->facts);
+    uint32_t place = 0;
+    MUST_BE_OK(fedge_accumulator_begin(&model->accumulator, weight, &err));
+    MUST_BE_OK(
+        fedge_accumulator_add_values(&model->accumulator, 0, update->v, 0, count, weight, &err));
+    if (model->strategy->collects) {
+        MUST_BE_OK(fedge_stored_updates_reserve(&model->stored, 1, &place, &err));
+        MUST_BE_OK(fedge_stored_updates_put(&model->stored, place, update->v, &err));
+    }
+}
+
+static void step_theirs(both *of, uint32_t round, const made *updates, uint32_t num)
+{
+    static const uint32_t IN_ORDER[MOST] = {0, 1, 2, 3, 4, 5, 6, 7};
+    fedge_global_model *model = &of->theirs;
+    fedge_update_facts facts[MOST];
+    fedge_updates single;
+    for (uint32_t i = 0; i < num; i++) {
+        facts[i] = updates[i].facts;
+        add(of, &updates[i]);
+    }
+    if (model->strategy->collects)
+        MUST_BE_OK(fedge_stored_updates_list(&model->stored, IN_ORDER, num, &single, &err));
+    MUST_BE_OK(fedge_global_model_step(model, round, updates[0].bounds, facts,
+                                       model->strategy->collects ? &single : NULL, &err));
+    MUST_BE_OK(fedge_global_model_reset(model, &err));
+}
+
+static bool step_ours(both *of, uint32_t round, const made *updates, uint32_t num)
+{
+    static plain_round with;
+    const size_t bytes = of->job->plan.schema.num_elements * sizeof(float);
+    with = (plain_round){
+        .job = of->job, .round = round, .num_clients = of->num_clients, .num_updates = num};
+    for (uint32_t i = 0; i < num; i++) {
+        const fedge_update_facts *facts = &updates[i].facts;
+        with.updates[i] = (plain_update){.v = updates[i].v,
+                                         .bounds_log2 = updates[i].bounds,
+                                         .said = {.num_examples = facts->num_examples,
+                                                  .start_loss = facts->start_loss,
+                                                  .squared_norm = facts->squared_norm,
+                                                  .cluster = facts->cluster},
+                                         .base = of->ours[round - 1 - facts->staleness].values,
+                                         .staleness = facts->staleness};
+    }
+    for (; with.variant < plain_step_variants(&with); with.variant++) {
+        if (plain_step(&with, &of->ours[round - 1], &of->ours[round]) &&
+            memcmp(of->ours[round].values, of->theirs.values, bytes) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void run_rounds(both *of, const char *text)
+{
+    static made updates[MOST];
+    for (uint32_t round = 1; round <= NUM_ROUNDS; round++) {
+        const uint32_t num = of->num_clients;
+        for (uint32_t i = 0; i < num; i++) {
+            updates[i].facts = draw_facts(of, round, i);
+            make(&of->job->plan, of->theirs.values, &updates[i]);
+        }
+        step_theirs(of, round, updates, num);
+        if (!step_ours(of, round, updates, num))
+            fail_msg("round %u is another\n%s", round, text);
+    }
+}
+
+static void run_job(const fedge_job *job, const world_job *drawn)
+{
+    const fedge_accumulator_config config = {.num_lanes = 1};
+    both of = {.job = job, .num_clients = drawn->num_clients};
+    MUST_BE_OK(fedge_global_model_init(&of.theirs, job, "cpu", &config, &err));
+    MUST_BE_OK(fedge_global_model_begin(&of.theirs, &err));
+    for (uint32_t r = 0; r <= NUM_ROUNDS; r++)
+        of.ours[r] = new_model(&job->plan);
+    memcpy(of.ours[0].values, of.theirs.values, job->plan.schema.num_elements * sizeof(float));
+    plain_step_begin(job, &of.ours[0]);
+    run_rounds(&of, drawn->text);
+    fedge_global_model_fini(&of.theirs);
+    for (uint32_t r = 0; r <= NUM_ROUNDS; r++) {
+        free(of.ours[r].values);
+        free(of.ours[r].residual);
+        free(of.ours[r].moments[0]);
+        free(of.ours[r].moments[1]);
+    }
+}
+
+/* ---- jobs ------------------------------------------------------------------------------------ */
+
+static void models_are_the_same(void **state)
+{
+    (void)state;
+    uint32_t num_modelled = 0;
+    for (uint64_t seed = 0; seed < NUM_JOBS; seed++) {
+        world_job drawn;
+        fedge_job *job = NULL;
+        draw = fedge_rng_stream(seed, FEDGE_PURPOSE_TEST, 0, 0, 0);
+        world_job_draw(&draw, &drawn);
+        MUST_BE_OK(
+            fedge_strategy_job_parse(drawn.text, strlen(drawn.text), "/disk/job.json", &job, &err));
+        if (plain_codec_models(&job->plan) && plain_step_models(job)) {
+            run_job(job, &drawn);
+            num_modelled++;
+        } else if (getenv("FEDGE_TELL")) {
+            print_message("%s down %s%s\n", drawn.strategy, drawn.down,
+                          job->rounds.sampler.inverse_probability ? " inverse" : "");
+        }
+        fedge_job_free(job);
+    }
+    print_message("%u of %u jobs\n", num_modelled, NUM_JOBS);
+    assert_true(num_modelled > NUM_JOBS * 3 / 4);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(models_are_the_same),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
