@@ -29,6 +29,7 @@ static const char HELP[] =
     "Of the world of a seed leave out (--shrink finds what can be left out):\n"
     "  --without B   faults, as a number with a bit for each\n"
     "  --rounds R, --clients C   what is more than that\n"
+    "  --peaceful    hostile clients\n"
     "  --order K     another order of steps\n"
     "\n"
     "Exit code 0: all held; 1: a world failed, and its seed is printed; 2: wrong arguments.\n";
@@ -75,11 +76,9 @@ static bool parse_flag(const char *option, options *out)
     const struct {
         const char *name;
         bool *flag;
-    } flags[] = {{"--trace", &out->trace},
-                 {"--job", &out->job},
-                 {"--go-on", &out->go_on},
-                 {"--shrink", &out->shrinks},
-                 {"--twice", &out->twice}};
+    } flags[] = {{"--trace", &out->trace}, {"--job", &out->job},
+                 {"--go-on", &out->go_on}, {"--shrink", &out->shrinks},
+                 {"--twice", &out->twice}, {"--peaceful", &out->cuts.peaceful}};
     for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
         if (strcmp(option, flags[i].name) == 0) {
             *flags[i].flag = true;
@@ -124,8 +123,9 @@ static int parse(char **argv, options *out)
 
 static void print_plan(const world_plan *of)
 {
-    printf("%s\n%u clients, %u workers, %u GPUs\n", of->job.text, (unsigned)of->job.num_clients,
-           (unsigned)of->num_workers, (unsigned)of->num_gpus);
+    printf("%s\n%u clients, %u workers, %u GPUs, %u hostile clients for %.3f s\n", of->job.text,
+           (unsigned)of->job.num_clients, (unsigned)of->num_workers, (unsigned)of->num_gpus,
+           (unsigned)of->num_hostile, (double)of->hostile_until_ns * 1e-9);
     for (uint32_t i = 0; i < of->num_faults; i++) {
         const plan_fault *fault = &of->faults[i];
         printf("fault %u: node %u, %s at %.3f s or step %llu for %.3f s, number %llu, error %d\n",
@@ -164,9 +164,9 @@ static void report(const options *how, uint64_t seed, const world_outcome *outco
         world_trace_print(false);
         shrink(seed, &cuts);
         world_trace_print(how->trace);
-        printf("world: smaller: --seed %llu --without %u --rounds %u --clients %u --order %u\n",
+        printf("world: smaller: --seed %llu --without %u --rounds %u --clients %u --order %u%s\n",
                (unsigned long long)seed, (unsigned)cuts.without, (unsigned)cuts.rounds,
-               (unsigned)cuts.clients, (unsigned)cuts.order);
+               (unsigned)cuts.clients, (unsigned)cuts.order, cuts.peaceful ? " --peaceful" : "");
     }
     fflush(stdout);
 }

@@ -11,6 +11,9 @@
 
 /* A whole message that a client's or the server's process gives to its network. */
 void world_observe_client_sent(uint32_t client, const uint8_t *frame, size_t size);
+/* A message of a hostile client, damaged or not, and the bytes of the result that it is about. */
+void world_observe_hostile_sent(uint32_t client, const uint8_t *frame, size_t size,
+                                const uint8_t *bytes, size_t num_bytes);
 void world_observe_server_sent(uint32_t client, const uint8_t *frame, size_t size);
 /* A phase has closed, or the run has been opened. */
 void world_observe_round(const fedge_round_summary *summary);

@@ -426,6 +426,53 @@ void oracle_client_sent(uint32_t client, const uint8_t *frame, size_t size)
         part_sent(client, &message);
 }
 
+/* What it announces may count once the last of its bytes has been sent on any connection. */
+static void hostile_upload_sent(uint32_t client, const fedge_message *message, const uint8_t *bytes,
+                                size_t num_bytes)
+{
+    static fedge_upload upload;
+    if (fedge_upload_read(message, &upload, NULL) != FEDGE_OK)
+        return;
+    oracle_task *task = find_task(client, upload.task_id);
+    if (!task || task->client != client)
+        return;
+    task->current = NULL;
+    upload_sent(client, message);
+    oracle_version *version = task->current;
+    if (version && version->bytes.size == num_bytes &&
+        fedge_crc32(0, bytes, num_bytes) == version->crc32) {
+        memcpy((uint8_t *)(uintptr_t)version->bytes.bytes, bytes, num_bytes);
+        version->sent = num_bytes;
+    }
+}
+
+static void hostile_part_sent(uint32_t client, const fedge_message *message)
+{
+    fedge_position position;
+    if (fedge_position_read(message, &position, NULL) != FEDGE_OK)
+        return;
+    const oracle_task *task = find_task(client, position.task_id);
+    const uint64_t end = position.offset + message->payload_size;
+    if (!task || task->client != client)
+        return;
+    for (oracle_version *version = task->versions; version; version = version->next) {
+        if (version->sent == end && end == version->bytes.size && version->complete == 0)
+            version->complete = oracle.now;
+    }
+}
+
+void oracle_hostile_sent(uint32_t client, const uint8_t *frame, size_t size, const uint8_t *bytes,
+                         size_t num_bytes)
+{
+    fedge_message message;
+    if (!unpack(client, frame, size, &message))
+        return;
+    if (message.type == FEDGE_MESSAGE_UPLOAD)
+        hostile_upload_sent(client, &message, bytes, num_bytes);
+    else if (message.type == FEDGE_MESSAGE_PART)
+        hostile_part_sent(client, &message);
+}
+
 static void welcome_sent(uint32_t client, const fedge_message *message)
 {
     static fedge_welcome welcome;

@@ -23,9 +23,14 @@ bool oracle_models(const fedge_job *job);
 void oracle_begin(const fedge_job *job, uint32_t num_clients);
 void oracle_end(void);
 
-/* A whole message that the client's process gave to its network; one that a hostile client sends
- * is not told. [client] from 0. */
+/* A whole message that the client's process gave to its network; those of
+ * hostile clients are told to oracle_hostile_sent. [client] from 0. */
 void oracle_client_sent(uint32_t client, const uint8_t *frame, size_t size);
+/* A message of a hostile client, damaged or not, and the bytes of the result that it may announce.
+ * Whatever it sends of them, and on which connection: once its last byte was sent, the result may
+ * count, if it is valid. */
+void oracle_hostile_sent(uint32_t client, const uint8_t *frame, size_t size, const uint8_t *bytes,
+                         size_t num_bytes);
 /* A whole message that the server's process gave to its network for this client. */
 void oracle_server_sent(uint32_t client, const uint8_t *frame, size_t size);
 /* The server lost its state to a restored backup: what was acknowledged since that backup was made

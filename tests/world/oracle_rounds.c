@@ -184,6 +184,20 @@ static void add_task(sets *all, oracle_task *task)
     }
 }
 
+/* Where the acknowledged updates fill the round's buffer, the others are of attempts that failed.
+ */
+static void leave_out_others(sets *all)
+{
+    const oracle_round *round = &oracle.rounds[all->round];
+    const uint32_t most =
+        round->num_counted > 0 ? round->num_counted : oracle.job->rounds.buffer_size;
+    uint32_t musts = 0;
+    for (uint32_t i = 0; i < all->num; i++)
+        musts += all->choices[i].must;
+    for (uint32_t i = 0; i < all->num && musts >= most; i++)
+        all->choices[i].num = all->choices[i].must ? all->choices[i].num : 0;
+}
+
 static void collect(sets *all)
 {
     const oracle_round *round = &oracle.rounds[all->round];
@@ -199,6 +213,8 @@ static void collect(sets *all)
             (task->used_in == 0 || task->used_in >= all->round))
             add_task(all, task);
     }
+    if (oracle.async)
+        leave_out_others(all);
 }
 
 /* Makes the updates of the taken results. False: the round's line speaks of others. */

@@ -108,14 +108,31 @@ static void draw_gpus(world_plan *out)
     }
 }
 
-static void draw_places(world_plan *out, fedge_rng *draw)
+static void draw_places(world_plan *out, fedge_rng *draw, uint32_t first, uint32_t end)
 {
-    for (uint32_t i = 0; i < out->job.num_clients; i++) {
+    for (uint32_t i = first; i < end; i++) {
         const bool near = fedge_rng_below(draw, 3) > 0;
         out->delay_ns[i] = near ? 1 + below(draw, 5 * MS_NS) : 1 + below(draw, 300 * MS_NS);
         out->ns_per_byte[i] = near ? below(draw, 20) : below(draw, 20000);
         out->starts_ns[i] = below(draw, fedge_rng_below(draw, 4) == 0 ? 5 * SECOND_NS : SECOND_NS);
     }
+}
+
+/* One world in five has hostile clients. They have their own stream: a world without them is the
+ * same otherwise. */
+static void draw_hostile(world_plan *out)
+{
+    fedge_rng draw = fedge_rng_stream(out->seed, FEDGE_PURPOSE_TEST, 5, 0, 0);
+    if (fedge_rng_below(&draw, 5) > 0)
+        return;
+    out->num_hostile = 1 + fedge_rng_below(&draw, PLAN_MAX_HOSTILE);
+    out->hostile_until_ns = SECOND_NS + below(&draw, 20 * SECOND_NS);
+    draw_places(out, &draw, out->job.num_clients, plan_num_clients(out));
+}
+
+uint32_t plan_num_clients(const world_plan *of)
+{
+    return of->job.num_clients + of->num_hostile;
 }
 
 void plan_draw(uint64_t seed, world_plan *out)
@@ -127,7 +144,8 @@ void plan_draw(uint64_t seed, world_plan *out)
     out->num_workers = 1 + fedge_rng_below(&draw, 3);
     out->queue_bytes = fedge_rng_below(&draw, 4) == 0 ? 200000 : (uint64_t)64 << 20;
     out->sync_ns = below(&draw, 3) == 0 ? 20 * MS_NS : 200000;
-    draw_places(out, &draw);
+    draw_places(out, &draw, 0, out->job.num_clients);
+    draw_hostile(out);
     /* One world in eight has no faults: whatever fails there needs none. */
     out->num_faults = fedge_rng_below(&draw, 8) == 0 ? 0 : 1 + fedge_rng_below(&draw, 6);
     for (uint32_t i = 0; i < out->num_faults; i++)
@@ -138,7 +156,7 @@ void plan_draw(uint64_t seed, world_plan *out)
 
 void plan_finish(world_plan *of)
 {
-    of->healed_ns = 0;
+    of->healed_ns = of->num_hostile > 0 ? of->hostile_until_ns : 0;
     of->may_fail = false;
     for (uint32_t i = 0; i < of->num_faults; i++) {
         const plan_fault *fault = &of->faults[i];

@@ -8,7 +8,11 @@
 
 #include "tests/world/job_draw.h"
 
-enum { PLAN_MAX_FAULTS = 10 };
+enum {
+    PLAN_MAX_FAULTS = 10,
+    PLAN_MAX_HOSTILE = 2,
+    PLAN_MAX_CLIENTS = WORLD_JOB_MAX_CLIENTS + PLAN_MAX_HOSTILE
+};
 
 /* X(kind, text) */
 #define PLAN_FAULTS(X)                                                                             \
@@ -58,14 +62,19 @@ typedef struct world_plan {
     bool needs_gpus;      /* its accumulator is not "auto", which may sum on the CPU */
     uint64_t queue_bytes; /* of the server's connections */
     uint64_t sync_ns;     /* a sync takes up to this, on a healthy disk */
-    uint64_t delay_ns[WORLD_JOB_MAX_CLIENTS], ns_per_byte[WORLD_JOB_MAX_CLIENTS];
-    uint64_t starts_ns[WORLD_JOB_MAX_CLIENTS]; /* when the client is first started */
+    /* By client; hostile ones follow the honest ones. */
+    uint32_t num_hostile;
+    uint64_t hostile_until_ns; /* they leave for good then */
+    uint64_t delay_ns[PLAN_MAX_CLIENTS], ns_per_byte[PLAN_MAX_CLIENTS];
+    uint64_t starts_ns[PLAN_MAX_CLIENTS]; /* when the client is first started */
     uint32_t num_faults;
     plan_fault faults[PLAN_MAX_FAULTS];
     uint64_t healed_ns; /* all faults are over by then */
     bool may_fail;      /* a fault may end the run for good: a bit has flipped */
 } world_plan;
 
+/* Clients of both kinds. */
+uint32_t plan_num_clients(const world_plan *of);
 void plan_draw(uint64_t seed, world_plan *out);
 /* Sets what follows from the faults, after some were taken out. */
 void plan_finish(world_plan *of);

@@ -38,6 +38,8 @@ void shrink_plan(uint64_t seed, const shrink_cuts *cuts, world_plan *out)
     }
     if (cuts->clients > 0 && cuts->clients < out->job.num_clients)
         out->job.num_clients = cuts->clients;
+    if (cuts->peaceful)
+        out->num_hostile = 0;
     out->order = cuts->order;
     plan_finish(out);
 }
@@ -68,6 +70,11 @@ void shrink(uint64_t seed, shrink_cuts *cuts)
     for (uint32_t i = 0; i < drawn.num_faults; i++) {
         shrink_cuts smaller = *cuts;
         smaller.without |= 1u << i;
+        keep_if_it_fails(seed, cuts, smaller);
+    }
+    if (drawn.num_hostile > 0) {
+        shrink_cuts smaller = *cuts;
+        smaller.peaceful = true;
         keep_if_it_fails(seed, cuts, smaller);
     }
     const uint32_t least = drawn.job.min_available_nodes > 0 ? drawn.job.min_available_nodes : 1;

@@ -2,6 +2,7 @@
 #ifndef FEDGE_TESTS_WORLD_SHRINK_H
 #define FEDGE_TESTS_WORLD_SHRINK_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "tests/world/plan.h"
@@ -11,6 +12,7 @@ typedef struct shrink_cuts {
     uint32_t without; /* bit i: without fault i */
     uint32_t rounds;  /* 0: as drawn */
     uint32_t clients; /* 0: as drawn */
+    bool peaceful;    /* without hostile clients */
     uint32_t order;   /* which order of steps is drawn; 0: the seed's own */
 } shrink_cuts;
 

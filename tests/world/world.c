@@ -14,6 +14,7 @@
 #include "tests/world/disk.h"
 #include "tests/world/gpus.h"
 #include "tests/world/heap.h"
+#include "tests/world/hostile_client.h"
 #include "tests/world/network.h"
 #include "tests/world/observer.h"
 #include "tests/world/oracle.h"
@@ -31,7 +32,7 @@
 /* A process's memory, and its descriptors. */
 #define MAX_HEAP_BYTES ((uint64_t)64 << 20)
 #define MAX_DESCRIPTORS 64
-enum { MAX_NODES = WORLD_FIRST_CLIENT + WORLD_JOB_MAX_CLIENTS };
+enum { MAX_NODES = WORLD_FIRST_CLIENT + PLAN_MAX_CLIENTS };
 
 typedef struct node {
     bool up, gone;            /* gone: for good */
@@ -52,6 +53,7 @@ static struct {
     world_client clients[WORLD_JOB_MAX_CLIENTS];
     stub_trainer trainers[WORLD_JOB_MAX_CLIENTS];
     fedge_client_callbacks callbacks[WORLD_JOB_MAX_CLIENTS];
+    hostile_client hostile[PLAN_MAX_HOSTILE];
     node nodes[MAX_NODES];
     bool done[PLAN_MAX_FAULTS]; /* the fault has happened */
     world_disk_copy *empty, *backup;
@@ -65,6 +67,11 @@ static struct {
 } w;
 
 static uint32_t num_nodes(void)
+{
+    return WORLD_FIRST_CLIENT + plan_num_clients(w.plan);
+}
+
+static uint32_t first_hostile(void)
 {
     return WORLD_FIRST_CLIENT + w.plan->job.num_clients;
 }
@@ -84,6 +91,13 @@ void world_observe_client_sent(uint32_t client, const uint8_t *frame, size_t siz
     w.quiet_since_ns = world_now_ns();
     world_trace("sends message %u of %zu bytes", size > 5 ? frame[5] : 0u, size);
     AS_WORLD(oracle_client_sent(client, frame, size));
+}
+
+void world_observe_hostile_sent(uint32_t client, const uint8_t *frame, size_t size,
+                                const uint8_t *bytes, size_t num_bytes)
+{
+    world_trace("sends hostile message %u of %zu bytes", size > 5 ? frame[5] : 0u, size);
+    AS_WORLD(oracle_hostile_sent(client, frame, size, bytes, num_bytes));
 }
 
 void world_observe_server_sent(uint32_t client, const uint8_t *frame, size_t size)
@@ -156,6 +170,8 @@ static void start(uint32_t index)
     world_trace("starts node %u", (unsigned)index);
     if (index == WORLD_SERVER)
         world_spawn(index, world_server_main, &w.server, "main");
+    else if (index >= first_hostile())
+        world_spawn(index, hostile_client_main, &w.hostile[index - first_hostile()], "hostile");
     else
         world_spawn(index, world_client_main, &w.clients[index - WORLD_FIRST_CLIENT], "main");
 }
@@ -164,7 +180,7 @@ static void start_later(uint32_t index, uint64_t after_ns)
 {
     node *of = &w.nodes[index];
     of->up = false;
-    if (index >= WORLD_FIRST_CLIENT) {
+    if (index >= WORLD_FIRST_CLIENT && index < first_hostile()) {
         w.clients[index - WORLD_FIRST_CLIENT].running = NULL;
         w.clients[index - WORLD_FIRST_CLIENT].stop = false;
     }
@@ -326,7 +342,7 @@ static void wipe(uint32_t index, uint64_t down_ns)
 static void leave(uint32_t index)
 {
     uint32_t staying = 0;
-    for (uint32_t i = WORLD_FIRST_CLIENT; i < num_nodes(); i++)
+    for (uint32_t i = WORLD_FIRST_CLIENT; i < first_hostile(); i++)
         staying += i != index && !w.nodes[i].gone;
     if (staying < w.plan->job.min_available_nodes)
         return;
@@ -506,7 +522,7 @@ static void begin(const world_plan *plan, world_outcome *outcome)
                                              : plan->needs_gpus  ? "gpu"
                                                                  : "auto",
                               .heartbeat_s = 5,
-                              .num_devices = plan->job.num_clients,
+                              .num_devices = plan_num_clients(plan),
                               .queue_bytes = plan->queue_bytes};
     w.empty = world_disk_copy_of(WORLD_SERVER);
     for (uint32_t i = WORLD_SERVER; i < num_nodes(); i++) {
@@ -514,13 +530,26 @@ static void begin(const world_plan *plan, world_outcome *outcome)
         world_set_clocks(i, 0, EPOCH_NS);
         heal(i);
     }
-    for (uint32_t i = 0; i < plan->job.num_clients; i++) {
+    for (uint32_t i = 0; i < plan_num_clients(plan); i++) {
         w.server.admitted[i] = true;
         w.nodes[WORLD_FIRST_CLIENT + i].start_ns = plan->starts_ns[i];
+    }
+    for (uint32_t i = 0; i < plan->job.num_clients; i++) {
         stub_trainer_init(&w.trainers[i], plan->seed, i);
         w.callbacks[i] = stub_trainer_callbacks(&w.trainers[i]);
         w.clients[i] =
             (world_client){.index = i, .callbacks = &w.callbacks[i], .backoff_cap_ms = 2000};
+    }
+}
+
+static void set_up_hostile(void)
+{
+    for (uint32_t i = 0; i < w.plan->num_hostile; i++) {
+        w.hostile[i] = (hostile_client){.index = w.plan->job.num_clients + i,
+                                        .seed = w.plan->seed,
+                                        .plan = &w.job->plan,
+                                        .until_ns = w.plan->hostile_until_ns};
+        w.nodes[first_hostile() + i].gone = true; /* it starts once */
     }
 }
 
@@ -530,7 +559,10 @@ static void send_home(void)
     for (uint32_t i = WORLD_FIRST_CLIENT; i < num_nodes(); i++) {
         w.nodes[i].gone = true;
         w.nodes[i].start_ns = WORLD_NEVER;
-        world_client_stop(&w.clients[i - WORLD_FIRST_CLIENT]);
+        if (i < first_hostile())
+            world_client_stop(&w.clients[i - WORLD_FIRST_CLIENT]);
+        else
+            hostile_client_stop(&w.hostile[i - first_hostile()]);
     }
 }
 
@@ -633,7 +665,8 @@ void world_run(const world_plan *plan, world_outcome *outcome)
 {
     begin(plan, outcome);
     if (set_up_job()) {
-        oracle_begin(w.job, plan->job.num_clients);
+        set_up_hostile();
+        oracle_begin(w.job, plan_num_clients(plan));
         live();
         oracle_end();
     }
