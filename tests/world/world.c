@@ -318,6 +318,8 @@ static void heal(uint32_t index)
 static void back_up_or_restore(const plan_fault *fault)
 {
     kill_node(WORLD_SERVER, false, fault->lasts_ns);
+    if (!w.run_id[0])
+        return; /* there is nothing to back up */
     if (!w.backup) {
         w.backup = world_disk_copy_of(WORLD_SERVER);
         w.backup_mark = oracle_mark();
