@@ -113,6 +113,21 @@ static void require_all(const seen *all)
     assert_in_range(all->plain, NUM_SEEDS / 3, NUM_SEEDS * 2 / 3);
 }
 
+/* Clients read the plan that the server makes of the job. */
+static void send_plan(const world_job *drawn, const fedge_job *job)
+{
+    fedge_error err;
+    char *text = NULL;
+    size_t size = 0;
+    fedge_plan *plan = NULL;
+    if (fedge_plan_write(&job->plan, &text, &size, &err) != FEDGE_OK ||
+        fedge_plan_parse(text, size, &plan, &err) != FEDGE_OK)
+        fail_msg("%s\n%s", err.message, drawn->text);
+    assert_int_equal(plan->sent.schema.num_elements, job->plan.sent.schema.num_elements);
+    fedge_plan_free(plan);
+    free(text);
+}
+
 static double seconds(void)
 {
     struct timespec now;
@@ -138,6 +153,7 @@ static void all_jobs_are_valid(void **state)
         compare(&drawn, job);
         if (fedge_selection_init(&selection, job, false, &err) != FEDGE_OK)
             fail_msg("%s\n%s", err.message, drawn.text);
+        send_plan(&drawn, job);
         count(&all, job);
         longest = strlen(drawn.text) > longest ? strlen(drawn.text) : longest;
         fedge_job_free(job);
