@@ -150,7 +150,6 @@ void world_heap_drop(uint32_t node)
     /* An entry may have moved over the table's end. */
     if (heaps[node].blocks > 0)
         world_heap_drop(node);
-    heaps[node].peak = 0;
 }
 
 /* Shared libraries call the real malloc: what a killed process had from them is lost for good. */
@@ -160,6 +159,12 @@ const char *__lsan_default_suppressions(void)
     return "leak:libcjson\nleak:libgcrypt\n";
 }
 /* NOLINTEND(bugprone-reserved-identifier) */
+
+void world_heap_begin(void)
+{
+    for (uint32_t node = 0; node < WORLD_MAX_NODES; node++)
+        heaps[node].peak = 0;
+}
 
 uint64_t world_heap_bytes(uint32_t node)
 {

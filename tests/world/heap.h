@@ -6,9 +6,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+void world_heap_begin(void);         /* a new world */
 void world_heap_drop(uint32_t node); /* frees all of it */
 uint64_t world_heap_bytes(uint32_t node);
 uint64_t world_heap_blocks(uint32_t node);
-uint64_t world_heap_peak(uint32_t node); /* most bytes since the last world_heap_drop */
+uint64_t world_heap_peak(uint32_t node); /* most bytes at a time since world_heap_begin */
 
 #endif

@@ -171,9 +171,41 @@ static void report(const options *how, uint64_t seed, const world_outcome *outco
     fflush(stdout);
 }
 
+/* Sums over the worlds of one call. */
+typedef struct tally {
+    uint64_t worlds, complete, kills, steps, failed, server_bytes, client_bytes;
+} tally;
+
+static uint64_t greater(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static void add(tally *to, const world_outcome *outcome)
+{
+    to->worlds++;
+    to->complete += outcome->complete;
+    to->kills += outcome->num_kills;
+    to->steps += outcome->steps;
+    to->failed += outcome->failed;
+    to->server_bytes = greater(to->server_bytes, outcome->server_bytes);
+    to->client_bytes = greater(to->client_bytes, outcome->client_bytes);
+}
+
+static void print_tally(const tally *of, double seconds)
+{
+    printf("world: %llu worlds (%llu complete, %llu kills) in %.1f s: %.0f a second, %.0f steps "
+           "each; at most %.1f MB of memory in a server, %.1f MB in a client\n",
+           (unsigned long long)of->worlds, (unsigned long long)of->complete,
+           (unsigned long long)of->kills, seconds, (double)of->worlds / seconds,
+           of->worlds > 0 ? (double)of->steps / (double)of->worlds : 0.0,
+           (double)of->server_bytes * 1e-6, (double)of->client_bytes * 1e-6);
+}
+
 int main(int argc, char **argv)
 {
     options how;
+    tally all = {0};
     (void)argc;
     const int code = parse(argv, &how);
     if (code != 0)
@@ -181,31 +213,15 @@ int main(int argc, char **argv)
     world_set_up();
     world_trace_print(how.trace);
     const double begin_s = now_s();
-    uint64_t num_worlds = 0, num_complete = 0, num_kills = 0, num_steps = 0, num_failed = 0;
-    for (; num_worlds < how.count; num_worlds++) {
+    while (all.worlds < how.count && (how.go_on || all.failed == 0) &&
+           (how.minutes <= 0 || now_s() - begin_s <= 60 * how.minutes)) {
         world_outcome outcome = {0};
-        if (how.minutes > 0 && now_s() - begin_s > 60 * how.minutes)
-            break;
-        const uint64_t seed = how.from + num_worlds;
-        if (!run_one(&how, seed, &outcome)) {
+        const uint64_t seed = how.from + all.worlds;
+        if (!run_one(&how, seed, &outcome))
             report(&how, seed, &outcome);
-            num_failed++;
-            if (!how.go_on) {
-                num_worlds++;
-                break;
-            }
-        }
-        num_complete += outcome.complete;
-        num_kills += outcome.num_kills;
-        num_steps += outcome.steps;
+        add(&all, &outcome);
     }
-    const double seconds = now_s() - begin_s;
-    if (!how.job) {
-        printf("world: %llu worlds (%llu complete, %llu kills) in %.1f s: %.0f a second, %.0f "
-               "steps each\n",
-               (unsigned long long)num_worlds, (unsigned long long)num_complete,
-               (unsigned long long)num_kills, seconds, (double)num_worlds / seconds,
-               num_worlds > 0 ? (double)num_steps / (double)num_worlds : 0.0);
-    }
-    return num_failed > 0 ? 1 : 0;
+    if (!how.job)
+        print_tally(&all, now_s() - begin_s);
+    return all.failed > 0 ? 1 : 0;
 }

@@ -29,8 +29,10 @@
 /* Unix time at the beginning: 2026-01-01. */
 #define EPOCH_NS ((uint64_t)1767225600 * SECOND_NS)
 #define MAX_STEPS ((uint64_t)3000000)
-/* A process's memory, and its descriptors. */
-#define MAX_HEAP_BYTES ((uint64_t)64 << 20)
+/* Memory of a process, of which a server's run holds at most 2 MB and a client 1 MB, and its
+ * descriptors. */
+#define MAX_SERVER_BYTES ((uint64_t)8 << 20)
+#define MAX_CLIENT_BYTES ((uint64_t)4 << 20)
 #define MAX_DESCRIPTORS 64
 enum { MAX_NODES = WORLD_FIRST_CLIENT + PLAN_MAX_CLIENTS };
 
@@ -516,6 +518,7 @@ static void begin(const world_plan *plan, world_outcome *outcome)
     w.outcome = outcome;
     world_scheduler_begin(plan->seed + ((uint64_t)plan->order << 48));
     world_disk_begin(plan->seed);
+    world_heap_begin();
     world_net_begin();
     world_gpus_begin(plan->num_gpus);
     w.server = (world_server){.job_text = plan->job.text,
@@ -583,10 +586,9 @@ static bool is_over(void)
 static void check_bounds(void)
 {
     for (uint32_t i = WORLD_SERVER; i < num_nodes(); i++) {
-        if (world_heap_bytes(i) > MAX_HEAP_BYTES) {
-            world_fail("node %u holds more than %llu bytes", (unsigned)i,
-                       (unsigned long long)MAX_HEAP_BYTES);
-        }
+        const uint64_t most = i == WORLD_SERVER ? MAX_SERVER_BYTES : MAX_CLIENT_BYTES;
+        if (world_heap_peak(i) > most)
+            world_fail("node %u held more than %llu bytes", (unsigned)i, (unsigned long long)most);
         if (world_disk_num_open(i) > MAX_DESCRIPTORS)
             world_fail("node %u holds more than %d files open", (unsigned)i, MAX_DESCRIPTORS);
     }
@@ -680,6 +682,11 @@ void world_run(const world_plan *plan, world_outcome *outcome)
     outcome->complete = w.complete;
     (void)snprintf(outcome->why, sizeof(outcome->why), "%s",
                    outcome->failed ? world_failure() : "");
+    outcome->server_bytes = world_heap_peak(WORLD_SERVER);
+    for (uint32_t i = WORLD_FIRST_CLIENT; i < first_hostile(); i++) {
+        const uint64_t bytes = world_heap_peak(i);
+        outcome->client_bytes = bytes > outcome->client_bytes ? bytes : outcome->client_bytes;
+    }
     outcome->hash = world_trace_hash();
     outcome->steps = w.steps;
     outcome->seconds = (double)world_now_ns() * 1e-9;

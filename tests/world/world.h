@@ -10,12 +10,13 @@
 typedef struct world_outcome {
     bool failed;
     char why[1024];
-    uint64_t hash;       /* of the world's story */
-    uint64_t steps;      /* of the scheduler */
-    double seconds;      /* virtual */
-    uint32_t num_kills;  /* processes that were killed */
-    uint32_t num_starts; /* of all nodes */
-    bool complete;       /* the run reached its end */
+    uint64_t hash;                       /* of the world's story */
+    uint64_t steps;                      /* of the scheduler */
+    double seconds;                      /* virtual */
+    uint32_t num_kills;                  /* processes that were killed */
+    uint32_t num_starts;                 /* of all nodes */
+    bool complete;                       /* the run reached its end */
+    uint64_t server_bytes, client_bytes; /* most memory that one process held */
 } world_outcome;
 
 /* Once, before the first world. */
