@@ -1,12 +1,14 @@
 /* Simulated federations by their seeds. tests/world.sh builds and runs it; --help says how. */
-#define _POSIX_C_SOURCE 200809L /* clock_gettime */
+#define _XOPEN_SOURCE 700 /* clock_gettime, sigaltstack */
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "tests/world/plan.h"
 #include "tests/world/shrink.h"
@@ -202,6 +204,39 @@ static void print_tally(const tally *of, double seconds)
            (double)of->server_bytes * 1e-6, (double)of->client_bytes * 1e-6);
 }
 
+/* ---- crashes --------------------------------------------------------------------------------- */
+
+/* For the signal handler, which gets no argument. */
+static volatile uint64_t running_seed;
+
+/* An assertion of the product fails, or it uses memory that is not its own: the seed says where. */
+static void on_crash(int signal)
+{
+    char line[96];
+    const int size =
+        snprintf(line, sizeof(line), "world: seed %llu failed: the program ends by signal %d\n",
+                 (unsigned long long)running_seed, signal);
+    if (write(STDOUT_FILENO, line, (size_t)size) < 0)
+        return; /* the signal comes again, without a handler, and ends the program */
+}
+
+/* A fiber's stack may be what is used up, so there is one more. */
+static void watch_for_crashes(void)
+{
+    static const int SIGNALS[] = {SIGABRT, SIGSEGV, SIGBUS, SIGFPE};
+    static char stack[65536];
+    const stack_t other = {.ss_sp = stack, .ss_size = sizeof(stack)};
+    (void)sigaltstack(&other, NULL);
+    for (size_t i = 0; i < sizeof(SIGNALS) / sizeof(SIGNALS[0]); i++) {
+        struct sigaction action = {.sa_handler = on_crash, .sa_flags = SA_ONSTACK}, present;
+        sigemptyset(&action.sa_mask);
+        action.sa_flags |= (int)SA_RESETHAND;
+        /* A sanitizer's own handlers stay. */
+        if (sigaction(SIGNALS[i], NULL, &present) == 0 && present.sa_handler == SIG_DFL)
+            (void)sigaction(SIGNALS[i], &action, NULL);
+    }
+}
+
 int main(int argc, char **argv)
 {
     options how;
@@ -211,12 +246,13 @@ int main(int argc, char **argv)
     if (code != 0)
         return code;
     world_set_up();
+    watch_for_crashes();
     world_trace_print(how.trace);
     const double begin_s = now_s();
     while (all.worlds < how.count && (how.go_on || all.failed == 0) &&
            (how.minutes <= 0 || now_s() - begin_s <= 60 * how.minutes)) {
         world_outcome outcome = {0};
-        const uint64_t seed = how.from + all.worlds;
+        const uint64_t seed = running_seed = how.from + all.worlds;
         if (!run_one(&how, seed, &outcome))
             report(&how, seed, &outcome);
         add(&all, &outcome);
