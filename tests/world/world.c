@@ -65,6 +65,7 @@ static struct {
     bool written;  /* the run's results are */
     bool complete; /* and the run is marked as finished */
     bool calm, sent_home;
+    bool declined;           /* a device has declined a task */
     uint64_t quiet_since_ns; /* no message was sent and no node started or ended since then */
 } w;
 
@@ -93,6 +94,7 @@ void world_observe_client_sent(uint32_t client, const uint8_t *frame, size_t siz
     w.quiet_since_ns = world_now_ns();
     world_trace("sends message %u of %zu bytes", size > 5 ? frame[5] : 0u, size);
     AS_WORLD(oracle_client_sent(client, frame, size));
+    w.declined = w.declined || (size > 5 && frame[5] == FEDGE_MESSAGE_DECLINE);
 }
 
 void world_observe_hostile_sent(uint32_t client, const uint8_t *frame, size_t size,
@@ -595,8 +597,8 @@ static void check_bounds(void)
 }
 
 /* Devices must not idle while a round lacks updates: where all are well, somebody says something
- * before the round's deadline is over. Only devices that fail are asked again after longer pauses.
- */
+ * before the round's deadline is over. Only devices that decline are asked again after longer
+ * pauses. */
 static void check_quiet(void)
 {
     const world_job *job = &w.plan->job;
@@ -605,10 +607,8 @@ static void check_quiet(void)
         25 * SECOND_NS + (job->asynchronous ? 3 : 1) * job->deadline_ms * MS_NS;
     if (w.written || world_now_ns() < w.quiet_since_ns + most_ns || !w.nodes[WORLD_SERVER].up)
         return;
-    for (uint32_t i = 0; i < job->num_clients; i++) {
-        if (w.trainers[i].num_failed > 0)
-            return;
-    }
+    if (w.declined || w.plan->num_hostile > 0)
+        return;
     for (uint32_t i = WORLD_SERVER; i < num_nodes(); i++) {
         if (w.nodes[i].heal_ns != WORLD_NEVER || (!w.nodes[i].up && !w.nodes[i].gone))
             return;
