@@ -376,6 +376,9 @@ static void ack_sent(uint32_t client, const fedge_message *message)
         return;
     }
     oracle_task *task = find_task(client, ack.task_id);
+    /* A restored backup has tasks of the incarnation before, which a hostile client may guess. */
+    if (!task && ack.duplicate && oracle.clients[client].hostile)
+        return;
     if (!task || task->client != client) {
         world_fail("oracle: client %u gets an ACK for task %" PRIu64 ", which it never had", client,
                    ack.task_id);
@@ -401,7 +404,12 @@ static void end_sent(uint32_t client, const fedge_message *message)
         return;
     oracle_task *task = find_task(client, notice.task_id);
     oracle_look(); /* it may have counted before */
-    if (task && (message->type == FEDGE_MESSAGE_CANCEL || notice.reason == FEDGE_REASON_STALE_TASK))
+    /* A hostile client gets it for others' tasks, and for its own while another result of it is
+     * being written. */
+    if (!task || task->client != client)
+        return;
+    if (message->type == FEDGE_MESSAGE_CANCEL ||
+        (notice.reason == FEDGE_REASON_STALE_TASK && !oracle.clients[client].hostile))
         task->ended = oracle.now;
 }
 
@@ -467,6 +475,7 @@ void oracle_hostile_sent(uint32_t client, const uint8_t *frame, size_t size, con
     fedge_message message;
     if (!unpack(client, frame, size, &message))
         return;
+    oracle.clients[client].hostile = true;
     if (message.type == FEDGE_MESSAGE_UPLOAD)
         hostile_upload_sent(client, &message, bytes, num_bytes);
     else if (message.type == FEDGE_MESSAGE_PART)

@@ -54,6 +54,7 @@ typedef struct oracle_round {
 typedef struct oracle_client {
     uint32_t incarnation; /* of its connection's WELCOME; 0: none */
     uint32_t round;       /* the newest that it was asked for */
+    bool hostile;
 } oracle_client;
 
 typedef struct oracle_books {
