@@ -479,19 +479,24 @@ fedge_status fedge_journal_accept_elsewhere(fedge_journal *journal, uint32_t slo
     return status;
 }
 
+static fedge_status append_loss(fedge_journal *journal, uint32_t slot, fedge_error *err)
+{
+    uint8_t *body = journal->record + JOURNAL_RECORD_HEADER;
+    fedge_put_u32(body, slot);
+    fedge_put_u64(body + 4, journal->slots[slot].facts.task.task_id);
+    return append(journal, JOURNAL_LOSE, JOURNAL_LOSE_BODY, err);
+}
+
 static fedge_status lose(fedge_journal *journal, uint32_t slot, fedge_error *err)
 {
     journal_slot *entry = &journal->slots[slot];
-    uint8_t *body = journal->record + JOURNAL_RECORD_HEADER;
-    fedge_put_u32(body, slot);
-    fedge_put_u64(body + 4, entry->facts.task.task_id);
     FEDGE_TRY(check_alive(journal, err));
     if (!has_space(journal, fedge_journal_record_size(JOURNAL_LOSE_BODY),
                    count_open(journal) + 1)) {
         return fedge_fail(err, FEDGE_TOO_BIG, "%s has no room to note the loss of an update",
                           journal->file.path);
     }
-    FEDGE_TRY(append(journal, JOURNAL_LOSE, JOURNAL_LOSE_BODY, err));
+    FEDGE_TRY(append_loss(journal, slot, err));
     entry->facts = (fedge_journal_slot){.task = entry->facts.task};
     journal->num_accepted--;
     return FEDGE_OK;
@@ -504,6 +509,18 @@ fedge_status fedge_journal_lose(fedge_journal *journal, uint32_t slot, fedge_err
     const fedge_status status = lose(journal, slot, err);
     pthread_mutex_unlock(&journal->lock);
     return status;
+}
+
+fedge_status fedge_journal_note_damaged(fedge_journal *journal, fedge_error *err)
+{
+    for (uint32_t slot = 0; slot < journal->phase.num_tasks; slot++) {
+        journal_slot *entry = &journal->slots[slot];
+        if (entry->damaged &&
+            has_space(journal, fedge_journal_record_size(JOURNAL_LOSE_BODY), count_open(journal)))
+            FEDGE_TRY(append_loss(journal, slot, err));
+        entry->damaged = false;
+    }
+    return FEDGE_OK;
 }
 
 /* Overwrites the last record, CLOSE, with zeros. */
@@ -519,7 +536,7 @@ fedge_status fedge_journal_reopen(fedge_journal *journal, fedge_error *err)
     journal->next_number--;
     journal->state = FEDGE_JOURNAL_OPEN;
     journal->ending = false;
-    return FEDGE_OK;
+    return fedge_journal_note_damaged(journal, err);
 }
 
 static fedge_status append_end(fedge_journal *journal, fedge_journal_state state, fedge_error *err)

@@ -59,6 +59,7 @@ typedef struct journal_layout {
 typedef struct journal_slot {
     fedge_journal_slot facts;
     uint64_t metadata_offset; /* offset in the file, if accepted */
+    bool damaged; /* recovery found its accepted update damaged, and the log does not say so yet */
 } journal_slot;
 
 struct fedge_journal {
@@ -139,6 +140,10 @@ void fedge_journal_unpack_task(const uint8_t in[JOURNAL_OPEN_TASK], fedge_journa
 
 /* Records that the slot's task goes to another client. FEDGE_NO_MEMORY. */
 fedge_status fedge_journal_note_replaced(fedge_journal *journal, uint32_t slot, fedge_error *err);
+
+/* Appends a LOSE for each update that recovery found damaged, as far as there is room. The journal
+ * is open. */
+fedge_status fedge_journal_note_damaged(fedge_journal *journal, fedge_error *err);
 
 /* Makes a journal with slots, lock and scratch buffer, but without a file. */
 fedge_status fedge_journal_allocate(const fedge_journal_phase *phase, fedge_journal **journal,

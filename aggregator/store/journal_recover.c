@@ -385,6 +385,7 @@ static void drop_damaged(fedge_journal *journal, uint32_t slot)
     snprintf(journal->note + used, sizeof(journal->note) - used,
              "The stored update of task %" PRIu64 " is not whole. ", entry->facts.task.task_id);
     forget_accepted(journal, entry);
+    entry->damaged = true;
     journal->num_damaged++;
 }
 
@@ -442,6 +443,9 @@ fedge_status fedge_journal_recover(const char *path, fedge_journal **journal, fe
     FEDGE_TRY_OR(replay_log(made, err), failed);
     FEDGE_TRY_OR(cut_tail(made, err), failed);
     FEDGE_TRY_OR(check_updates(made, err), failed);
+    /* Otherwise the end of the phase would have fewer updates than the log. */
+    if (made->state == FEDGE_JOURNAL_OPEN)
+        FEDGE_TRY_OR(fedge_journal_note_damaged(made, err), failed);
     /* The bytes just read may exist in memory only, and are relied on from here on. */
     FEDGE_TRY_OR(fedge_os_sync(&made->file, err), failed);
     made->ending = made->state != FEDGE_JOURNAL_OPEN;

@@ -231,6 +231,43 @@ static void an_update_without_its_bytes_is_open(void **state)
     free(made.bytes);
 }
 
+/* Ends the phase without the update that was not whole, and recovers the journal again. */
+static void end_without_it(const crash_file *made, fedge_journal *journal,
+                           fedge_status (*end)(fedge_journal *journal, fedge_error *err),
+                           fedge_journal_state state)
+{
+    OK(end(journal, NULL));
+    fedge_journal_free(journal);
+    OK(fedge_journal_recover(made->path, &journal, NULL));
+    assert_int_equal(fedge_journal_get_state(journal), state);
+    assert_prefix(journal, 3);
+    assert_int_equal(fedge_journal_num_damaged(journal), 0);
+    fedge_journal_free(journal);
+}
+
+static void a_phase_ends_without_an_update_that_was_not_whole(void **state)
+{
+    crash_file made = make_crash(*state, false);
+    fedge_journal *journal;
+    journal_layout layout;
+    uint32_t num_slots;
+    uint64_t slot_size;
+    OK(fedge_journal_unpack_header(made.bytes, made.size, "", &layout, &num_slots, &slot_size,
+                                   NULL));
+    const uint64_t third = layout.slots_offset + 3 * layout.slot_stride;
+    OK(recover_with(&made, third + 4999, "\x00", 1, &journal, NULL));
+    end_without_it(&made, journal, fedge_journal_fail, FEDGE_JOURNAL_FAILED);
+    OK(recover_with(&made, third + 4999, "\x00", 1, &journal, NULL));
+    end_without_it(&made, journal, fedge_journal_close, FEDGE_JOURNAL_CLOSED);
+    free(made.bytes);
+
+    made = make_crash(*state, true);
+    OK(recover_with(&made, third + 4999, "\x00", 1, &journal, NULL));
+    OK(fedge_journal_reopen(journal, NULL));
+    end_without_it(&made, journal, fedge_journal_close, FEDGE_JOURNAL_CLOSED);
+    free(made.bytes);
+}
+
 /* Recovery looks at every byte of every accepted update, the first slot's as well. */
 static void each_slot_is_checked(void **state)
 {
@@ -364,6 +401,7 @@ int main(void)
         TEST(damage_to_the_head_is_told),
         TEST(a_cut_file_is_told),
         TEST(an_update_without_its_bytes_is_open),
+        TEST(a_phase_ends_without_an_update_that_was_not_whole),
         TEST(each_slot_is_checked),
         TEST(what_was_reassigned_stays_open),
         TEST(random_damage_is_survived),
