@@ -23,6 +23,7 @@ static struct {
     uint8_t *base;
     size_t used, touched; /* touched: bytes that may not be 0 */
 } arena;
+static oracle_task tasks[ORACLE_MAX_TASKS];
 static uint16_t table[TABLE]; /* a task's index + 1; 0: empty */
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -61,7 +62,7 @@ void oracle_begin(const fedge_job *job, uint32_t num_clients)
                             .models = oracle_models(job),
                             .async = job->rounds.buffer_size > 0,
                             .num_clients = num_clients};
-    oracle.tasks = oracle_memory(ORACLE_MAX_TASKS * sizeof(*oracle.tasks));
+    oracle.tasks = tasks;
 }
 
 void oracle_end(void)
@@ -218,6 +219,32 @@ static oracle_task *new_task(uint32_t client, const fedge_task *of)
     return task;
 }
 
+/* "last-counted" is the device's newest update that is in the model, and in what the strategy keeps
+ * of it. */
+static void check_last_counted(uint32_t client, const fedge_task *of)
+{
+    const uint32_t end = of->kind == FEDGE_TASK_TRAIN ? of->round : of->round + 1;
+    uint64_t last = 0;
+    uint32_t in = 0;
+    bool sure = oracle.models && !oracle.damaged && oracle.decided >= end;
+    for (uint32_t i = 0; sure && i < oracle.num_tasks; i++) {
+        const oracle_task *task = &oracle.tasks[i];
+        if (task->client == client && task->used_in > in && task->used_in < end) {
+            in = task->used_in;
+            last = task->id;
+        }
+    }
+    for (uint32_t r = 1; sure && r < end; r++) {
+        sure = oracle.rounds[r].sure;
+        last = r >= in && oracle.rounds[r].forgot ? 0 : last;
+    }
+    if (sure && of->has_last_accepted && of->last_accepted != last) {
+        world_fail("oracle: client %u is told that its update of task %" PRIu64
+                   " counted last, and it was that of task %" PRIu64,
+                   client, of->last_accepted, last);
+    }
+}
+
 static void task_sent(uint32_t client, const fedge_message *message)
 {
     static fedge_task of;
@@ -247,17 +274,18 @@ static void task_sent(uint32_t client, const fedge_message *message)
     /* With a file of the strategy's behind it, the name is not the model's. */
     if (task && of.control_size == 0)
         oracle_name(trains ? of.round - 1 : of.round, of.model, "a task");
+    check_last_counted(client, &of);
 }
 
 /* ---- results --------------------------------------------------------------------------------- */
 
-static double metric(const fedge_upload *upload, const char *name)
+static double metric(const fedge_upload *upload, const char *name, double otherwise)
 {
     for (uint32_t i = 0; i < upload->num_metrics; i++) {
-        if (strcmp(upload->metrics[i].name, name) == 0)
-            return isfinite(upload->metrics[i].value) ? upload->metrics[i].value : 0.0;
+        if (strcmp(upload->metrics[i].name, name) == 0 && isfinite(upload->metrics[i].value))
+            return upload->metrics[i].value;
     }
-    return 0.0;
+    return otherwise;
 }
 
 static bool is_bytes(const oracle_version *version, const fedge_upload *upload)
@@ -268,10 +296,10 @@ static bool is_bytes(const oracle_version *version, const fedge_upload *upload)
 static plain_said said_of(const fedge_upload *upload)
 {
     return (plain_said){.num_examples = upload->num_examples,
-                        .start_loss = metric(upload, FEDGE_START_LOSS),
-                        .squared_norm = metric(upload, FEDGE_SQUARED_NORM),
-                        .cluster = metric(upload, FEDGE_CLUSTER),
-                        .state_lost = metric(upload, FEDGE_CLIENT_STATE_LOST)};
+                        .start_loss = metric(upload, FEDGE_START_LOSS, 0.0),
+                        .squared_norm = metric(upload, FEDGE_SQUARED_NORM, 0.0),
+                        .cluster = metric(upload, FEDGE_CLUSTER, -1.0),
+                        .state_lost = metric(upload, FEDGE_CLIENT_STATE_LOST, 0.0)};
 }
 
 static oracle_version *new_version(oracle_task *task, const fedge_upload *upload)
@@ -305,8 +333,8 @@ static void upload_sent(uint32_t client, const fedge_message *message)
     if (fedge_upload_read(message, &upload, NULL) != FEDGE_OK)
         return; /* the server refuses it */
     oracle_task *task = find_task(client, upload.task_id);
-    if (!task || task->incarnation != upload.incarnation || task->kind != FEDGE_TASK_TRAIN ||
-        upload.size > 2 * PLAIN_MAX_VALUES * sizeof(float))
+    if (!task || task->client != client || task->incarnation != upload.incarnation ||
+        task->kind != FEDGE_TASK_TRAIN || upload.size > 2 * PLAIN_MAX_VALUES * sizeof(float))
         return;
     task->current = NULL;
     const plain_said said = said_of(&upload);
@@ -324,7 +352,7 @@ static void part_sent(uint32_t client, const fedge_message *message)
     if (fedge_position_read(message, &position, NULL) != FEDGE_OK)
         return;
     const oracle_task *task = find_task(client, position.task_id);
-    oracle_version *version = task ? task->current : NULL;
+    oracle_version *version = task && task->client == client ? task->current : NULL;
     if (!version || version->complete > 0 || position.offset > version->sent ||
         message->payload_size > version->bytes.size - position.offset)
         return;
@@ -339,6 +367,12 @@ static void part_sent(uint32_t client, const fedge_message *message)
         version->sent = 0; /* the server wants it once more */
 }
 
+static bool is_cluster(double cluster)
+{
+    return cluster >= 0.0 && cluster < oracle.job->plan.hooks_arguments.num_clusters &&
+           floor(cluster) == cluster;
+}
+
 const char *oracle_check(const oracle_task *task, oracle_version *version)
 {
     if (!version->v && !version->wrong) {
@@ -347,6 +381,9 @@ const char *oracle_check(const oracle_task *task, oracle_version *version)
         version->v = version->wrong ? NULL : v;
         if (!version->wrong && version->said.num_examples == 0)
             version->wrong = "it has no examples";
+        if (!version->wrong && fedge_plan_is_clustered(&oracle.job->plan) &&
+            !is_cluster(version->said.cluster))
+            version->wrong = "it is of no cluster";
     }
     return version->wrong;
 }
@@ -397,20 +434,33 @@ static void ack_sent(uint32_t client, const fedge_message *message)
 
 /* With a buffer, a task that is refused or cancelled will not count any more. Without one, its
  * result may be on its way to the disk. */
+static void note_ended(oracle_task *task)
+{
+    oracle_look(); /* it may have counted before */
+    task->ended = oracle.now;
+}
+
 static void end_sent(uint32_t client, const fedge_message *message)
 {
     fedge_notice notice;
-    if (!oracle.async || fedge_notice_read(message, &notice, NULL) != FEDGE_OK || !notice.has_task)
+    if (fedge_notice_read(message, &notice, NULL) != FEDGE_OK || !notice.has_task)
         return;
     oracle_task *task = find_task(client, notice.task_id);
-    oracle_look(); /* it may have counted before */
-    /* A hostile client gets it for others' tasks, and for its own while another result of it is
-     * being written. */
     if (!task || task->client != client)
         return;
-    if (message->type == FEDGE_MESSAGE_CANCEL ||
-        (notice.reason == FEDGE_REASON_STALE_TASK && !oracle.clients[client].hostile))
-        task->ended = oracle.now;
+    /* A hostile client gets it also while another result of it is being written. */
+    const bool hostile = oracle.clients[client].hostile;
+    if (oracle.async && (message->type == FEDGE_MESSAGE_CANCEL ||
+                         (notice.reason == FEDGE_REASON_STALE_TASK && !hostile)))
+        note_ended(task);
+    oracle_version *version = hostile ? NULL : task->current;
+    if ((notice.reason == FEDGE_REASON_BAD_VALUE ||
+         notice.reason == FEDGE_REASON_SCHEMA_MISMATCH) &&
+        oracle.models && version && version->complete > 0 && !oracle_check(task, version)) {
+        world_fail("oracle: client %u's update of task %" PRIu64 " is refused, and nothing is "
+                   "wrong with it: %s",
+                   client, task->id, notice.text);
+    }
 }
 
 /* ---- messages -------------------------------------------------------------------------------- */

@@ -47,6 +47,8 @@ typedef struct oracle_round {
     plain_model model;
     uint32_t attempt;     /* the highest with a task */
     oracle_task *tasks;   /* of training, the newest first */
+    bool sure;            /* no other set of updates would have made the model */
+    bool forgot;          /* a client had lost the strategy's state: all begin anew */
     uint32_t num_counted; /* of the round's line in rounds.jsonl; 0: not read */
     uint64_t num_examples;
 } oracle_round;

@@ -267,6 +267,12 @@ static bool makes_model(sets *all)
 
 static void note_used(const sets *all)
 {
+    oracle_round *round = &oracle.rounds[all->round];
+    round->forgot = false;
+    for (uint32_t u = 0; u < all->with.num_updates; u++) {
+        round->forgot = round->forgot || (all->with.updates[u].said.state_lost > 0.0 &&
+                                          plain_is_one_of(oracle.job, " SCAFFOLD FedDyn "));
+    }
     for (uint32_t i = 0; i < all->num; i++) {
         const choice *one = &all->choices[i];
         for (uint32_t k = 0; k < one->num; k++) {
@@ -297,6 +303,17 @@ static bool next_set(sets *all)
     return false;
 }
 
+/* Whether no set behind the present one fits. */
+static bool is_last(sets *all)
+{
+    uint32_t counted = 0;
+    while (next_set(all)) {
+        if (take(all) || counted++ == MAX_SETS)
+            return false;
+    }
+    return true;
+}
+
 /* Finds the updates that counted in a round; NULL, or why there are none: "" if nothing is known of
  * its model. */
 static const char *find_set(uint32_t number)
@@ -322,6 +339,7 @@ static const char *find_set(uint32_t number)
             note_used(&all);
             world_trace("oracle: round %u: %u updates make %.8s", number, all.with.num_updates,
                         round->hash);
+            round->sure = tried == 1 && is_last(&all);
             return NULL;
         }
         more = next_set(&all);
@@ -480,7 +498,8 @@ void oracle_complete(const char *final_model_sha256, uint32_t rounds_closed)
         world_fail("oracle: %u rounds have closed, and %u are known", rounds_closed,
                    oracle.decided > 0 ? oracle.decided - 1 : 0);
     }
-    for (uint32_t i = 0; i < oracle.num_tasks && oracle.models && oracle.async; i++) {
+    for (uint32_t i = 0; i < oracle.num_tasks && oracle.async && oracle.models && !oracle.damaged;
+         i++) {
         const oracle_task *task = &oracle.tasks[i];
         if (task->kind == FEDGE_TASK_TRAIN && task->acked > 0 && task->used_in == 0) {
             world_fail("oracle: client %u's update of task %" PRIu64

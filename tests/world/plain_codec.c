@@ -267,12 +267,19 @@ static const char *inflate_section(reader *in, const fedge_section_info *info, u
 }
 
 static const char *decode_section(const fedge_section *section, const fedge_section_info *info,
-                                  const int8_t *bounds_log2, const uint8_t *bytes, int32_t *v)
+                                  bool deflates, const int8_t *bounds_log2, const uint8_t *bytes,
+                                  int32_t *v)
 {
     static uint8_t raw[2 * PLAIN_MAX_VALUES * sizeof(float)];
     reader in = {.at = bytes, .left = (size_t)info->size};
     if (strcmp(info->name, section->name) != 0)
         return "the section has another name";
+    if (info->codec.values != section->codec.values ||
+        info->codec.sparsifier != section->codec.sparsifier ||
+        info->codec.fraction != section->codec.fraction)
+        return "the section has another codec";
+    if (info->deflate && !deflates)
+        return "the section is deflated";
     if (info->deflate)
         in.wrong = inflate_section(&in, info, raw, sizeof(raw));
     else if (info->raw_size != info->size)
@@ -296,7 +303,8 @@ const char *plain_decode(const fedge_plan *plan, const int8_t *bounds_log2,
         const fedge_section_info *info = &update->sections[i];
         if (info->size > update->size - at)
             return "the sections are longer than the update";
-        wrong = decode_section(&plan->sent.sections[i], info, bounds_log2, update->bytes + at, v);
+        wrong = decode_section(&plan->sent.sections[i], info, plan->update.deflate, bounds_log2,
+                               update->bytes + at, v);
         at += (size_t)info->size;
     }
     return !wrong && at < update->size ? "the update is longer than its sections" : wrong;

@@ -439,8 +439,10 @@ static void step_linear(const plain_round *round, plain_model *model)
     step_control(round, sums, total, model);
     for (uint32_t u = 0; u < round->num_updates; u++)
         lost = lost || round->updates[u].said.state_lost > 0.0;
-    if (lost && plain_is_one_of(round->job, " SCAFFOLD FedDyn "))
-        plain_step_begin(round->job, model);
+    if (lost && plain_is_one_of(round->job, " SCAFFOLD FedDyn ")) {
+        const size_t num_moved = round->job->plan.sent.sections[0].schema.num_elements;
+        memset(model->moments[0], 0, num_moved * sizeof(float));
+    }
 }
 
 bool plain_step(const plain_round *round, const plain_model *before, plain_model *after)
