@@ -32,7 +32,8 @@ static plan_fault_kind draw_kind(fedge_rng *draw)
         [PLAN_KILL] = 20,     [PLAN_POWER] = 20,    [PLAN_STOP] = 6,      [PLAN_DIE_AT_CALL] = 20,
         [PLAN_CUT] = 10,      [PLAN_PARTITION] = 6, [PLAN_SLOW_LINK] = 5, [PLAN_SLOW_DISK] = 8,
         [PLAN_BAD_CALL] = 10, [PLAN_FULL_DISK] = 4, [PLAN_CLOCK] = 4,     [PLAN_REVOKE] = 3,
-        [PLAN_LEAVE] = 3,     [PLAN_WIPE] = 3,      [PLAN_RESTORE] = 3,   [PLAN_FLIP] = 3};
+        [PLAN_LEAVE] = 3,     [PLAN_WIPE] = 3,      [PLAN_RESTORE] = 3,   [PLAN_FLIP] = 3,
+        [PLAN_DRAIN] = 3};
     uint32_t sum = 0, kind = 0;
     for (uint32_t i = 0; i < PLAN_NUM_KINDS; i++)
         sum += WEIGHTS[i];
@@ -72,6 +73,7 @@ static void draw_fault(const world_plan *of, uint32_t index, plan_fault *out)
         out->node = client;
         break;
     case PLAN_RESTORE:
+    case PLAN_DRAIN:
         out->node = WORLD_SERVER;
         break;
     case PLAN_KILL:
@@ -142,7 +144,7 @@ void plan_draw(uint64_t seed, world_plan *out)
     out->seed = seed;
     world_job_draw(&draw, &out->job);
     out->num_workers = 1 + fedge_rng_below(&draw, 3);
-    out->queue_bytes = fedge_rng_below(&draw, 4) == 0 ? 200000 : (uint64_t)64 << 20;
+    out->queue_bytes = fedge_rng_below(&draw, 4) == 0 ? 3000 : (uint64_t)64 << 20;
     out->sync_ns = below(&draw, 3) == 0 ? 20 * MS_NS : 200000;
     draw_places(out, &draw, 0, out->job.num_clients);
     draw_hostile(out);

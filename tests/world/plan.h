@@ -33,7 +33,8 @@ enum {
     X(RESTORE, "backup restored")                                                                  \
     X(FLIP, "bit flips in a file")                                                                 \
     X(GPU, "GPU fails, hangs or is full")                                                          \
-    X(GPUS, "SIGHUP with other GPUs")
+    X(GPUS, "SIGHUP with other GPUs")                                                              \
+    X(DRAIN, "SIGUSR1: drain")
 
 typedef enum plan_fault_kind {
 #define PLAN_ENUM(kind, text) PLAN_##kind,

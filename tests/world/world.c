@@ -391,12 +391,24 @@ static void stop(uint32_t index)
     }
 }
 
+static void flip(const plan_fault *fault)
+{
+    /* Any file, or one of those that are worth it. */
+    static const char *const PARTS[] = {"", "/journal/", "/checkpoints/", "state/"};
+    const char *path = "";
+    if (world_disk_flip(fault->node, PARTS[fault->number % 4], &path))
+        world_trace("a bit flips in %s", path);
+    if (fault->node == WORLD_SERVER)
+        oracle_disk_damaged();
+    else
+        w.trainers[fault->node - WORLD_FIRST_CLIENT].may_lose = true;
+}
+
 static void begin_fault(const plan_fault *fault)
 {
     node *of = &w.nodes[fault->node];
     const uint32_t client = fault->node - WORLD_FIRST_CLIENT;
     const uint64_t until_ns = world_now_ns() + fault->lasts_ns;
-    const char *path = "";
     world_trace("fault at node %u: %s", (unsigned)fault->node, plan_fault_text(fault->kind));
     of->excused = true;
     if (of->heal_ns == WORLD_NEVER || of->heal_ns < until_ns)
@@ -438,12 +450,11 @@ static void begin_fault(const plan_fault *fault)
         back_up_or_restore(fault);
         break;
     case PLAN_FLIP:
-        if (world_disk_flip(fault->node, "", &path))
-            world_trace("a bit flips in %s", path);
-        if (fault->node == WORLD_SERVER)
-            oracle_disk_damaged();
-        else
-            w.trainers[client].may_lose = true;
+        flip(fault);
+        break;
+    case PLAN_DRAIN:
+        w.server.drain = w.nodes[WORLD_SERVER].up;
+        world_server_signal();
         break;
     case PLAN_GPU:
         world_gpus_fail(fault->number, fault->error == ETIME    ? WORLD_GPU_HANGS
