@@ -444,16 +444,55 @@ static void take_line(const char *line)
     }
 }
 
-static void read_lines(void)
+static bool evaluates(void)
+{
+    return oracle.job->rounds.fraction_evaluate > 0.0;
+}
+
+/* Of a line's number, as read_lines returns it. */
+static const char *phase_of(uint64_t line)
+{
+    return line % 2 == 0 ? "the training" : "the evaluation";
+}
+
+/* Each round has its line and, if clients evaluate, one of its evaluation, which is repeated where
+ * a kill has cut it off. Returns the line's number; [last]: of the line before. */
+static uint64_t check_order(const char *line, uint64_t last)
+{
+    const bool trains = strncmp(member(line, "phase"), "\"train\"", 7) == 0;
+    const uint64_t at = 2 * strtoull(member(line, "round"), NULL, 10) + (trains ? 0 : 1);
+    const uint64_t expected = last == 0 ? 2 : last + (evaluates() ? 1 : 2);
+    if (at != expected) {
+        world_fail("oracle: rounds.jsonl has no line of %s of round %" PRIu64 " before that of %s "
+                   "of round %" PRIu64,
+                   phase_of(expected), expected / 2, phase_of(at), at / 2);
+    }
+    return at;
+}
+
+/* Returns the round of the last line, doubled, and one more if it is of an evaluation. */
+static uint64_t read_lines(void)
 {
     static char line[1 << 14];
+    uint64_t last = 0;
     size_t size = 0;
     const uint8_t *at = oracle_read("rounds.jsonl", &size);
     const uint8_t *end = at + size;
     /* A last line without its end is being written. */
     for (const uint8_t *next; at && (next = memchr(at, '\n', (size_t)(end - at))); at = next + 1) {
         snprintf(line, sizeof(line), "%.*s", (int)(next - at), (const char *)at);
+        last = check_order(line, last);
         take_line(line);
+    }
+    return last;
+}
+
+static void check_last_line(uint32_t rounds_closed)
+{
+    const uint64_t last = read_lines();
+    if (last != 2 * (uint64_t)rounds_closed + (evaluates() ? 1 : 0)) {
+        world_fail("oracle: %u rounds have closed, and rounds.jsonl ends with %s of round %" PRIu64,
+                   rounds_closed, phase_of(last), last / 2);
     }
 }
 
@@ -476,7 +515,7 @@ void oracle_look(void)
     if (!oracle.job || world_failure())
         return;
     if (!oracle.damaged)
-        read_lines();
+        (void)read_lines();
     oracle_decide();
     if (!oracle.damaged && oracle.models)
         check_checkpoints();
@@ -492,6 +531,8 @@ void oracle_complete(const char *final_model_sha256, uint32_t rounds_closed)
         return;
     }
     oracle_name(rounds_closed, final_model_sha256, "the end");
+    if (!oracle.damaged)
+        check_last_line(rounds_closed);
     /* Of models whose tasks do not name them, a damaged disk may be all that tells. */
     if (oracle.models && !oracle.damaged && oracle.decided != rounds_closed + 1 &&
         !world_failure()) {
