@@ -10,6 +10,7 @@
 #include "edge/core/os.h"
 #include "secure/crypto/ciphers.h"
 #include "secure/crypto/sha256.h"
+#include "tests/world/answers.h"
 #include "tests/world/client.h"
 #include "tests/world/disk.h"
 #include "tests/world/gpus.h"
@@ -95,6 +96,7 @@ void world_observe_client_sent(uint32_t client, const uint8_t *frame, size_t siz
     world_trace("sends message %u of %zu bytes", size > 5 ? frame[5] : 0u, size);
     AS_WORLD(oracle_client_sent(client, frame, size));
     w.declined = w.declined || (size > 5 && frame[5] == FEDGE_MESSAGE_DECLINE);
+    AS_WORLD(answers_client_sent(client, frame, size));
 }
 
 void world_observe_hostile_sent(uint32_t client, const uint8_t *frame, size_t size,
@@ -110,6 +112,7 @@ void world_observe_server_sent(uint32_t client, const uint8_t *frame, size_t siz
     world_trace("sends message %u of %zu bytes to client %u", size > 5 ? frame[5] : 0u, size,
                 (unsigned)client);
     AS_WORLD(oracle_server_sent(client, frame, size));
+    AS_WORLD(answers_server_sent(client, frame, size));
 }
 
 void world_observe_round(const fedge_round_summary *summary)
@@ -342,6 +345,7 @@ static void wipe(uint32_t index, uint64_t down_ns)
     world_disk_restore(index, w.empty);
     w.trainers[index - WORLD_FIRST_CLIENT].may_lose = true;
     oracle_client_wiped(index - WORLD_FIRST_CLIENT);
+    answers_client_ended(index - WORLD_FIRST_CLIENT);
 }
 
 /* A device may go where enough others stay. */
@@ -628,6 +632,21 @@ static void check_quiet(void)
                (double)(world_now_ns() - w.quiet_since_ns) * 1e-9);
 }
 
+/* After the last fault ends of connections may still have to notice that the other one is gone. */
+static void check_answers(void)
+{
+    const node *server = &w.nodes[WORLD_SERVER];
+    const uint64_t margin_ns = w.plan->num_faults > 0 ? 40 * SECOND_NS : 0;
+    uint64_t calm_ns = w.plan->healed_ns + margin_ns;
+    if (server->started_ns + margin_ns > calm_ns)
+        calm_ns = server->started_ns + margin_ns;
+    for (uint32_t i = WORLD_SERVER; i < first_hostile(); i++) {
+        if (w.nodes[i].heal_ns != WORLD_NEVER || (!w.nodes[i].up && !w.nodes[i].gone))
+            calm_ns = WORLD_NEVER;
+    }
+    answers_check(w.written ? WORLD_NEVER : calm_ns);
+}
+
 /* After the last fault a run has this long. */
 static uint64_t limit_ns(void)
 {
@@ -648,6 +667,7 @@ static void live(void)
         if (w.steps % 256 == 0) {
             check_bounds();
             check_quiet();
+            check_answers();
         }
         if (world_now_ns() >= end_ns || w.steps > MAX_STEPS)
             break;
@@ -682,6 +702,7 @@ void world_run(const world_plan *plan, world_outcome *outcome)
     if (set_up_job()) {
         set_up_hostile();
         oracle_begin(w.job, plan_num_clients(plan));
+        answers_begin(w.job, plan->job.num_clients, plan->may_fail);
         live();
         oracle_end();
     }

@@ -1,0 +1,235 @@
+#include "tests/world/answers.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "edge/wire/protocol.h"
+#include "tests/world/disk.h"
+#include "tests/world/scheduler.h"
+
+#define SECOND_NS ((uint64_t)1000000000)
+/* Network and disk take a fraction of a second each, and a round opens with the next tick. */
+#define ANSWER_NS (10 * SECOND_NS)
+/* Of the time between reading a result and saying why it cannot be read. */
+#define DECLINE_NS (5 * SECOND_NS)
+/* A task takes at most 3 s, and others may have to report before this client gets the next one. */
+#define WORK_NS (45 * SECOND_NS)
+enum { MAX_CLIENTS = 32, MAX_WHOLE = 256 };
+
+/* An honest client. */
+typedef struct party {
+    bool welcome; /* connected, as far as messages tell */
+    char run_id[FEDGE_RUN_ID_TEXT];
+    uint32_t incarnation;
+    fedge_upload upload;                  /* the last that it announced */
+    uint64_t whole[MAX_WHOLE], num_whole; /* tasks whose result was sent to its end */
+    uint64_t ended;            /* the last task that the server has answered or cancelled */
+    uint64_t waits_since_ns;   /* for an answer to a whole result; WORLD_NEVER: it does not */
+    uint64_t missing_since_ns; /* that result on its disk; WORLD_NEVER: it is there */
+    uint64_t worked_ns;        /* when it last got a task, or was connected */
+} party;
+
+static struct {
+    const fedge_job *job;
+    uint32_t num_clients;
+    bool damaged, complete;
+    party parties[MAX_CLIENTS];
+} answers;
+
+/* For parts that cross the answer. [task_id] 0: the client's own doing. */
+static void answered(party *of, uint64_t task_id)
+{
+    of->ended = task_id;
+    of->waits_since_ns = of->missing_since_ns = WORLD_NEVER;
+}
+
+void answers_begin(const fedge_job *job, uint32_t num_clients, bool damaged)
+{
+    answers.job = job;
+    answers.num_clients = num_clients;
+    answers.damaged = damaged;
+    memset(answers.parties, 0, sizeof(answers.parties));
+    for (uint32_t i = 0; i < MAX_CLIENTS; i++)
+        answered(&answers.parties[i], 0);
+}
+
+void answers_client_ended(uint32_t client)
+{
+    answers.parties[client].welcome = false;
+    answered(&answers.parties[client], 0);
+}
+
+static bool unpack(uint32_t client, const uint8_t *frame, size_t size, fedge_message *message)
+{
+    return client < answers.num_clients && size > FEDGE_MESSAGE_HEADER_SIZE &&
+           fedge_message_unpack(frame, size, message, NULL) == FEDGE_OK;
+}
+
+/* ---- of clients ------------------------------------------------------------------------------ */
+
+static void upload_sent(uint32_t client, party *of, const fedge_message *message)
+{
+    if (fedge_upload_read(message, &of->upload, NULL) != FEDGE_OK) {
+        world_fail("client %u sends an UPLOAD that cannot be read", client);
+        return;
+    }
+    answered(of, 0);
+    if (strcmp(of->upload.run_id, of->run_id) != 0 || of->upload.incarnation != of->incarnation) {
+        world_fail("client %u announces a result of run %.8s, incarnation %u, to run %.8s, "
+                   "incarnation %u",
+                   client, of->upload.run_id, of->upload.incarnation, of->run_id, of->incarnation);
+    }
+}
+
+static void part_sent(party *of, const fedge_message *message)
+{
+    fedge_position position;
+    if (fedge_position_read(message, &position, NULL) != FEDGE_OK ||
+        position.task_id != of->upload.task_id ||
+        position.offset + message->payload_size != of->upload.size)
+        return;
+    of->whole[of->num_whole++ % MAX_WHOLE] = position.task_id;
+    of->waits_since_ns = position.task_id == of->ended ? WORLD_NEVER : world_now_ns();
+}
+
+void answers_client_sent(uint32_t client, const uint8_t *frame, size_t size)
+{
+    fedge_message message;
+    if (!unpack(client, frame, size, &message))
+        return;
+    party *of = &answers.parties[client];
+    if (message.type == FEDGE_MESSAGE_UPLOAD)
+        upload_sent(client, of, &message);
+    else if (message.type == FEDGE_MESSAGE_PART)
+        part_sent(of, &message);
+    else if (message.type == FEDGE_MESSAGE_HELLO)
+        answers_client_ended(client);
+    else if (message.type != FEDGE_MESSAGE_FETCH)
+        answered(of, 0); /* it says that something is wrong, or goodbye */
+}
+
+/* ---- of the server --------------------------------------------------------------------------- */
+
+static void check_last_accepted(uint32_t client, const party *of, const fedge_task *task)
+{
+    const uint64_t count = of->num_whole < MAX_WHOLE ? of->num_whole : MAX_WHOLE;
+    bool whole = !task->has_last_accepted || task->last_accepted == 0;
+    for (uint64_t i = 0; i < count; i++)
+        whole = whole || of->whole[i] == task->last_accepted;
+    if (!whole) {
+        world_fail("client %u's update of task %" PRIu64 " is named as accepted, and was never "
+                   "sent to its end",
+                   client, task->last_accepted);
+    }
+}
+
+static void task_sent(uint32_t client, party *of, const fedge_message *message)
+{
+    static fedge_task task;
+    if (fedge_task_read(message, &task, NULL) != FEDGE_OK)
+        return; /* the oracle says so */
+    of->worked_ns = world_now_ns();
+    check_last_accepted(client, of, &task);
+}
+
+/* Data may be damaged on the server's disk. */
+static bool is_of_wrong_message(fedge_reason reason)
+{
+    return reason >= FEDGE_REASON_BAD_FRAME && reason < FEDGE_REASON_BAD_DATA;
+}
+
+static void notice_sent(uint32_t client, party *of, const fedge_message *message)
+{
+    fedge_notice notice;
+    if (fedge_notice_read(message, &notice, NULL) != FEDGE_OK)
+        return;
+    answered(of, notice.has_task ? notice.task_id : of->upload.task_id);
+    if (is_of_wrong_message(notice.reason) && !answers.damaged) {
+        world_fail("client %u is told %s: %s", client, fedge_reason_name(notice.reason),
+                   notice.text);
+    }
+}
+
+static void welcome_sent(party *of, const fedge_message *message)
+{
+    static fedge_welcome welcome;
+    if (fedge_welcome_read(message, &welcome, NULL) != FEDGE_OK)
+        return; /* the oracle says so */
+    of->welcome = true;
+    of->worked_ns = world_now_ns();
+    of->incarnation = welcome.incarnation;
+    memcpy(of->run_id, welcome.run_id, sizeof(of->run_id));
+    answered(of, 0);
+}
+
+void answers_server_sent(uint32_t client, const uint8_t *frame, size_t size)
+{
+    fedge_message message;
+    fedge_ack ack;
+    if (!unpack(client, frame, size, &message))
+        return;
+    party *of = &answers.parties[client];
+    switch (message.type) {
+    case FEDGE_MESSAGE_WELCOME:
+        welcome_sent(of, &message);
+        break;
+    case FEDGE_MESSAGE_TASK:
+        task_sent(client, of, &message);
+        break;
+    case FEDGE_MESSAGE_ACK:
+        if (fedge_ack_read(&message, &ack, NULL) == FEDGE_OK)
+            answered(of, ack.task_id);
+        break;
+    case FEDGE_MESSAGE_REFUSE:
+    case FEDGE_MESSAGE_CANCEL:
+    case FEDGE_MESSAGE_BYE:
+        notice_sent(client, of, &message);
+        break;
+    default:
+        break;
+    }
+}
+
+/* ---- what is due ----------------------------------------------------------------------------- */
+
+static uint64_t since(uint64_t begin_ns, uint64_t calm_ns)
+{
+    const uint64_t from_ns = begin_ns > calm_ns ? begin_ns : calm_ns;
+    return world_now_ns() > from_ns ? world_now_ns() - from_ns : 0;
+}
+
+/* Whether all clients are to be at work at all times. */
+static bool has_work_for_all(void)
+{
+    return answers.job->rounds.buffer_size > 0 && answers.job->rounds.fraction_train >= 1.0 &&
+           answers.job->rounds.max_cohort >= answers.num_clients;
+}
+
+static void check_result(uint32_t client, party *of)
+{
+    size_t size = 0;
+    const bool there =
+        world_disk_read(WORLD_FIRST_CLIENT + client, WORLD_DISK_ROOT "/state/result", &size);
+    if (there || of->waits_since_ns == WORLD_NEVER)
+        of->missing_since_ns = WORLD_NEVER;
+    else if (of->missing_since_ns == WORLD_NEVER)
+        of->missing_since_ns = world_now_ns();
+    else if (since(of->missing_since_ns, 0) > DECLINE_NS)
+        world_fail("client %u has deleted its result before it was answered", client);
+}
+
+void answers_check(uint64_t calm_ns)
+{
+    for (uint32_t i = 0; i < answers.num_clients; i++) {
+        party *of = &answers.parties[i];
+        check_result(i, of);
+        if (calm_ns == WORLD_NEVER || !of->welcome)
+            continue;
+        if (of->waits_since_ns != WORLD_NEVER && since(of->waits_since_ns, calm_ns) > ANSWER_NS) {
+            world_fail("client %u has sent its update of task %" PRIu64 " and gets no answer", i,
+                       of->upload.task_id);
+        }
+        if (has_work_for_all() && since(of->worked_ns, calm_ns) > WORK_NS)
+            world_fail("client %u gets no work", i);
+    }
+}
