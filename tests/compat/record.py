@@ -21,8 +21,8 @@ sys.dont_write_bytecode = True
 import fixture  # noqa: E402
 import harness  # noqa: E402
 from fixture import CUT, DEVICES, EXAMPLES  # noqa: E402
+from harness import batchnorm, points_as_images  # noqa: E402
 from tap import HOLD, PASS, Tap  # noqa: E402
-from test_sections import batchnorm, points_as_images  # noqa: E402
 
 IDS = [f"00000000-0000-4000-8000-00000000000{i}" for i in range(DEVICES)]
 YEARS = 36500  # days: what is recorded outlives its authors

@@ -478,6 +478,25 @@ def external(federation, parameters):
         "strategy": {"type": "FedAvg"}, "update": {"codec": "none", "deflate": False}, "min-free-disk": 0})
 
 
+def batchnorm(**more):
+    """A model of images for a job, whose statistics change."""
+    return {"input-shape": [3, 2, 2], "layers": [
+        {"type": "Conv2d", "in_channels": 3, "out_channels": 4, "kernel_size": 1},
+        {"type": "BatchNorm2d", "name": "bn", "num_features": 4, **more},
+        {"type": "ReLU"}, {"type": "Flatten"},
+        {"type": "Linear", "in_features": 16, "out_features": LABELS}]}
+
+
+def points_as_images(federation):
+    """A federation with data__shape=[3, 2, 2] gets its points in that shape."""
+    for name in ("train-values.npy", "test-values.npy"):
+        with open(federation.path(name), "rb") as file:
+            data = file.read()[128:]
+        count = len(data) // (4 * FEATURES)
+        write_npy(federation.path(name), "<f4", (count, 3, 2, 2), data)
+    return federation
+
+
 class NetTest(unittest.TestCase):
     """Ends what the test started; shows the logs when it failed."""
 

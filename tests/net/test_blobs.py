@@ -1,7 +1,6 @@
 """What a device has is not sent to it again: over restarts of both sides, and from a file beside the client."""
 
 import glob
-import hashlib
 import json
 import os
 import random
@@ -9,106 +8,7 @@ import shutil
 import struct
 
 import harness
-import relay
-from harness import FEATURES, HIDDEN, LABELS, NetTest, wait_until, write_model
-
-LARGE = {"hidden": HIDDEN, "rounds__num_server_rounds": 1}
-
-
-class Known(NetTest):
-    def model_of(self, federation):
-        """The first model's file, as the server keeps it."""
-        pattern = federation.path("state", "runs", "*", "checkpoints", "round-000000", "model.safetensors")
-        return wait_until("the first checkpoint", lambda: glob.glob(pattern))[0]
-
-    def only_messages(self, federation, size):
-        """That no more went down than plans and tasks, less than a model of that size."""
-        federation.complete()
-        down = federation.lines()[0]["bytes_down"]
-        self.assertGreater(down, 0)
-        self.assertLess(down, size)
-
-    def from_file(self, **job):
-        """A job whose initial model clients cannot make."""
-        federation = self.federation(**{"initial-model": "start.safetensors"}, **LARGE, **job)
-        write_model(federation.path("start.safetensors"))
-        return federation
-
-    def test_a_model_that_the_seed_makes_is_not_sent(self):
-        """Nor is it made again, or another kept beside it, once a client has been told of a later one."""
-        federation = self.federation(**{**LARGE, "rounds__num_server_rounds": 2})
-        federation.start_aggregator()
-        size = os.path.getsize(self.model_of(federation))
-        clients = federation.start_clients()
-        self.only_messages(federation, size)
-        self.assertGreater(federation.lines()[1]["bytes_down"], 2 * size)
-        for index, client in enumerate(clients):
-            self.assertEqual(client.wait(), 0, client.tail())
-            self.assertLessEqual(len(os.listdir(federation.path(f"client-{index}", "blobs"))), 2)
-
-    def test_neither_side_forgets_in_a_restart(self):
-        federation = self.from_file(training__local_epochs=300)
-        federation.start_aggregator()
-        model = self.model_of(federation)
-        with open(model, "rb") as file:
-            digest = hashlib.sha256(file.read()).hexdigest()
-        clients = federation.start_clients()
-        for index, client in enumerate(clients):
-            blob = federation.path(f"client-{index}", "blobs", digest)
-            wait_until("the model", lambda path=blob: os.path.exists(path) and
-                       os.path.getsize(path) == os.path.getsize(model))
-        for program in (*clients, federation.aggregator):
-            program.kill()
-        federation.start_aggregator()
-        federation.start_clients()
-        self.only_messages(federation, os.path.getsize(model))
-
-    def damaged(self, damage):
-        """A run whose client is killed while the model comes, over a slow link, and goes on after damage(file, size)
-        to the part that it has. What it says then, the model at the end, and what it fetches then over the model's size."""
-        federation = self.from_file(clients=1, rounds__min_train_nodes=1)
-        federation.start_aggregator()
-        model = self.model_of(federation)
-        size = os.path.getsize(model)
-        with open(model, "rb") as file:
-            part = federation.path("client-0", "blobs", hashlib.sha256(file.read()).hexdigest())
-        way = relay.Relay(("127.0.0.1", federation.port), down_bytes_s=100000)
-        self.addCleanup(way.close)
-        client = federation.start_client(0, server=f"wss://127.0.0.1:{way.port}")
-        wait_until("a part of the model", lambda: os.path.exists(part) and os.path.getsize(part) > size // 4)
-        client.kill()
-        self.assertLess(os.path.getsize(part), size)
-        with open(part, "r+b") as file:
-            damage(file, size)
-        way = relay.Relay(("127.0.0.1", federation.port))
-        self.addCleanup(way.close)
-        client = federation.start_client(0, server=f"wss://127.0.0.1:{way.port}")
-        federation.complete()
-        self.assertEqual(client.wait(), 0, client.tail())
-        return client.events("bad-blob"), federation.hashes(), way.bytes_down / size
-
-    def test_a_damaged_part_of_a_model_is_fetched_again(self):
-        """Once, and whole; also where more than the model lies there."""
-        def flip(file, _):
-            file.seek(1000)
-            byte = file.read(1)
-            file.seek(1000)
-            file.write(bytes([byte[0] ^ 4]))
-
-        def lengthen(file, size):
-            file.seek(0, os.SEEK_END)
-            file.write(bytes(size))
-        said, expected, fetched = self.damaged(lambda *_: None)
-        self.assertEqual(said, [])
-        self.assertLess(fetched, 1)
-        for damage in (flip, lengthen):
-            with self.subTest(damage.__name__):
-                said, hashes, fetched = self.damaged(damage)
-                self.assertEqual([event["level"] for event in said], ["warn"])
-                self.assertEqual(hashes, expected)
-                self.assertGreater(fetched, 1)
-                self.assertLess(fetched, 2)
-
+from harness import FEATURES, HIDDEN, LABELS, NetTest, wait_until
 
 def write_tensors(path, tensors):
     """A model file of (name, shape, bytes)."""

@@ -5,79 +5,13 @@ import os
 
 import harness
 import kills
-import test_sections
-import test_simulation
 from harness import NetTest
 
 KILLS = max(2, kills.KILLS // 5)
-ROUNDS = 6
 
 
 class Bytes(NetTest):
-    deployed = test_simulation.Simulation.deployed
-    simulated = test_simulation.Simulation.simulated
-    assert_same = test_simulation.Simulation.assert_same
     disturbed = kills.KilledTest.disturbed
-
-    def same_with(self, **update):
-        """With some of the clients each round, so that residuals are of different rounds."""
-        federation, lines = self.assert_same(
-            update=update, clients=5, rounds__fraction_train=0.5, rounds__min_train_nodes=2,
-            rounds__num_server_rounds=ROUNDS)
-        self.assertEqual(len(lines), ROUNDS)
-        return federation.hashes(), lines[-1]["bytes_up"]
-
-    def test_a_simulated_run_is_the_deployed_one(self):
-        seen = set()
-        for update in ({"up": "topk:0.1+int8+deflate"}, {"up": "topk:0.1+int8+deflate", "residual-half-life": 1},
-                       {"up": "topk:0.1+int8+deflate", "error-feedback": "off"}, {"up": "ternary:0.05"},
-                       {"up": "randk:0.2+int4"}, {"up": "int4"}, {"up": "int4", "error-feedback": "on"},
-                       {"up": "ternary:0.05+int8+deflate", "layers": [{"tensors": "vectors", "codec": "none"},
-                                                                      {"tensors": "0.*", "codec": "topk:0.1+int8"}]}):
-            with self.subTest(update):
-                hashes, _ = self.same_with(**update)
-                seen.add(hashes[-1])
-        self.assertEqual(len(seen), 8)  # none is another by accident
-
-    def test_models_travel_as_deltas(self):
-        """Clients that miss rounds catch up by several deltas, the first from the model that the seed makes; in all
-        cases the same bits."""
-        seen, down = set(), {}
-        for update in ({"up": "int8"}, {"up": "int8", "down": "int8+deflate"},
-                       {"up": "topk:0.1+int8", "down": "topk:0.2+int4+deflate"},
-                       {"up": "int8", "down": "int8+deflate", "layers": [
-                           {"tensors": "vectors", "codec": "none"},
-                           {"tensors": "0.*", "codec": "int4", "down": "topk:0.1+int4"}]}):
-            with self.subTest(update):
-                federation, lines = self.assert_same(
-                    update=update, clients=5, hidden=400, rounds__fraction_train=0.5, rounds__min_train_nodes=2,
-                    rounds__num_server_rounds=ROUNDS)
-                seen.add(federation.hashes()[-1])
-                down[len(seen)] = (sum(line["bytes_down"] for line in federation.lines()),
-                                            sum(line["bytes_down"] for line in lines))
-        self.assertEqual(len(seen), 4)
-        deployed, simulated = zip(*down.values())
-        self.assertLess(deployed[1], 0.5 * deployed[0])  # no client gets a whole model
-        for mine, theirs in zip(simulated[1:], deployed[1:]):
-            self.assertLess(mine, theirs)
-            self.assertLess(theirs, mine + 3000 * 3 * ROUNDS)  # tasks, with 8 deltas each
-
-    def test_a_client_that_was_long_away_gets_a_delta(self):
-        """One of five is asked in a round, so some have not been for more than eight."""
-        federation, lines = self.assert_same(
-            update={"up": "int8", "down": "topk:0.01+int4"}, clients=5, hidden=400, rounds__fraction_train=0.2,
-            rounds__min_train_nodes=1, rounds__num_server_rounds=24)
-        whole = os.path.getsize(os.path.join(federation.run_folder(), "model.safetensors"))
-        self.assertEqual(lines[0]["bytes_down"], 0)
-        for of in (lines, federation.lines()):
-            self.assertLess(max(line["bytes_down"] for line in of), 0.75 * whole)
-
-    def test_models_travel_as_deltas_with_statistics(self):
-        federation, _ = self.assert_same(
-            prepare=test_sections.points_as_images, data__shape=[3, 2, 2], model=test_sections.batchnorm(),
-            update={"up": "int8", "down": "int8+deflate"}, rounds__fraction_evaluate=1.0,
-            site={"validation-fraction": 0.25})
-        self.assertEqual(len(federation.lines()), 3)
 
     def test_kills_change_nothing_of_deltas(self):
         job = {"update": {"up": "topk:0.1+int8", "down": "int8+deflate"}, "hidden": 400}

@@ -20,13 +20,6 @@ class Crash(KilledTest):
         hashes = self.disturbed(rounds, 0, KILLS // 2, SEED + 1)
         self.assertEqual(hashes, harness.undisturbed(rounds, clients=CLIENTS))
 
-    def test_both_with_large_uploads(self):
-        """Updates of three messages each, so that kills fall within uploads."""
-        job = {"hidden": 2000, "update__codec": "none", "update__deflate": False}
-        rounds = KILLS
-        hashes = self.disturbed(rounds, KILLS // 4, KILLS // 4, SEED + 3, **job)
-        self.assertEqual(hashes, harness.undisturbed(rounds, clients=CLIENTS, **job))
-
     def test_evaluations(self):
         """Those that are cut off are repeated, and no result is taken for another task's."""
         job = {"rounds__fraction_evaluate": 1.0, "site": {"validation-fraction": 0.2}}

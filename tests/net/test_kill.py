@@ -34,6 +34,13 @@ class Killed(KilledTest):
         hashes = self.disturbed(rounds, KILLS // 2, KILLS // 4, SEED + 2)
         self.assertEqual(hashes, undisturbed(rounds, clients=CLIENTS))
 
+    def test_both_with_large_uploads(self):
+        """Updates of three messages each, so that kills fall within uploads."""
+        job = {"hidden": 2000, "update__codec": "none", "update__deflate": False}
+        rounds = KILLS
+        hashes = self.disturbed(rounds, KILLS // 4, KILLS // 4, SEED + 3, **job)
+        self.assertEqual(hashes, undisturbed(rounds, clients=CLIENTS, **job))
+
 
 class Supervise(NetTest):
     def test_a_killed_process_is_started_again(self):

@@ -13,6 +13,7 @@ import tarfile
 import harness
 from harness import HIDDEN, NetTest, write_model
 from peer import Peer
+from relay import Relay
 
 
 def read_safetensors(path):
@@ -302,6 +303,12 @@ class Ending(NetTest):
                                          stdout=subprocess.PIPE, env={**os.environ, **environment})
                 self.assertEqual(version.stdout.splitlines()[1], f"ciphers: {said}")
 
+    def test_own_trainers(self):
+        """Devices that have examples/own_trainer in place of fedge-client."""
+        script = os.path.join(os.environ["FEDGE_SOURCE_DIR"], "tests", "client", "test_own_trainer.sh")
+        done = subprocess.run(["bash", script], text=True, capture_output=True, timeout=harness.PATIENCE_S, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
     def test_a_round_that_an_older_release_closed(self):
         """Its updates weigh what they weighed there. The state was kept when the program had sealed FedNova's first
         round with weights in 1024ths, and was killed before the checkpoint was in its place; the hash is that release's."""
@@ -313,6 +320,102 @@ class Ending(NetTest):
         federation.launch_aggregator()
         federation.complete()
         self.assertEqual(federation.hashes(), ["e0eae60ff0bcd234ca7c2c8f3ee369415097bbe04b0aa4ca2a0c8506cbdd2373"])
+
+
+# The first evaluation is the best of all: the others are better, but not by so much.
+STOPS = {"rounds__num_server_rounds": 9, "rounds__fraction_evaluate": 1.0, "site": {"validation-fraction": 0.2},
+         "strategy__server_learning_rate": 2.5, "keep_best": {"metric": "validation-accuracy"},
+         "early_stopping": {"patience": 3, "min-delta": 1e6}}
+
+
+class Selection(NetTest):
+    """keep-best and early-stopping: what is left, and the same when it is simulated."""
+
+    def deployed(self, **job):
+        federation = self.federation(**job)
+        federation.start_aggregator()
+        clients = federation.start_clients()
+        result = federation.complete()
+        for client in clients:
+            self.assertEqual(client.wait(), 0, client.tail())
+        return federation, result
+
+    def simulated(self, federation, *more):
+        out = federation.path("simulation")
+        harness.run("fedge-simulate", "--job", federation.job_path, "--data", federation.site_path,
+                    "--clients", federation.clients, "--out", out, "--quiet", *more)
+        with open(os.path.join(out, "summary.json"), encoding="utf-8") as file:
+            summary = json.load(file)
+        with open(os.path.join(out, "rounds.jsonl"), encoding="utf-8") as file:
+            return out, summary, [json.loads(line) for line in file]
+
+    def assert_best(self, federation, result, phase, key):
+        """The result and the file are of the round that the lines say is the best: the first of the highest."""
+        lines = federation.lines(phase)
+        best = max(lines, key=lambda line: (line[key] if key == "accuracy" else -line[key], -line["round"]))
+        train = federation.lines()[best["round"] - 1]
+        self.assertEqual(result["best_round"], best["round"])
+        self.assertEqual(result["best_value"], best[key])
+        self.assertEqual(result["best_model_sha256"], train["model_sha256"])
+        self.assertEqual((result["best_accuracy"], result["best_loss"]), (train["accuracy"], train["loss"]))
+        said, digest = federation.model(os.path.join(federation.run_folder(), "model-best.safetensors"))
+        self.assertEqual(digest, train["model_sha256"])
+        self.assertEqual((said["round"], said["model_sha256"]), (str(best["round"]), digest))
+        self.assertEqual(float(said["accuracy"]), train["accuracy"])
+        return best
+
+    def test_the_best_is_kept_beside_the_last(self):
+        """Of a run that overshoots; and its checkpoint outlives those of the rounds after it."""
+        federation, result = self.deployed(
+            rounds__num_server_rounds=7, strategy__server_learning_rate=3.5, keep_checkpoints=1,
+            keep_best={"metric": "test-accuracy"})
+        best = self.assert_best(federation, result, "train", "accuracy")
+        self.assertLess(best["round"], 6)
+        self.assertEqual(result["best_metric"], "test-accuracy")
+        self.assertNotIn("stopped_early", result)
+        self.assertEqual(sorted(os.listdir(os.path.join(federation.run_folder(), "checkpoints"))),
+                         [f"round-{best['round']:06}", "round-000007"])
+        self.assertEqual(len(federation.aggregator.events("test-set-selects")), 1)
+        said, digest = federation.model(os.path.join(federation.run_folder(), "model.safetensors"))
+        self.assertEqual((said["round"], digest), ("7", result["model_sha256"]))
+        out, summary, _ = self.simulated(federation)
+        for key in "best_round", "best_metric", "best_value", "best_accuracy", "best_loss", "best_model_sha256":
+            self.assertEqual(summary[key], result[key], key)
+        self.assertEqual(federation.model(os.path.join(out, "model-best.safetensors"))[1],
+                         result["best_model_sha256"])
+
+    def test_a_run_stops_early(self):
+        federation, result = self.deployed(**STOPS)
+        self.assertEqual(len(federation.aggregator.events("stopping-early")), 1)
+        event = federation.aggregator.events("stopping-early")[0]
+        self.assertEqual((event["round"], event["best-round"], event["metric"]), (4, 1, "validation-accuracy"))
+        self.assertEqual(federation.aggregator.events("test-set-selects"), [])
+        for phase in "train", "evaluate":
+            self.assertEqual([line["round"] for line in federation.lines(phase)], [1, 2, 3, 4])
+        self.assertEqual((result["rounds"], result["stopped_early"]), (4, True))
+        self.assert_best(federation, result, "evaluate", "accuracy")
+        with open(os.path.join(federation.run_folder(), "run.json"), encoding="utf-8") as file:
+            self.assertTrue(json.load(file)["finished"])
+        _, summary, lines = self.simulated(federation)
+        self.assertEqual(summary["ending"], "early-stopping")
+        self.assertEqual([line["model_sha256"] for line in lines if line["phase"] == "train"],
+                         federation.hashes())
+        for key in "best_round", "best_value", "best_model_sha256", "model_sha256", "rounds":
+            self.assertEqual(summary[key], result[key], key)
+        _, again, lines_again = self.simulated(federation, "--resume")
+        self.assertEqual((again["ending"], lines_again), ("early-stopping", lines))
+
+    def test_metrics_that_nothing_measures_are_refused(self):
+        federation = self.federation(keep_best={"metric": "validation-loss"})
+        arguments = federation.aggregator_arguments("--check-config")
+        self.assertIn("keep-best.metric: validation-loss needs rounds.fraction-evaluate above 0",
+                      harness.run(*arguments, code=3)[1])
+        said = harness.run("fedge-simulate", "--job", federation.job_path, "--data", federation.site_path,
+                           "--clients", 3, code=3)[1]
+        self.assertIn(f"{federation.job_path}: keep-best.metric: validation-loss needs", said)
+        self.assertIn("or in a simulation --validation-split", said)
+        harness.run("fedge-simulate", "--job", federation.job_path, "--data", federation.site_path, "--clients", 3,
+                    "--validation-split", 0.2)
 
 
 class Known(NetTest):
@@ -382,6 +485,81 @@ class Known(NetTest):
                              [("warn", wrong, right)])
         self.assertEqual(clients[2].wait(), 0, clients[2].tail())
         self.assertEqual(clients[2].events("seed-blob"), [])
+
+    def test_a_model_that_the_seed_makes_is_not_sent(self):
+        """Nor is it made again, or another kept beside it, once a client has been told of a later one."""
+        federation = self.federation(hidden=HIDDEN, rounds__num_server_rounds=2)
+        federation.start_aggregator()
+        size = os.path.getsize(self.model_of(federation))
+        clients = federation.start_clients()
+        self.only_messages(federation, size)
+        self.assertGreater(federation.lines()[1]["bytes_down"], 2 * size)
+        for index, client in enumerate(clients):
+            self.assertEqual(client.wait(), 0, client.tail())
+            self.assertLessEqual(len(os.listdir(federation.path(f"client-{index}", "blobs"))), 2)
+
+    def test_neither_side_forgets_in_a_restart(self):
+        federation = self.from_file(training__local_epochs=300)
+        federation.start_aggregator()
+        model = self.model_of(federation)
+        with open(model, "rb") as file:
+            digest = hashlib.sha256(file.read()).hexdigest()
+        clients = federation.start_clients()
+        for index, client in enumerate(clients):
+            blob = federation.path(f"client-{index}", "blobs", digest)
+            harness.wait_until("the model", lambda path=blob: os.path.exists(path) and
+                       os.path.getsize(path) == os.path.getsize(model))
+        for program in (*clients, federation.aggregator):
+            program.kill()
+        federation.start_aggregator()
+        federation.start_clients()
+        self.only_messages(federation, os.path.getsize(model))
+
+    def damaged(self, damage):
+        """A run whose client is killed while the model comes, over a slow link, and goes on after damage(file, size)
+        to the part that it has. What it says then, the model at the end, and what it fetches then over the model's size."""
+        federation = self.from_file(clients=1, rounds__min_train_nodes=1)
+        federation.start_aggregator()
+        model = self.model_of(federation)
+        size = os.path.getsize(model)
+        with open(model, "rb") as file:
+            part = federation.path("client-0", "blobs", hashlib.sha256(file.read()).hexdigest())
+        way = Relay(("127.0.0.1", federation.port), down_bytes_s=100000)
+        self.addCleanup(way.close)
+        client = federation.start_client(0, server=f"wss://127.0.0.1:{way.port}")
+        harness.wait_until("a part of the model", lambda: os.path.exists(part) and os.path.getsize(part) > size // 4)
+        client.kill()
+        self.assertLess(os.path.getsize(part), size)
+        with open(part, "r+b") as file:
+            damage(file, size)
+        way = Relay(("127.0.0.1", federation.port))
+        self.addCleanup(way.close)
+        client = federation.start_client(0, server=f"wss://127.0.0.1:{way.port}")
+        federation.complete()
+        self.assertEqual(client.wait(), 0, client.tail())
+        return client.events("bad-blob"), federation.hashes(), way.bytes_down / size
+
+    def test_a_damaged_part_of_a_model_is_fetched_again(self):
+        """Once, and whole; also where more than the model lies there."""
+        def flip(file, _):
+            file.seek(1000)
+            byte = file.read(1)
+            file.seek(1000)
+            file.write(bytes([byte[0] ^ 4]))
+
+        def lengthen(file, size):
+            file.seek(0, os.SEEK_END)
+            file.write(bytes(size))
+        said, expected, fetched = self.damaged(lambda *_: None)
+        self.assertEqual(said, [])
+        self.assertLess(fetched, 1)
+        for damage in (flip, lengthen):
+            with self.subTest(damage.__name__):
+                said, hashes, fetched = self.damaged(damage)
+                self.assertEqual([event["level"] for event in said], ["warn"])
+                self.assertEqual(hashes, expected)
+                self.assertGreater(fetched, 1)
+                self.assertLess(fetched, 2)
 
 
 class Conditions(NetTest):

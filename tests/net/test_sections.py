@@ -7,7 +7,7 @@ import struct
 
 import harness
 import kills
-from harness import FEATURES, LABELS, NetTest
+from harness import FEATURES, LABELS, NetTest, batchnorm, points_as_images
 from peer import Peer
 from softmax import read_model, scaffold_job
 
@@ -70,25 +70,7 @@ class Partial(Sections):
         self.assertEqual(hashes, harness.undisturbed(3 * KILLS, clients=kills.CLIENTS, **job))
 
 
-def batchnorm(**more):
-    return {"input-shape": [3, 2, 2], "layers": [
-        {"type": "Conv2d", "in_channels": 3, "out_channels": 4, "kernel_size": 1},
-        {"type": "BatchNorm2d", "name": "bn", "num_features": 4, **more},
-        {"type": "ReLU"}, {"type": "Flatten"},
-        {"type": "Linear", "in_features": 16, "out_features": LABELS}]}
-
-
 PARAMETERS = 3 * 4 + 4 + 4 + 4 + 16 * LABELS + LABELS
-
-
-def points_as_images(federation):
-    """A federation with data__shape=[3, 2, 2] gets its points in that shape."""
-    for name in ("train-values.npy", "test-values.npy"):
-        with open(federation.path(name), "rb") as file:
-            data = file.read()[128:]
-        count = len(data) // (4 * FEATURES)
-        harness.write_npy(federation.path(name), "<f4", (count, 3, 2, 2), data)
-    return federation
 
 
 class Statistics(Sections):

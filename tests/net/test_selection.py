@@ -48,47 +48,6 @@ class Selection(NetTest):
         self.assertEqual(float(said["accuracy"]), train["accuracy"])
         return best
 
-    def test_the_best_is_kept_beside_the_last(self):
-        """Of a run that overshoots; and its checkpoint outlives those of the rounds after it."""
-        federation, result = self.deployed(
-            rounds__num_server_rounds=7, strategy__server_learning_rate=3.5, keep_checkpoints=1,
-            keep_best={"metric": "test-accuracy"})
-        best = self.assert_best(federation, result, "train", "accuracy")
-        self.assertLess(best["round"], 6)
-        self.assertEqual(result["best_metric"], "test-accuracy")
-        self.assertNotIn("stopped_early", result)
-        self.assertEqual(sorted(os.listdir(os.path.join(federation.run_folder(), "checkpoints"))),
-                         [f"round-{best['round']:06}", "round-000007"])
-        self.assertEqual(len(federation.aggregator.events("test-set-selects")), 1)
-        said, digest = federation.model(os.path.join(federation.run_folder(), "model.safetensors"))
-        self.assertEqual((said["round"], digest), ("7", result["model_sha256"]))
-        out, summary, _ = self.simulated(federation)
-        for key in "best_round", "best_metric", "best_value", "best_accuracy", "best_loss", "best_model_sha256":
-            self.assertEqual(summary[key], result[key], key)
-        self.assertEqual(federation.model(os.path.join(out, "model-best.safetensors"))[1],
-                         result["best_model_sha256"])
-
-    def test_a_run_stops_early(self):
-        federation, result = self.deployed(**STOPS)
-        self.assertEqual(len(federation.aggregator.events("stopping-early")), 1)
-        event = federation.aggregator.events("stopping-early")[0]
-        self.assertEqual((event["round"], event["best-round"], event["metric"]), (4, 1, "validation-accuracy"))
-        self.assertEqual(federation.aggregator.events("test-set-selects"), [])
-        for phase in "train", "evaluate":
-            self.assertEqual([line["round"] for line in federation.lines(phase)], [1, 2, 3, 4])
-        self.assertEqual((result["rounds"], result["stopped_early"]), (4, True))
-        self.assert_best(federation, result, "evaluate", "accuracy")
-        with open(os.path.join(federation.run_folder(), "run.json"), encoding="utf-8") as file:
-            self.assertTrue(json.load(file)["finished"])
-        _, summary, lines = self.simulated(federation)
-        self.assertEqual(summary["ending"], "early-stopping")
-        self.assertEqual([line["model_sha256"] for line in lines if line["phase"] == "train"],
-                         federation.hashes())
-        for key in "best_round", "best_value", "best_model_sha256", "model_sha256", "rounds":
-            self.assertEqual(summary[key], result[key], key)
-        _, again, lines_again = self.simulated(federation, "--resume")
-        self.assertEqual((again["ending"], lines_again), ("early-stopping", lines))
-
     def test_a_best_model_that_is_lost(self):
         """Costs its file alone, and the summary does not name what is not there."""
         federation, result = self.deployed(
@@ -157,18 +116,6 @@ class Selection(NetTest):
                         "stopped_early", "model_sha256", "rounds", "accuracy", "loss"):
                 self.assertEqual(result[key], expected[key], key)
             self.assert_best(federation, result, "evaluate", "accuracy")
-
-    def test_metrics_that_nothing_measures_are_refused(self):
-        federation = self.federation(keep_best={"metric": "validation-loss"})
-        arguments = federation.aggregator_arguments("--check-config")
-        self.assertIn("keep-best.metric: validation-loss needs rounds.fraction-evaluate above 0",
-                      harness.run(*arguments, code=3)[1])
-        said = harness.run("fedge-simulate", "--job", federation.job_path, "--data", federation.site_path,
-                           "--clients", 3, code=3)[1]
-        self.assertIn(f"{federation.job_path}: keep-best.metric: validation-loss needs", said)
-        self.assertIn("or in a simulation --validation-split", said)
-        harness.run("fedge-simulate", "--job", federation.job_path, "--data", federation.site_path, "--clients", 3,
-                    "--validation-split", 0.2)
 
 
 if __name__ == "__main__":

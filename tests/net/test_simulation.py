@@ -1,16 +1,68 @@
-"""A simulated run is the deployed one: the same models, round by round, bit for bit."""
+"""A simulated run is the deployed one: the same models, round by round, bit for bit. With each strategy that a job may
+name, and the aggregator killed on the way and a device with it; with each kind of codec and of data.
 
+FEDGE_NET_PART=K/N plays the K-th of N parts of the strategies. FEDGE_NET_KILLED=N kills the aggregator N times, at moments
+drawn from a seed (kills.py), and each device once.
+"""
+
+import glob
 import json
 import os
 import random
+import signal
 import struct
 
 import harness
-import test_sections
-from harness import FEATURES, LABELS, NetTest
-from softmax import scaffold_job
+import kills
+import softmax
+from harness import FEATURES, LABELS, NetTest, batchnorm, points_as_images
 
 ROUNDS = 3
+KILLS = int(os.environ.get("FEDGE_NET_KILLED", "0"))
+CLIENTS, LONG_ROUNDS = 8, 3 * KILLS or 3
+MOST = (400, 40)  # calls and log events of a life that is killed: some rounds
+PART, PARTS = map(int, os.environ.get("FEDGE_NET_PART", "1/1").split("/"))
+
+# The first checkpoint made but not in its place, or in its place; updates in the journal.
+MOMENTS = (("rename", 1, "kill-before", "round-000001"), ("rename", 1, "kill-after", "round-000001"),
+           ("fdatasync", 3, "kill-after", "journal"))
+
+ON_CLIENTS = {"no_test_set": True, "rounds__fraction_evaluate": 1.0, "site": {"validation-fraction": 0.25}}
+# More rounds, so that some updates are stale.
+BUFFERED = {"rounds__num_server_rounds": max(16, 8 * KILLS)}
+
+# Arguments that a job needs or that are unlike the defaults, and what else its job and its devices' files have.
+CASES = {
+    "FedAvg": ({"server-learning-rate": 0.8}, {}),
+    "FedProx": ({"proximal-mu": 0.5}, {}),
+    "FedAvgM": ({"server-momentum": 0.7, "server-schedule": {"type": "StepLR", "step_size": 2, "gamma": 0.5}}, {}),
+    "FedAdagrad": ({}, {}),
+    "FedAdam": ({"beta1": 0.5, "server-learning-rate": 0.1}, {}),
+    "FedYogi": ({}, {}),
+    "FedNova": ({}, {}),
+    "SCAFFOLD": ({}, {**softmax.job(), "update": {"up": "int8+deflate", "control": "f16"}}),
+    "FedDyn": ({"alpha": 0.1}, {}),
+    "QFedAvg": ({"q": 2}, {}),
+    "FedMedian": ({}, {"update": {"up": "none"}}),
+    "FedTrimmedAvg": ({"beta": 0.3, "mixing": True, "num-malicious-nodes": 1}, {"update": {"up": "int8+deflate"}}),
+    "Krum": ({"num-malicious-nodes": 1}, {"update": {"up": "topk:0.25"}}),
+    "MultiKrum": ({"num-malicious-nodes": 2, "num-nodes-to-keep": 3}, {}),
+    "Bulyan": ({"num-malicious-nodes": 1}, {"update": {"up": "int8+deflate"}}),
+    "RFA": ({}, {"update": {"up": "topk:0.25"}}),
+    "NormClipping": ({}, {}),
+    "FLTrust": ({"root-set": {"values": "root-values.npy", "labels": "root-labels.npy"}, "mixing": True,
+                 "num-malicious-nodes": 1},
+                {"prepare": lambda made: harness.write_examples(made.folder, "root", 60, 9)}),
+    "FedPer": ({}, ON_CLIENTS),
+    "FedRep": ({"head-epochs": 2}, ON_CLIENTS),
+    "FedBN": ({}, {**ON_CLIENTS, "prepare": points_as_images, "data__shape": [3, 2, 2],
+                   "model": batchnorm()}),
+    "Ditto": ({"lambda": 0.5}, {**ON_CLIENTS, "no_test_set": False}),
+    "IFCA": ({"num-clusters": 3}, {**ON_CLIENTS, "site": {"validation-fraction": 0.25, "partition": "dirichlet:0.1"}}),
+    "FedBuff": ({"buffer-size": 3}, BUFFERED),
+    "FedAsync": ({"max-staleness": 30}, BUFFERED),
+}
+NAMES = sorted(CASES)
 
 
 def own_files(federation):
@@ -49,7 +101,7 @@ def wide_table(federation):
         harness.write_npy(federation.path(f"{name}-labels.npy"), "|u1", (count,), bytes(labels))
 
 
-class Simulation(NetTest):
+class SameTest(NetTest):
     def deployed(self, prepare=None, **options):
         federation = self.federation(**{"rounds__num_server_rounds": ROUNDS, **options})
         if prepare:
@@ -82,6 +134,8 @@ class Simulation(NetTest):
                 self.assertAlmostEqual(mine[key], theirs[key], places=6, msg=key)
         return federation, lines
 
+
+class Simulation(SameTest):
     def test_every_codec(self):
         sizes = []
         for up in "none", "f16", "bf16", "int8", "int4+deflate":
@@ -131,10 +185,10 @@ class Simulation(NetTest):
                 self.assertIsNone(line["train_accuracy"])
 
     def test_augmentation(self):
-        model = test_sections.batchnorm(frozen=True)
-        plain, _ = self.assert_same(prepare=test_sections.points_as_images, data__shape=[3, 2, 2], model=model)
+        model = batchnorm(frozen=True)
+        plain, _ = self.assert_same(prepare=points_as_images, data__shape=[3, 2, 2], model=model)
         changed, lines = self.assert_same(
-            prepare=test_sections.points_as_images, data__shape=[3, 2, 2], model=model, training__local_epochs=2,
+            prepare=points_as_images, data__shape=[3, 2, 2], model=model, training__local_epochs=2,
             data__augmentation={"horizontal-flip": 0.5, "crop": {"padding": 1}})
         self.assertNotEqual(plain.lines()[0]["train_loss"], changed.lines()[0]["train_loss"])
         alone = self.simulated(changed, threads=1)
@@ -153,18 +207,242 @@ class Simulation(NetTest):
         self.assertAlmostEqual(told["std"][3], scales[3])
 
     def test_frozen_layers(self):
-        self.assert_same(model=test_sections.mlp(first={"train": "none"}))
+        self.assert_same(model__train_last=1)
 
     def test_scaffold(self):
-        self.assert_same(**scaffold_job())
+        self.assert_same(**softmax.scaffold_job())
 
     def test_statistics(self):
-        self.assert_same(prepare=test_sections.points_as_images, data__shape=[3, 2, 2],
-                         model=test_sections.batchnorm())
+        self.assert_same(prepare=points_as_images, data__shape=[3, 2, 2],
+                         model=batchnorm())
 
     def test_statistics_in_a_codec_of_their_own(self):
-        self.assert_same(prepare=test_sections.points_as_images, data__shape=[3, 2, 2],
-                         model=test_sections.batchnorm(), update={"up": "topk:0.5+int8", "buffers": "bf16"})
+        self.assert_same(prepare=points_as_images, data__shape=[3, 2, 2],
+                         model=batchnorm(), update={"up": "topk:0.5+int8", "buffers": "bf16"})
+
+
+class Codecs(SameTest):
+    """What travels, and what stays with clients from round to round."""
+
+    def same_with(self, **update):
+        """With some of the clients each round, so that residuals are of different rounds."""
+        federation, lines = self.assert_same(
+            update=update, clients=5, rounds__fraction_train=0.5, rounds__min_train_nodes=2,
+            rounds__num_server_rounds=2 * ROUNDS)
+        self.assertEqual(len(lines), 2 * ROUNDS)
+        return federation.hashes(), lines[-1]["bytes_up"]
+
+    def test_a_simulated_run_is_the_deployed_one(self):
+        seen = set()
+        for update in ({"up": "topk:0.1+int8+deflate"}, {"up": "topk:0.1+int8+deflate", "residual-half-life": 1},
+                       {"up": "topk:0.1+int8+deflate", "error-feedback": "off"}, {"up": "ternary:0.05"},
+                       {"up": "randk:0.2+int4"}, {"up": "int4"}, {"up": "int4", "error-feedback": "on"},
+                       {"up": "ternary:0.05+int8+deflate", "layers": [{"tensors": "vectors", "codec": "none"},
+                                                                      {"tensors": "0.*", "codec": "topk:0.1+int8"}]}):
+            with self.subTest(update):
+                hashes, _ = self.same_with(**update)
+                seen.add(hashes[-1])
+        self.assertEqual(len(seen), 8)  # none is another by accident
+
+    def test_models_travel_as_deltas(self):
+        """Clients that miss rounds catch up by several deltas, the first from the model that the seed makes; in all
+        cases the same bits."""
+        seen, down = set(), {}
+        for update in ({"up": "int8"}, {"up": "int8", "down": "int8+deflate"},
+                       {"up": "topk:0.1+int8", "down": "topk:0.2+int4+deflate"},
+                       {"up": "int8", "down": "int8+deflate", "layers": [
+                           {"tensors": "vectors", "codec": "none"},
+                           {"tensors": "0.*", "codec": "int4", "down": "topk:0.1+int4"}]}):
+            with self.subTest(update):
+                federation, lines = self.assert_same(
+                    update=update, clients=5, hidden=400, rounds__fraction_train=0.5, rounds__min_train_nodes=2,
+                    rounds__num_server_rounds=2 * ROUNDS)
+                seen.add(federation.hashes()[-1])
+                down[len(seen)] = (sum(line["bytes_down"] for line in federation.lines()),
+                                            sum(line["bytes_down"] for line in lines))
+        self.assertEqual(len(seen), 4)
+        deployed, simulated = zip(*down.values())
+        self.assertLess(deployed[1], 0.5 * deployed[0])  # no client gets a whole model
+        for mine, theirs in zip(simulated[1:], deployed[1:]):
+            self.assertLess(mine, theirs)
+            self.assertLess(theirs, mine + 3000 * 6 * ROUNDS)  # tasks, with 8 deltas each
+
+    def test_a_client_that_was_long_away_gets_a_delta(self):
+        """One of five is asked in a round, so some have not been for more than eight."""
+        federation, lines = self.assert_same(
+            update={"up": "int8", "down": "topk:0.01+int4"}, clients=5, hidden=400, rounds__fraction_train=0.2,
+            rounds__min_train_nodes=1, rounds__num_server_rounds=24)
+        whole = os.path.getsize(os.path.join(federation.run_folder(), "model.safetensors"))
+        self.assertEqual(lines[0]["bytes_down"], 0)
+        for of in (lines, federation.lines()):
+            self.assertLess(max(line["bytes_down"] for line in of), 0.75 * whole)
+
+    def test_models_travel_as_deltas_with_statistics(self):
+        federation, _ = self.assert_same(
+            prepare=points_as_images, data__shape=[3, 2, 2], model=batchnorm(),
+            update={"up": "int8", "down": "int8+deflate"}, rounds__fraction_evaluate=1.0,
+            site={"validation-fraction": 0.25})
+        self.assertEqual(len(federation.lines()), 3)
+
+
+# Each with a cohort of three of five, so that what was seen of clients decides.
+SAMPLERS = {
+    "examples": {"minimum-share": 0.5},
+    "available": {},
+    "utility": {"inverse-probability": True},
+}
+
+
+class Samplers(SameTest):
+    def test_some_of_the_clients_each_round(self):
+        """What clients keep is of different rounds."""
+        self.assert_same(strategy={"type": "FedDyn"}, clients=5, rounds__fraction_train=0.5,
+                         rounds__min_train_nodes=2, rounds__num_server_rounds=6)
+
+    def test_a_sampler_draws_the_same(self):
+        seen = set()
+        for name, keys in SAMPLERS.items():
+            with self.subTest(name):
+                federation, _ = self.assert_same(clients=5, rounds__fraction_train=0.6, rounds__num_server_rounds=6,
+                                                 rounds__sampler={"type": name, **keys})
+                seen.add(federation.hashes()[-1])
+        self.assertEqual(len(seen), len(SAMPLERS))
+
+
+def known():
+    """The strategies that a job may name: a unit test compares the schema with the program's table."""
+    path = os.path.join(os.environ["FEDGE_SOURCE_DIR"], "docs", "job.schema.json")
+    with open(path, encoding="utf-8") as file:
+        schema = json.load(file)
+    prefix = "#/$defs/strategy-"
+    return {choice["$ref"].removeprefix(prefix) for choice in schema["properties"]["strategy"]["oneOf"]}
+
+
+def read_lines(path, phase):
+    with open(path, encoding="utf-8") as file:
+        return [line for line in map(json.loads, file) if line["phase"] == phase]
+
+
+def last_lines(path):
+    """What training and evaluations have led to."""
+    return [(lines[-1].get("model_sha256"), lines[-1]["loss"])
+            for lines in (read_lines(path, phase) for phase in ("train", "evaluate")) if lines]
+
+
+class EveryStrategy(NetTest):
+    def test_all_are_here(self):
+        self.assertEqual(known(), set(CASES))
+
+    def prepared(self, strategy, prepare=None, no_test_set=False, site=None, **job):
+        rounds = max(LONG_ROUNDS, job.pop("rounds__num_server_rounds", 0))
+        federation = self.federation(**job, rounds__num_server_rounds=rounds, clients=CLIENTS, strategy=strategy,
+                                     site={"partition": "dirichlet:1", **(site or {})})
+        if prepare:
+            prepare(federation)
+        if no_test_set:
+            with open(federation.job_path, encoding="utf-8") as file:
+                changed = json.load(file)
+            del changed["test-set"]
+            federation.write("job.json", changed)
+        return federation
+
+    def killed_often(self, name, strategy, options):
+        """A run with many kills, at least one of them after a round had closed, so that the strategy's state was
+        needed. When all came before, or the run ended before the last of them, others are drawn."""
+        for again in range(5):
+            federation = self.prepared(strategy, **options)
+            try:
+                seed = kills.SEED + NAMES.index(name) + 1000 * again
+                kills.KilledTest.play(self, federation, KILLS, 1, seed, most=MOST)
+            except kills.TooFewKills:
+                continue
+            if any(event["rounds-closed"] > 0 for program in federation.seen if program.name == "aggregator"
+                   for event in program.events("run-resumed")):
+                return federation
+        return self.fail("the strategy's state was never needed, or too few kills came")
+
+    def interrupted(self, name, strategy, options):
+        if KILLS:
+            return self.killed_often(name, strategy, options)
+        federation = self.prepared(strategy, **options)
+        moment = MOMENTS[NAMES.index(name) % len(MOMENTS)]
+        federation.start_aggregator(environment=harness.fault(*moment))
+        clients = federation.start_clients()
+        self.assertEqual(federation.aggregator.wait(), -signal.SIGKILL, "the moment has not come")
+        clients[0].kill()
+        federation.launch_aggregator()
+        clients[0] = federation.start_client(0)
+        federation.complete()
+        for client in clients:
+            self.assertEqual(client.wait(), 0, client.tail())
+        return federation
+
+    def simulated(self, federation, *more, job=None):
+        """The folder of the run."""
+        out = federation.path("plain" if job else "simulation")
+        harness.run("fedge-simulate", "--job", job or federation.job_path, "--data", federation.site_path, "--clients",
+                    CLIENTS, "--threads", 2, "--out", out, *more)
+        return out
+
+    def plain(self, federation):
+        """What the same job leads to with FedAvg as it is by default."""
+        with open(federation.job_path, encoding="utf-8") as file:
+            job = json.load(file)
+        job.get("update", {}).pop("control", None)  # what FedAvg's clients do not send
+        out = self.simulated(federation, job=federation.write("plain.json", {**job, "strategy": {"type": "FedAvg"}}))
+        return last_lines(os.path.join(out, "rounds.jsonl"))
+
+    def check_order(self, lines, strategy):
+        """What has a replayed order, has updates that other rounds than theirs have got."""
+        size = strategy.get("buffer-size", 1)
+        self.assertEqual([(line["clients"], len(line["updates"])) for line in lines], [(size, size)] * len(lines))
+        self.assertGreater(max(staleness for line in lines for _, staleness in line["updates"]), 0)
+        self.assertGreater(len({client for line in lines for client, _ in line["updates"]}), 1)
+
+    def check(self, name):
+        arguments, options = CASES[name]
+        strategy = {"type": name, **arguments}
+        federation = self.interrupted(name, strategy, options)
+        log = os.path.join(federation.run_folder(), "rounds.jsonl")
+        train, own = (read_lines(log, phase) for phase in ("train", "evaluate"))
+        replay = ()
+        if "updates" in train[0]:
+            self.check_order(train, strategy)
+            replay = ("--replay", log)
+        out = self.simulated(federation, *replay)
+        mine, mine_own = (read_lines(os.path.join(out, "rounds.jsonl"), phase) for phase in ("train", "evaluate"))
+        self.assertGreaterEqual(len(train), LONG_ROUNDS)
+        for key in "round", "model_sha256", "clients", "examples", "updates":
+            self.assertEqual([line.get(key) for line in mine], [line.get(key) for line in train], key)
+        for got, expected in zip(mine_own, own, strict=True):
+            for key in "round", "clients", "examples", "accuracy_quantiles":
+                self.assertEqual(got.get(key), expected.get(key), key)
+            self.assertAlmostEqual(got["loss"], expected["loss"], places=9)
+        self.assertEqual(len(own), LONG_ROUNDS if options.get("rounds__fraction_evaluate") else 0)
+        self.check_models(federation.run_folder(), out)
+        self.assertNotEqual(last_lines(os.path.join(out, "rounds.jsonl")), self.plain(federation))
+
+    def check_models(self, deployed, simulated):
+        """All that are left at the end."""
+        names = [os.path.basename(path) for path in sorted(glob.glob(os.path.join(deployed, "*.safetensors")))]
+        self.assertIn("model.safetensors", names)
+        hashes = []
+        for name in names:
+            both = [json.loads(harness.run("fedge-simulate", "model", os.path.join(folder, name), "--json")[0])
+                    for folder in (deployed, simulated)]
+            self.assertEqual(both[0]["model_sha256"], both[1]["model_sha256"], name)
+            hashes.append(both[0]["model_sha256"])
+        self.assertEqual(len(set(hashes)), len(names))
+
+
+def method(name):
+    def test(self):
+        self.check(name)
+    return test
+
+
+for _name in NAMES[PART - 1::PARTS]:
+    setattr(EveryStrategy, f"test_{_name}", method(_name))
 
 
 if __name__ == "__main__":

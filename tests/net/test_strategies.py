@@ -10,18 +10,10 @@ import test_simulation
 from harness import NetTest
 
 KILLS = max(2, kills.KILLS // 5)
-# Each with a cohort of three of five, so that what was seen of clients decides.
-SAMPLERS = {
-    "examples": {"minimum-share": 0.5},
-    "available": {},
-    "utility": {"inverse-probability": True},
-}
 
 
 class Strategies(NetTest):
-    deployed = test_simulation.Simulation.deployed
-    simulated = test_simulation.Simulation.simulated
-    assert_same = test_simulation.Simulation.assert_same
+    simulated = test_simulation.SameTest.simulated
     disturbed = kills.KilledTest.disturbed
 
     def test_kills_change_nothing_that_a_robust_rule_makes(self):
@@ -71,20 +63,6 @@ class Strategies(NetTest):
         hashes = self.disturbed(2 * KILLS, KILLS, KILLS // 2, kills.SEED + 17, options=option, strategy={
             "type": "NormalisedAvg", "server-learning-rate": 0.1, "beta": 0.5})
         self.assertEqual([line["model_sha256"] for line in self.simulated(self.last, *option)], hashes)
-
-    def test_some_of_the_clients_each_round(self):
-        """What clients keep is of different rounds."""
-        self.assert_same(strategy={"type": "FedDyn"}, clients=5, rounds__fraction_train=0.5,
-                         rounds__min_train_nodes=2, rounds__num_server_rounds=6)
-
-    def test_a_sampler_draws_the_same(self):
-        seen = set()
-        for name, keys in SAMPLERS.items():
-            with self.subTest(name):
-                federation, _ = self.assert_same(clients=5, rounds__fraction_train=0.6, rounds__num_server_rounds=6,
-                                                 rounds__sampler={"type": name, **keys})
-                seen.add(federation.hashes()[-1])
-        self.assertEqual(len(seen), len(SAMPLERS))
 
     def test_kills_change_nothing_that_clients_keep(self):
         job = {"strategy": {"type": "FedDyn", "alpha": 0.1}}
