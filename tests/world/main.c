@@ -128,6 +128,14 @@ static void print_plan(const world_plan *of)
     printf("%s\n%u clients, %u workers, %u GPUs, %u hostile clients for %.3f s\n", of->job.text,
            (unsigned)of->job.num_clients, (unsigned)of->num_workers, (unsigned)of->num_gpus,
            (unsigned)of->num_hostile, (double)of->hostile_until_ns * 1e-9);
+    for (uint32_t i = 0; i < of->job.num_clients; i++) {
+        const plan_site *site = &of->sites[i];
+        if (site->kind != PLAN_SITE_NONE) {
+            printf("client %u has a site of kind %d, condition %d, not met from %.3f s to %.3f s\n",
+                   (unsigned)i, (int)site->kind, (int)site->condition,
+                   (double)site->unmet_from_ns * 1e-9, (double)site->unmet_until_ns * 1e-9);
+        }
+    }
     for (uint32_t i = 0; i < of->num_faults; i++) {
         const plan_fault *fault = &of->faults[i];
         printf("fault %u: node %u, %s at %.3f s or step %llu for %.3f s, number %llu, error %d\n",

@@ -132,6 +132,56 @@ static void draw_hostile(world_plan *out)
     draw_places(out, &draw, out->job.num_clients, plan_num_clients(out));
 }
 
+bool plan_site_forbids(const plan_site *site)
+{
+    return site->kind > PLAN_SITE_ALLOWS;
+}
+
+/* A kind that the job can violate. */
+static plan_site_kind draw_forbidding(const world_plan *of, fedge_rng *draw)
+{
+    const plan_site_kind kind =
+        (plan_site_kind)(PLAN_SITE_JOBS + fedge_rng_below(draw, PLAN_NUM_SITES - PLAN_SITE_JOBS));
+    const bool fits = (kind != PLAN_SITE_DATA || !of->job.external) &&
+                      (kind != PLAN_SITE_EPOCHS || !strstr(of->job.text, "\"local-epochs\":1"));
+    return fits ? kind : PLAN_SITE_JOBS;
+}
+
+static void draw_condition(plan_site *site, fedge_rng *draw)
+{
+    site->condition =
+        (plan_condition)(1 + fedge_rng_below(draw, (uint32_t)PLAN_NUM_CONDITIONS - 1));
+    if (fedge_rng_below(draw, 2) == 0) {
+        site->unmet_from_ns = below(draw, 6 * SECOND_NS);
+        site->unmet_until_ns = site->unmet_from_ns + 300 * MS_NS + below(draw, 5 * SECOND_NS);
+    }
+}
+
+/* One world in four has clients with sites. Of those whose site forbids the job there are so few
+ * that a round can open without them. */
+static void draw_sites(world_plan *out)
+{
+    fedge_rng draw = fedge_rng_stream(out->seed, FEDGE_PURPOSE_TEST, 7, 0, 0);
+    uint32_t spare = out->job.num_clients - out->job.min_available_nodes;
+    if (fedge_rng_below(&draw, 4) > 0)
+        return;
+    for (uint32_t i = 0; i < out->job.num_clients; i++) {
+        plan_site *site = &out->sites[i];
+        const uint32_t kind = fedge_rng_below(&draw, 10);
+        if (kind < 3)
+            continue;
+        site->kind = PLAN_SITE_ALLOWS;
+        if (kind >= 7 && spare > 0) {
+            site->kind = draw_forbidding(out, &draw);
+            spare--;
+        }
+        if (fedge_rng_below(&draw, 2) == 0)
+            draw_condition(site, &draw);
+        /* A device that hangs up would be away for minutes when its condition is not met. */
+        site->hangs_up = site->unmet_until_ns == 0 && fedge_rng_below(&draw, 6) == 0;
+    }
+}
+
 uint32_t plan_num_clients(const world_plan *of)
 {
     return of->job.num_clients + of->num_hostile;
@@ -148,6 +198,7 @@ void plan_draw(uint64_t seed, world_plan *out)
     out->sync_ns = below(&draw, 3) == 0 ? 20 * MS_NS : 200000;
     draw_places(out, &draw, 0, out->job.num_clients);
     draw_hostile(out);
+    draw_sites(out);
     /* One world in eight has no faults: whatever fails there needs none. */
     out->num_faults = fedge_rng_below(&draw, 8) == 0 ? 0 : 1 + fedge_rng_below(&draw, 6);
     for (uint32_t i = 0; i < out->num_faults; i++)
@@ -160,6 +211,10 @@ void plan_finish(world_plan *of)
 {
     of->healed_ns = of->num_hostile > 0 ? of->hostile_until_ns : 0;
     of->may_fail = false;
+    for (uint32_t i = 0; i < of->job.num_clients; i++) {
+        const uint64_t until_ns = of->sites[i].unmet_until_ns;
+        of->healed_ns = until_ns > of->healed_ns ? until_ns : of->healed_ns;
+    }
     for (uint32_t i = 0; i < of->num_faults; i++) {
         const plan_fault *fault = &of->faults[i];
         const uint64_t over_ns = fault->at_ns + fault->lasts_ns;

@@ -53,6 +53,34 @@ typedef struct plan_fault {
     int error;         /* of a GPU: EIO it fails, ETIME it hangs, ENOMEM it is full */
 } plan_fault;
 
+/* A client's site (docs/reference/client-file.md): what it forbids. */
+typedef enum plan_site_kind {
+    PLAN_SITE_NONE,   /* no client file */
+    PLAN_SITE_ALLOWS, /* a policy that the job meets */
+    PLAN_SITE_JOBS,   /* other jobs than this one; these forbid it: */
+    PLAN_SITE_CODECS, /* other codecs */
+    PLAN_SITE_EPOCHS, /* fewer epochs */
+    PLAN_SITE_RAM,    /* less memory */
+    PLAN_SITE_DATA,   /* it lacks the job's data */
+    PLAN_NUM_SITES
+} plan_site_kind;
+
+typedef enum plan_condition {
+    PLAN_NO_CONDITION,
+    PLAN_ON_MAINS,
+    PLAN_CHARGED,
+    PLAN_COOL,
+    PLAN_FREE_RAM,
+    PLAN_NUM_CONDITIONS
+} plan_condition;
+
+typedef struct plan_site {
+    plan_site_kind kind;
+    bool hangs_up;
+    plan_condition condition;
+    uint64_t unmet_from_ns, unmet_until_ns; /* both 0: always met */
+} plan_site;
+
 /* All of a world that is drawn in advance. Plain data. */
 typedef struct world_plan {
     uint64_t seed;
@@ -68,6 +96,7 @@ typedef struct world_plan {
     uint64_t hostile_until_ns; /* they leave for good then */
     uint64_t delay_ns[PLAN_MAX_CLIENTS], ns_per_byte[PLAN_MAX_CLIENTS];
     uint64_t starts_ns[PLAN_MAX_CLIENTS]; /* when the client is first started */
+    plan_site sites[WORLD_JOB_MAX_CLIENTS];
     uint32_t num_faults;
     plan_fault faults[PLAN_MAX_FAULTS];
     uint64_t healed_ns; /* all faults are over by then */
@@ -77,6 +106,8 @@ typedef struct world_plan {
 /* Clients of both kinds. */
 uint32_t plan_num_clients(const world_plan *of);
 void plan_draw(uint64_t seed, world_plan *out);
+/* The job is not run by such a site. */
+bool plan_site_forbids(const plan_site *site);
 /* Sets what follows from the faults, after some were taken out. */
 void plan_finish(world_plan *of);
 const char *plan_fault_text(plan_fault_kind kind);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "aggregator/rounds/strategy.h"
+#include "client/exit_codes.h"
 #include "edge/core/os.h"
 #include "secure/crypto/ciphers.h"
 #include "secure/crypto/sha256.h"
@@ -21,6 +22,8 @@
 #include "tests/world/oracle.h"
 #include "tests/world/scheduler.h"
 #include "tests/world/server.h"
+#include "tests/world/site.h"
+#include "tests/world/site_oracle.h"
 #include "tests/world/stub_trainer.h"
 #include "tests/world/threads.h"
 #include "tests/world/trace.h"
@@ -62,6 +65,7 @@ static struct {
     world_disk_copy *empty, *backup;
     uint64_t backup_mark;
     uint64_t steps;
+    uint64_t passed_ns; /* until when sites have changed */
     char run_id[FEDGE_RUN_ID_TEXT];
     bool written;  /* the run's results are */
     bool complete; /* and the run is marked as finished */
@@ -95,6 +99,7 @@ void world_observe_client_sent(uint32_t client, const uint8_t *frame, size_t siz
     w.quiet_since_ns = world_now_ns();
     world_trace("sends message %u of %zu bytes", size > 5 ? frame[5] : 0u, size);
     AS_WORLD(oracle_client_sent(client, frame, size));
+    AS_WORLD(site_oracle_client_sent(client, frame, size));
     w.declined = w.declined || (size > 5 && frame[5] == FEDGE_MESSAGE_DECLINE);
     AS_WORLD(answers_client_sent(client, frame, size));
 }
@@ -113,6 +118,7 @@ void world_observe_server_sent(uint32_t client, const uint8_t *frame, size_t siz
                 (unsigned)client);
     AS_WORLD(oracle_server_sent(client, frame, size));
     AS_WORLD(answers_server_sent(client, frame, size));
+    AS_WORLD(site_oracle_server_sent(client, frame, size));
 }
 
 void world_observe_round(const fedge_round_summary *summary)
@@ -237,7 +243,11 @@ void world_observe_exit(uint32_t index, int code, const char *why)
         server_exits(code);
     if (!is_documented(index, code))
         world_fail("node %u ended with code %d, which is not documented", (unsigned)index, code);
-    if (code != 0 && !of->excused && !w.plan->may_fail)
+    const bool declines = index >= WORLD_FIRST_CLIENT && code == FEDGE_EXIT_DECLINED &&
+                          plan_site_forbids(&w.plan->sites[index - WORLD_FIRST_CLIENT]);
+    if (declines && fedge_rng_below(world_draw(), 2) == 0)
+        of->gone = true; /* its supervisor does not start it again */
+    if (code != 0 && !declines && !of->excused && !w.plan->may_fail)
         world_fail("node %u ended with code %d without a reason: %s", (unsigned)index, code, why);
     w.complete = w.complete || (code == 0 && index == WORLD_SERVER && w.written);
     if (code == 0 && w.complete)
@@ -343,6 +353,7 @@ static void wipe(uint32_t index, uint64_t down_ns)
 {
     kill_node(index, false, down_ns);
     world_disk_restore(index, w.empty);
+    site_write(w.plan, index - WORLD_FIRST_CLIENT, world_now_ns());
     w.trainers[index - WORLD_FIRST_CLIENT].may_lose = true;
     oracle_client_wiped(index - WORLD_FIRST_CLIENT);
     answers_client_ended(index - WORLD_FIRST_CLIENT);
@@ -352,8 +363,10 @@ static void wipe(uint32_t index, uint64_t down_ns)
 static void leave(uint32_t index)
 {
     uint32_t staying = 0;
-    for (uint32_t i = WORLD_FIRST_CLIENT; i < first_hostile(); i++)
-        staying += i != index && !w.nodes[i].gone;
+    for (uint32_t i = WORLD_FIRST_CLIENT; i < first_hostile(); i++) {
+        staying += i != index && !w.nodes[i].gone &&
+                   !plan_site_forbids(&w.plan->sites[i - WORLD_FIRST_CLIENT]);
+    }
     if (staying < w.plan->job.min_available_nodes)
         return;
     w.nodes[index].gone = true;
@@ -364,6 +377,8 @@ static void leave(uint32_t index)
 static void begin_on_disk(const plan_fault *fault)
 {
     world_disk_faults *faults = &w.nodes[fault->node].faults;
+    if (fault->node != WORLD_SERVER)
+        site_oracle_excuse(fault->node - WORLD_FIRST_CLIENT, false);
     const uint64_t used = world_disk_used(fault->node);
     switch (fault->kind) {
     case PLAN_DIE_AT_CALL:
@@ -406,6 +421,8 @@ static void flip(const plan_fault *fault)
         oracle_disk_damaged();
     else
         w.trainers[fault->node - WORLD_FIRST_CLIENT].may_lose = true;
+    if (fault->node != WORLD_SERVER)
+        site_oracle_excuse(fault->node - WORLD_FIRST_CLIENT, true);
 }
 
 static void begin_fault(const plan_fault *fault)
@@ -479,8 +496,9 @@ static void begin_fault(const plan_fault *fault)
 /* What is due by time or step; returns the next time at which something is. */
 static uint64_t happen(void)
 {
-    uint64_t next_ns = WORLD_NEVER;
     const uint64_t now_ns = world_now_ns();
+    uint64_t next_ns = site_pass(w.plan, w.passed_ns, now_ns);
+    w.passed_ns = now_ns;
     for (uint32_t i = 0; i < w.plan->num_faults; i++) {
         const plan_fault *fault = &w.plan->faults[i];
         if (w.done[i])
@@ -552,6 +570,7 @@ static void begin(const world_plan *plan, world_outcome *outcome)
         world_set_clocks(i, 0, EPOCH_NS);
         heal(i);
     }
+    site_oracle_begin(plan);
     for (uint32_t i = 0; i < plan_num_clients(plan); i++) {
         w.server.admitted[i] = true;
         w.nodes[WORLD_FIRST_CLIENT + i].start_ns = plan->starts_ns[i];
@@ -561,6 +580,9 @@ static void begin(const world_plan *plan, world_outcome *outcome)
         w.callbacks[i] = stub_trainer_callbacks(&w.trainers[i]);
         w.clients[i] =
             (world_client){.index = i, .callbacks = &w.callbacks[i], .backoff_cap_ms = 2000};
+        if (plan->sites[i].kind != PLAN_SITE_NONE)
+            w.clients[i].site_file = SITE_FILE;
+        site_write(plan, i, 0);
     }
 }
 

@@ -1,0 +1,22 @@
+/* What a client's site forbids, and what it must say: an oracle that knows the policy from the
+ * world's plan, and looks at every message that the client sends. Everything that does not hold is
+ * a world_fail. */
+#ifndef FEDGE_TESTS_WORLD_SITE_ORACLE_H
+#define FEDGE_TESTS_WORLD_SITE_ORACLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tests/world/plan.h"
+
+/* A new world. [plan] outlives it. */
+void site_oracle_begin(const world_plan *plan);
+/* The client's disk fails or is slow: it may look at its condition late, or not know it. [damaged]:
+ * its file may read otherwise, so nothing is checked any more. */
+void site_oracle_excuse(uint32_t client, bool damaged);
+/* Whole messages, as oracle.h has them. */
+void site_oracle_client_sent(uint32_t client, const uint8_t *frame, size_t size);
+void site_oracle_server_sent(uint32_t client, const uint8_t *frame, size_t size);
+
+#endif
