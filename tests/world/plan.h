@@ -86,7 +86,7 @@ typedef struct world_plan {
     uint64_t seed;
     uint32_t order; /* which order of steps is drawn, with this seed; 0 at first */
     world_job job;
-    uint32_t num_workers; /* of the server */
+    uint32_t num_workers; /* of the server's first process */
     uint32_t num_gpus;    /* of the server; 0: the CPU sums */
     bool needs_gpus;      /* its accumulator is not "auto", which may sum on the CPU */
     uint64_t queue_bytes; /* of the server's connections */

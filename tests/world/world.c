@@ -38,7 +38,7 @@
 #define MAX_SERVER_BYTES ((uint64_t)8 << 20)
 #define MAX_CLIENT_BYTES ((uint64_t)4 << 20)
 #define MAX_DESCRIPTORS 64
-enum { MAX_NODES = WORLD_FIRST_CLIENT + PLAN_MAX_CLIENTS };
+enum { MAX_NODES = WORLD_FIRST_CLIENT + PLAN_MAX_CLIENTS, MAX_WORKERS = 3 /* of the server */ };
 
 typedef struct node {
     bool up, gone;            /* gone: for good */
@@ -70,6 +70,7 @@ static struct {
     bool written;  /* the run's results are */
     bool complete; /* and the run is marked as finished */
     bool calm, sent_home;
+    uint32_t server_starts;
     bool declined;           /* a device has declined a task */
     uint64_t quiet_since_ns; /* no message was sent and no node started or ended since then */
 } w;
@@ -181,12 +182,15 @@ static void start(uint32_t index)
     w.outcome->num_starts++;
     world_net_boot(index);
     world_trace("starts node %u", (unsigned)index);
-    if (index == WORLD_SERVER)
+    if (index == WORLD_SERVER) {
+        /* The same bits with any number of workers, also of those that go on from a kill. */
+        w.server.num_workers = 1 + (w.plan->num_workers - 1 + w.server_starts++) % MAX_WORKERS;
         world_spawn(index, world_server_main, &w.server, "main");
-    else if (index >= first_hostile())
+    } else if (index >= first_hostile()) {
         world_spawn(index, hostile_client_main, &w.hostile[index - first_hostile()], "hostile");
-    else
+    } else {
         world_spawn(index, world_client_main, &w.clients[index - WORLD_FIRST_CLIENT], "main");
+    }
 }
 
 static void start_later(uint32_t index, uint64_t after_ns)
@@ -557,7 +561,6 @@ static void begin(const world_plan *plan, world_outcome *outcome)
     world_net_begin();
     world_gpus_begin(plan->num_gpus);
     w.server = (world_server){.job_text = plan->job.text,
-                              .num_workers = plan->num_workers,
                               .accumulator = plan->num_gpus == 0 ? "cpu"
                                              : plan->needs_gpus  ? "gpu"
                                                                  : "auto",

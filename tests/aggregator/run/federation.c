@@ -1,8 +1,7 @@
-#define _POSIX_C_SOURCE 200809L /* getpid, kill, nanosleep */
+#define _POSIX_C_SOURCE 200809L /* getpid, nanosleep */
 
 #include "tests/aggregator/run/federation.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,17 +82,6 @@ void fed_encode_by(federation *fed, const char *update)
     fed_must(size > 0 && (size_t)size < room, "job", "too long");
     fedge_job_free(fed->job);
     load_job(fed);
-}
-
-void fed_revive(federation *fed)
-{
-    load_job(fed);
-    fed->engine = NULL;
-    fed->replies = NULL;
-    for (uint32_t i = 0; i < FED_DEVICES; i++) {
-        fed->devices[i].conn = NULL;
-        fed->devices[i].awaiting = false;
-    }
 }
 
 void fed_fini(federation *fed)
@@ -543,12 +531,6 @@ void fed_leave(federation *fed, uint32_t index)
 
 /* ---- time ------------------------------------------------------------------------------------ */
 
-static bool is_done(const federation *fed)
-{
-    fedge_error failure;
-    return fedge_engine_done(fed->engine, &failure);
-}
-
 static bool turn(federation *fed)
 {
     bool busy = false;
@@ -558,11 +540,8 @@ static bool turn(federation *fed)
     for (uint32_t i = 0; i < FED_DEVICES; i++) {
         uint32_t index = (i + fed->turn) % FED_DEVICES;
         index = fed->turn % 2 == 0 ? index : FED_DEVICES - 1 - index;
-        if (act(&fed->devices[index])) {
+        if (act(&fed->devices[index]))
             busy = true;
-            if (++fed->events == fed->die_at && !is_done(fed))
-                kill(getpid(), SIGKILL);
-        }
     }
     return busy;
 }
@@ -585,6 +564,12 @@ void fed_until(federation *fed, bool (*condition)(const federation *fed), const 
         fed_must(fedge_os_monotonic_ms() < end, "waited in vain for", what);
         fed_step(fed);
     }
+}
+
+static bool is_done(const federation *fed)
+{
+    fedge_error failure;
+    return fedge_engine_done(fed->engine, &failure);
 }
 
 void fed_finish(federation *fed, fedge_error *failure)

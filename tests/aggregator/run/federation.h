@@ -2,8 +2,7 @@
  * driven frame by frame instead of over sockets. For the engine's tests.
  *
  * What a device computes depends only on its index and the round, so the model that a run ends with
- * depends only on whose updates counted. A failed expectation inside aborts the process: it may be
- * a child in which cmocka cannot report.
+ * depends only on whose updates counted. A failed expectation inside aborts the process.
  */
 #ifndef FEDGE_TESTS_AGGREGATOR_RUN_FEDERATION_H
 #define FEDGE_TESTS_AGGREGATOR_RUN_FEDERATION_H
@@ -90,8 +89,6 @@ typedef struct federation {
     bool restored;
     uint32_t num_registered, return_every_us;
     uint64_t now_ms;
-    uint64_t events; /* frames taken or parts sent by devices */
-    uint64_t die_at; /* ≠ 0: SIGKILL to this process at that event, if the run is open */
     fedge_log log;
     fed_device devices[FED_DEVICES];
     fedge_round_summary summaries[FED_MAX_SUMMARIES];
@@ -114,8 +111,6 @@ void fed_init(federation *fed, const char *name, const char *rounds);
 /* The same by another strategy than FedAvg; [strategy]: the inside of its object. Where clients
  * keep BatchNorm's layers there is one. */
 void fed_init_strategy(federation *fed, const char *name, const char *rounds, const char *strategy);
-/* After the process that ran it was killed: what lived in its memory is gone. */
-void fed_revive(federation *fed);
 /* Encodes updates as [update] says, the inside of the job's "update" object; before fed_open. */
 void fed_encode_by(federation *fed, const char *update);
 void fed_fini(federation *fed); /* and removes the state directory */
