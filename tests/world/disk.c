@@ -341,6 +341,35 @@ const uint8_t *world_disk_read(uint32_t node, const char *path, size_t *size)
     return disk_fill(place.inode);
 }
 
+/* Whether all names on the way to the inode are synced. */
+static bool has_synced_name(const disk *of, const disk_inode *inode)
+{
+    for (const disk_inode *at = inode; at; at = at->parent) {
+        for (const disk_naming *made = of->first; made; made = made->next) {
+            for (unsigned i = 0; i < made->num_bindings; i++) {
+                if (made->certainty == DISK_PENDING && made->bindings[i].after == at)
+                    return false;
+            }
+        }
+    }
+    return true;
+}
+
+bool world_disk_is_synced(uint32_t node, const char *path, uint64_t begin, uint64_t end)
+{
+    disk_place place;
+    const disk *of = disk_of(node);
+    if (disk_look_up(disk_of(node), path, &place) != 0 || !place.inode || place.inode->is_dir)
+        return false;
+    for (const disk_change *made = place.inode->first; made; made = made->next) {
+        const uint64_t from = made->kind == DISK_EXTEND ? made->old_size : made->at;
+        const bool ends = made->kind == DISK_WRITE && made->at + made->num_new <= begin;
+        if (made->certainty == DISK_PENDING && from < end && !ends)
+            return false;
+    }
+    return end <= place.inode->size && has_synced_name(of, place.inode);
+}
+
 /* The inode at [path], made with its name on the disk. */
 static disk_inode *make_synced(disk *of, const char *path, bool is_dir)
 {

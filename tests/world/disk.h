@@ -61,6 +61,9 @@ bool world_disk_flip(uint32_t node, const char *part, const char **path);
 /* For oracles: the present content of a file, NULL if there is none. Valid until the next change of
  * the disk. Path as the node sees it. */
 const uint8_t *world_disk_read(uint32_t node, const char *path, size_t *size);
+/* Whether the file's name and its bytes [begin, end) were synced since they are as they are now. If
+ * that sync has failed, a power failure may take them all the same. */
+bool world_disk_is_synced(uint32_t node, const char *path, uint64_t begin, uint64_t end);
 /* Writes a whole file, synced, and makes the directories above it, synced, too. */
 void world_disk_write(uint32_t node, const char *path, const void *data, size_t size);
 /* Calls [visit] with each file's path; each directory is sorted by name. */

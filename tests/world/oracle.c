@@ -428,6 +428,7 @@ static void ack_sent(uint32_t client, const fedge_message *message)
     if (task->kind != FEDGE_TASK_TRAIN || again)
         return;
     check_acked(client, task);
+    oracle_check_durable(task);
     if (oracle.models)
         oracle_acked_late(task);
 }

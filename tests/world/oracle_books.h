@@ -1,5 +1,5 @@
-/* The books of the oracle (oracle.h): what was sent and acknowledged (oracle.c), and which model
- * each round made (oracle_rounds.c). */
+/* The books of the oracle (oracle.h): what was sent and acknowledged (oracle.c), what the server's
+ * disk has of that (oracle_journal.c), and which model each round made (oracle_rounds.c). */
 #ifndef FEDGE_TESTS_WORLD_ORACLE_BOOKS_H
 #define FEDGE_TESTS_WORLD_ORACLE_BOOKS_H
 
@@ -90,6 +90,10 @@ void oracle_decide(void);
 void oracle_acked_late(const oracle_task *task);
 /* Decodes it; NULL, or what is wrong with it. */
 const char *oracle_check(const oracle_task *task, oracle_version *version);
+/* An update is acknowledged: it must stand in the open round's journal, come what may. */
+void oracle_check_durable(const oracle_task *task);
+/* Path of a file of the run. */
+void oracle_path(const char *name, char *path, size_t size);
 /* Content of a file of the run; NULL: none. */
 const uint8_t *oracle_read(const char *name, size_t *size);
 

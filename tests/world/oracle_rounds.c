@@ -22,12 +22,17 @@ static void find_run(void *user, const char *path)
         snprintf(oracle.run_id, sizeof(oracle.run_id), "%.32s", path + sizeof(RUNS) - 1);
 }
 
+void oracle_path(const char *name, char *path, size_t size)
+{
+    snprintf(path, size, RUNS "%s/%s", oracle.run_id, name);
+}
+
 const uint8_t *oracle_read(const char *name, size_t *size)
 {
     char path[256];
     if (!oracle.run_id[0])
         world_disk_each(WORLD_SERVER, find_run, NULL);
-    snprintf(path, sizeof(path), RUNS "%s/%s", oracle.run_id, name);
+    oracle_path(name, path, sizeof(path));
     return oracle.run_id[0] ? world_disk_read(WORLD_SERVER, path, size) : NULL;
 }
 
@@ -101,7 +106,7 @@ static void look_at_first(void)
     const size_t bytes = oracle.job->plan.schema.num_elements * sizeof(float);
     oracle_round *round = &oracle.rounds[0];
     char hash[FEDGE_HASH_TEXT];
-    if (!values)
+    if (!values || (oracle.damaged && !round->hash[0]))
         return;
     new_model(&round->model);
     memcpy(round->model.values, values, bytes);

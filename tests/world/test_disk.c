@@ -168,7 +168,7 @@ static void a_name_needs_its_directory(void **state)
     assert_true(lost && survived);
 }
 
-/* What is certain about a name stays over what was uncertain about it before. */
+/* What is certain about a name stays over what was unsynced about it before. */
 static void a_name_made_again_stays(void **state)
 {
     (void)state;
@@ -489,9 +489,37 @@ static void the_world_looks(void **state)
     assert_int_equal(world_disk_num_calls(NODE), 0);
 }
 
+static void what_is_synced_is_known(void **state)
+{
+    (void)state;
+    const int fd = open("/disk/file", O_RDWR | O_CREAT, 0600);
+    assert_int_equal(pwrite(fd, "first", 5, 0), 5);
+    assert_false(world_disk_is_synced(NODE, "/disk/file", 0, 5));
+    assert_int_equal(fdatasync(fd), 0);
+    assert_false(world_disk_is_synced(NODE, "/disk/file", 0, 5)); /* its name is not */
+    OK(fedge_os_sync_dir("/disk", NULL));
+    assert_true(world_disk_is_synced(NODE, "/disk/file", 0, 5));
+    assert_false(world_disk_is_synced(NODE, "/disk/file", 0, 6));
+    assert_int_equal(pwrite(fd, "b", 1, 3), 1);
+    assert_true(world_disk_is_synced(NODE, "/disk/file", 0, 3));
+    assert_false(world_disk_is_synced(NODE, "/disk/file", 3, 4));
+    assert_true(world_disk_is_synced(NODE, "/disk/file", 4, 5));
+    assert_int_equal(fdatasync(fd), 0);
+    assert_true(world_disk_is_synced(NODE, "/disk/file", 0, 5));
+    assert_int_equal(ftruncate(fd, 9), 0);
+    assert_true(world_disk_is_synced(NODE, "/disk/file", 0, 5));
+    assert_false(world_disk_is_synced(NODE, "/disk/file", 0, 9));
+    OK(fedge_os_rename("/disk/file", "/disk/other", NULL));
+    assert_int_equal(fdatasync(fd), 0);
+    assert_false(world_disk_is_synced(NODE, "/disk/file", 0, 5));
+    assert_false(world_disk_is_synced(NODE, "/disk/other", 0, 5));
+    close(fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(what_is_synced_is_known),
         TEST(a_file_is_the_old_or_the_new_one),
         TEST(new_directories_stay),
         TEST(what_is_synced_stays),

@@ -68,6 +68,15 @@ const uint8_t *world_disk_read(uint32_t node, const char *path, size_t *size)
     return content;
 }
 
+static bool unsynced; /* nothing on the disk is synced */
+
+bool world_disk_is_synced(uint32_t node, const char *path, uint64_t begin, uint64_t end)
+{
+    assert_int_equal(node, WORLD_SERVER);
+    assert_true(path[0] != '\0' && begin < end);
+    return !unsynced;
+}
+
 static fedge_status see_run(void *user, const char *name, fedge_error *err)
 {
     (void)user, (void)err;
@@ -128,6 +137,7 @@ static int set_up(void **state)
     failure[0] = '\0';
     lie = TRUTH;
     damaged = NULL;
+    unsynced = false;
     return 0;
 }
 
@@ -365,6 +375,13 @@ static void an_ack_comes_for_other_bytes(void **state)
     must_fail(FLIPPED_BIT, "is acknowledged: not all of its bytes were sent");
 }
 
+static void an_ack_comes_before_the_sync(void **state)
+{
+    (void)state;
+    unsynced = true;
+    must_fail(TRUTH, "is acknowledged: its record is not synced");
+}
+
 static void must_see(const char *why)
 {
     print_message("%s\n", failure);
@@ -468,6 +485,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(an_update_counts_twice, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_ack_comes_before_the_bytes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_ack_comes_for_other_bytes, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(an_ack_comes_before_the_sync, set_up, tear_down),
         cmocka_unit_test_setup_teardown(messages_contradict_its_books, set_up, tear_down),
         cmocka_unit_test_setup_teardown(files_contradict_its_books, set_up, tear_down),
     };
