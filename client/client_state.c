@@ -75,7 +75,10 @@ fedge_status fedge_client_state_begin(fedge_client_state *state, fedge_hooks_sta
                                       const fedge_task *task, const uint8_t *file, size_t size,
                                       fedge_error *err)
 {
-    const bool keeps = fedge_plan_has_client_state(hooks->plan);
+    /* An evaluation leaves the state alone, and its task names no update, unless the state is a
+     * part of the model. */
+    const bool keeps = fedge_plan_has_client_state(hooks->plan) &&
+                       (task->kind == FEDGE_TASK_TRAIN || fedge_plan_is_personal(hooks->plan));
     state->lost = false;
     state->next = 0;
     if (keeps && !task->has_last_accepted) {

@@ -33,7 +33,8 @@ typedef struct fedge_client_state {
 
 /* Begins a task: reads the broadcast state from the task's control file [file] and the client state
  * from the store, then calls the hooks' begin. A damaged file in the store only causes a warning.
- * FEDGE_UNSUPPORTED: the task names no update; the server is too old for client states. */
+ * FEDGE_UNSUPPORTED: a task that trains names no update; the server is too old for client states.
+ */
 FEDGE_MUST_USE fedge_status fedge_client_state_begin(fedge_client_state *state,
                                                      fedge_hooks_state *hooks,
                                                      const fedge_task *task, const uint8_t *file,

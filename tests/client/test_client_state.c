@@ -213,6 +213,24 @@ static void an_older_server_is_refused(void **state)
     assert_non_null(strstr(err.message, "update the aggregator"));
 }
 
+/* Clusters are evaluated with the broadcast models, and whatever codec sends the updates. */
+static void an_evaluation_needs_no_update(void **state)
+{
+    (void)state;
+    fedge_error err = {0};
+    uint8_t file[1024];
+    size_t size = 0;
+    const fedge_schema *schema = &job->plan.sent.sections[0].schema;
+    const fedge_task task = {.task_id = 3, .kind = FEDGE_TASK_EVALUATE};
+    client_state = (fedge_client_state){.store = store, .run_id = RUN, .log = &LOG};
+    assert_int_equal(fedge_safetensors_size(schema, &size, &err), FEDGE_OK);
+    assert_in_range(size, 1, sizeof(file));
+    assert_int_equal(fedge_safetensors_write(schema, SERVER, file, size, &err), FEDGE_OK);
+    if (fedge_client_state_begin(&client_state, &hooks, &task, file, size, &err) != FEDGE_OK)
+        fail_msg("%s", err.message);
+    assert_false(client_state.lost);
+}
+
 static void it_needs_steps_and_a_rate(void **state)
 {
     (void)state;
@@ -249,6 +267,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_lost_one_is_told, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_damaged_one_is_lost, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_older_server_is_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(an_evaluation_needs_no_update, set_up, tear_down),
         cmocka_unit_test_setup_teardown(it_needs_steps_and_a_rate, set_up, tear_down),
         cmocka_unit_test_setup_teardown(another_file_is_refused, set_up, tear_down),
     };
