@@ -19,6 +19,7 @@ enum { MAX_CLIENTS = 32, MAX_WHOLE = 256 };
 /* An honest client. */
 typedef struct party {
     bool welcome; /* connected, as far as messages tell */
+    bool may_decline;
     char run_id[FEDGE_RUN_ID_TEXT];
     uint32_t incarnation;
     fedge_upload upload;                  /* the last that it announced */
@@ -59,6 +60,11 @@ void answers_client_ended(uint32_t client)
     answered(&answers.parties[client], 0);
 }
 
+void answers_may_decline(uint32_t client)
+{
+    answers.parties[client].may_decline = true;
+}
+
 static bool unpack(uint32_t client, const uint8_t *frame, size_t size, fedge_message *message)
 {
     return client < answers.num_clients && size > FEDGE_MESSAGE_HEADER_SIZE &&
@@ -92,6 +98,18 @@ static void part_sent(party *of, const fedge_message *message)
     of->waits_since_ns = position.task_id == of->ended ? WORLD_NEVER : world_now_ns();
 }
 
+static void decline_sent(uint32_t client, party *of, const fedge_message *message)
+{
+    fedge_notice notice;
+    answered(of, 0);
+    /* Its model may have been withdrawn while it was fetched. */
+    if (fedge_notice_read(message, &notice, NULL) == FEDGE_OK && !of->may_decline &&
+        notice.reason != FEDGE_REASON_STALE_TASK) {
+        world_fail("client %u declines without a reason: %s: %s", client,
+                   fedge_reason_name(notice.reason), notice.text);
+    }
+}
+
 void answers_client_sent(uint32_t client, const uint8_t *frame, size_t size)
 {
     fedge_message message;
@@ -102,10 +120,12 @@ void answers_client_sent(uint32_t client, const uint8_t *frame, size_t size)
         upload_sent(client, of, &message);
     else if (message.type == FEDGE_MESSAGE_PART)
         part_sent(of, &message);
+    else if (message.type == FEDGE_MESSAGE_DECLINE)
+        decline_sent(client, of, &message);
     else if (message.type == FEDGE_MESSAGE_HELLO)
         answers_client_ended(client);
     else if (message.type != FEDGE_MESSAGE_FETCH)
-        answered(of, 0); /* it says that something is wrong, or goodbye */
+        answered(of, 0); /* goodbye */
 }
 
 /* ---- of the server --------------------------------------------------------------------------- */

@@ -721,13 +721,30 @@ void world_set_up(void)
     world_at_kill(drop);
 }
 
+static void begin_answers(void)
+{
+    answers_begin(w.job, w.plan->job.num_clients, w.plan->may_fail);
+    for (uint32_t i = 0; i < w.plan->job.num_clients; i++) {
+        const stub_trainer_chances *chances = &w.trainers[i].chances;
+        bool may = chances->fails > 0 || chances->is_not_finite > 0;
+        for (uint32_t f = 0; f < w.plan->num_faults; f++) {
+            const plan_fault *fault = &w.plan->faults[f];
+            may = may || (fault->node == WORLD_FIRST_CLIENT + i &&
+                          (fault->kind == PLAN_BAD_CALL || fault->kind == PLAN_FULL_DISK ||
+                           fault->kind == PLAN_FLIP));
+        }
+        if (may)
+            answers_may_decline(i);
+    }
+}
+
 void world_run(const world_plan *plan, world_outcome *outcome)
 {
     begin(plan, outcome);
     if (set_up_job()) {
         set_up_hostile();
         oracle_begin(w.job, plan_num_clients(plan));
-        answers_begin(w.job, plan->job.num_clients, plan->may_fail);
+        begin_answers();
         live();
         oracle_end();
     }
