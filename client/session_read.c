@@ -36,8 +36,10 @@ static void take_run(fedge_session *s, const fedge_welcome *welcome, bool other_
     if (other_run)
         leave_run(s);
     if (other_plan) {
+        /* Of models nothing is fetched before the site has allowed the plan. */
         s->plan = PLAN_NONE;
         s->plan_fetch.state = BLOB_UNKNOWN;
+        s->model_fetch.state = BLOB_UNKNOWN;
     }
     s->welcome = *welcome;
     memcpy(s->run_id, welcome->run_id, sizeof(s->run_id));

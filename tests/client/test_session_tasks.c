@@ -347,6 +347,21 @@ static void test_a_list_of_parts_comes_before_the_model(void **state)
 
 #define TEST(function) cmocka_unit_test_setup_teardown(function, fake_set_up, fake_tear_down)
 
+/* Nothing of a task's model is fetched before the site has allowed the plan of now. */
+static void test_another_plan_of_the_run(void **state)
+{
+    fake *f = *state;
+    fake_welcome(f);
+    fake_plan(f);
+    fake_task(f, 1, FAKE_MODEL);
+    assert_string_equal(f->fetch.hash, FAKE_MODEL);
+    fake_break(f);
+    fake_welcome_as(f, FAKE_RUN, 1, FAKE_MODEL2);
+    assert_false(f->run_discarded);
+    assert_string_equal(f->fetch.hash, FAKE_MODEL2);
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_FETCH), 3);
+}
+
 /* As often as an honest server may need, not for ever: neither on one link nor over many. */
 static void test_a_server_that_begins_anew_each_time(void **state)
 {
@@ -380,6 +395,7 @@ int main(void)
         TEST(test_an_answered_task_is_done),
         TEST(test_a_refusal_of_another_task_leaves_the_result),
         TEST(test_a_task_of_another_run_is_dropped),
+        TEST(test_another_plan_of_the_run),
         TEST(test_a_chunk_without_room_is_no_progress),
         TEST(test_a_model_without_room_is_declined),
         TEST(test_a_plan_without_room),
