@@ -9,6 +9,8 @@
 #include "tests/world/observer.h"
 #include "tests/world/scheduler.h"
 
+#define MAX_DISK ((uint64_t)2 << 20)
+
 /* ---- who a device is: certificates would take milliseconds each ------------------------------ */
 
 /* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names */
@@ -67,6 +69,7 @@ void world_client_main(void *client)
         code = fedge_client_exit_code(status);
         if (status == FEDGE_OK) {
             self->running = made;
+            self->stop_ns = self->stop ? world_now_ns() : 0;
             if (self->stop)
                 fedge_client_stop(made);
             code = fedge_client_run(made, &err);
@@ -81,6 +84,17 @@ void world_client_main(void *client)
 void world_client_stop(world_client *client)
 {
     client->stop = !client->running;
+    client->stop_ns = world_now_ns();
     if (client->running)
         fedge_client_stop(client->running);
+}
+
+void world_client_check(const world_client *client)
+{
+    /* The grace, the time for its last message, and a few syncs. */
+    if (client->running && client->stop_ns > 0 &&
+        world_now_ns() > client->stop_ns + (uint64_t)1500000000)
+        world_fail("client %u was stopped, and runs on", (unsigned)client->index);
+    if (world_disk_used(WORLD_FIRST_CLIENT + client->index) > MAX_DISK)
+        world_fail("client %u fills its disk with what the server sends", (unsigned)client->index);
 }

@@ -14,6 +14,8 @@ void world_observe_client_sent(uint32_t client, const uint8_t *frame, size_t siz
 /* A message of a hostile client, damaged or not, and the bytes of the result that it is about. */
 void world_observe_hostile_sent(uint32_t client, const uint8_t *frame, size_t size,
                                 const uint8_t *bytes, size_t num_bytes);
+/* A message of a hostile server, damaged or not. */
+void world_observe_hostile_answer(uint32_t client, const uint8_t *frame, size_t size);
 void world_observe_server_sent(uint32_t client, const uint8_t *frame, size_t size);
 /* A phase has closed, or the run has been opened. */
 void world_observe_round(const fedge_round_summary *summary);

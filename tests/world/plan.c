@@ -132,6 +132,17 @@ static void draw_hostile(world_plan *out)
     draw_places(out, &draw, out->job.num_clients, plan_num_clients(out));
 }
 
+/* One world in twenty has a hostile server and nothing else that is wrong. */
+static void draw_hostile_server(world_plan *out)
+{
+    fedge_rng draw = fedge_rng_stream(out->seed, FEDGE_PURPOSE_TEST, 8, 0, 0);
+    if (fedge_rng_below(&draw, 20) > 0)
+        return;
+    out->server_is_hostile = true;
+    out->num_hostile = out->num_faults = 0;
+    out->hostile_until_ns = 4 * SECOND_NS + below(&draw, 16 * SECOND_NS);
+}
+
 bool plan_site_forbids(const plan_site *site)
 {
     return site->kind > PLAN_SITE_ALLOWS;
@@ -204,12 +215,13 @@ void plan_draw(uint64_t seed, world_plan *out)
     for (uint32_t i = 0; i < out->num_faults; i++)
         draw_fault(out, i, &out->faults[i]);
     draw_gpus(out);
+    draw_hostile_server(out);
     plan_finish(out);
 }
 
 void plan_finish(world_plan *of)
 {
-    of->healed_ns = of->num_hostile > 0 ? of->hostile_until_ns : 0;
+    of->healed_ns = of->num_hostile > 0 || of->server_is_hostile ? of->hostile_until_ns : 0;
     of->may_fail = false;
     for (uint32_t i = 0; i < of->job.num_clients; i++) {
         const uint64_t until_ns = of->sites[i].unmet_until_ns;

@@ -93,6 +93,7 @@ typedef struct world_plan {
     uint64_t sync_ns;     /* a sync takes up to this, on a healthy disk */
     /* By client; hostile ones follow the honest ones. */
     uint32_t num_hostile;
+    bool server_is_hostile;    /* another program than the real one, without other faults */
     uint64_t hostile_until_ns; /* they leave for good then */
     uint64_t delay_ns[PLAN_MAX_CLIENTS], ns_per_byte[PLAN_MAX_CLIENTS];
     uint64_t starts_ns[PLAN_MAX_CLIENTS]; /* when the client is first started */

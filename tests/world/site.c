@@ -42,7 +42,7 @@ static void write_file(const world_plan *plan, uint32_t client)
         "\"codecs\":[%s],\"max-local-epochs\":%u,\"max-ram\":%u,\"hang-up\":%s%s}}",
         SITE_DATA, site->kind == PLAN_SITE_DATA ? "" : ",\"points\":{\"values\":\"points.csv\"}",
         site->kind == PLAN_SITE_JOBS ? "" : ",\"world\"", codecs(plan, site),
-        site->kind == PLAN_SITE_EPOCHS ? 1u : 3u, site->kind == PLAN_SITE_RAM ? 1000u : 1u << 26,
+        site->kind == PLAN_SITE_EPOCHS ? 1u : 3u, site->kind == PLAN_SITE_RAM ? 1u : 1u << 26,
         site->hangs_up ? "true" : "false", conditions);
     world_disk_write(WORLD_FIRST_CLIENT + client, SITE_FILE, text, (size_t)size);
 }

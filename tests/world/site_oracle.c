@@ -1,6 +1,7 @@
 #include "tests/world/site_oracle.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "edge/wire/protocol.h"
@@ -18,13 +19,15 @@ typedef struct sent_task {
 
 typedef struct known_client {
     bool excused, damaged;
-    char plan[FEDGE_HASH_TEXT]; /* of the last WELCOME */
+    bool greeted;               /* the server has answered its last HELLO */
+    char plan[FEDGE_HASH_TEXT]; /* of that answer */
     uint32_t num_tasks;
     sent_task tasks[MAX_TASKS]; /* the newest MAX_TASKS */
 } known_client;
 
 static struct {
     const world_plan *plan;
+    char forbidden[FEDGE_HASH_TEXT]; /* a plan of another job; "": none */
     known_client clients[WORLD_JOB_MAX_CLIENTS];
 } all;
 
@@ -38,6 +41,11 @@ void site_oracle_excuse(uint32_t client, bool damaged)
 {
     all.clients[client].excused = true;
     all.clients[client].damaged = damaged || all.clients[client].damaged;
+}
+
+void site_oracle_forbid(const char *hash)
+{
+    (void)snprintf(all.forbidden, sizeof(all.forbidden), "%s", hash);
 }
 
 /* ---- what the server sends ------------------------------------------------------------------- */
@@ -55,8 +63,11 @@ static const sent_task *find_task(const known_client *of, uint64_t id)
 static void take_welcome(known_client *of, const fedge_message *message)
 {
     fedge_welcome welcome;
-    if (fedge_welcome_read(message, &welcome, NULL) == FEDGE_OK)
-        memcpy(of->plan, welcome.plan, sizeof(of->plan));
+    /* A client takes the first only. */
+    if (of->greeted || fedge_welcome_read(message, &welcome, NULL) != FEDGE_OK)
+        return;
+    of->greeted = true;
+    memcpy(of->plan, welcome.plan, sizeof(of->plan));
 }
 
 static void take_task(known_client *of, const fedge_message *message)
@@ -85,7 +96,9 @@ void site_oracle_server_sent(uint32_t client, const uint8_t *frame, size_t size)
 
 static bool forbids(uint32_t client)
 {
-    return plan_site_forbids(&all.plan->sites[client]);
+    const plan_site *site = &all.plan->sites[client];
+    const bool is_other = all.forbidden[0] && strcmp(all.clients[client].plan, all.forbidden) == 0;
+    return plan_site_forbids(site) || (is_other && site->kind != PLAN_SITE_NONE);
 }
 
 /* HELLO tells the names of the site's data and no others. */
@@ -143,7 +156,7 @@ static void check_fetch(uint32_t client, const fedge_message *message)
 static void check_upload(uint32_t client, const fedge_message *message)
 {
     static fedge_upload upload;
-    if (forbids(client)) {
+    if (plan_site_forbids(&all.plan->sites[client])) {
         world_fail("site: client %u announces a result for a job that its site forbids", client);
         return;
     }
@@ -181,7 +194,7 @@ static void check_decline(uint32_t client, const fedge_message *message)
         return;
     const fedge_reason of_plan =
         site->kind == PLAN_SITE_DATA ? FEDGE_REASON_NO_DATA : FEDGE_REASON_POLICY;
-    if (all.clients[client].excused)
+    if (all.clients[client].excused || all.plan->server_is_hostile)
         return;
     if (!notice.has_task && forbids(client) && notice.reason != of_plan) {
         world_fail("site: client %u declines the job: %s", client,
@@ -204,11 +217,13 @@ void site_oracle_client_sent(uint32_t client, const uint8_t *frame, size_t size)
         (all.plan->sites[client].kind == PLAN_SITE_NONE && frame[5] != FEDGE_MESSAGE_DECLINE &&
          frame[5] != FEDGE_MESSAGE_HELLO))
         return;
-    if (frame[5] == FEDGE_MESSAGE_PART && forbids(client))
+    if (frame[5] == FEDGE_MESSAGE_PART && plan_site_forbids(&all.plan->sites[client]))
         world_fail("site: client %u sends a part of a result that its site forbids", client);
     if (frame[5] == FEDGE_MESSAGE_PART ||
         fedge_message_unpack(frame, size, &message, NULL) != FEDGE_OK)
         return;
+    all.clients[client].greeted =
+        all.clients[client].greeted && message.type != FEDGE_MESSAGE_HELLO;
     if (message.type == FEDGE_MESSAGE_HELLO)
         check_hello(client, &message);
     else if (message.type == FEDGE_MESSAGE_FETCH)

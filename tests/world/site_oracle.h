@@ -15,6 +15,8 @@ void site_oracle_begin(const world_plan *plan);
 /* The client's disk fails or is slow: it may look at its condition late, or not know it. [damaged]:
  * its file may read otherwise, so nothing is checked any more. */
 void site_oracle_excuse(uint32_t client, bool damaged);
+/* A plan with this hash is of a job that the policy of every site forbids. */
+void site_oracle_forbid(const char *hash);
 /* Whole messages, as oracle.h has them. */
 void site_oracle_client_sent(uint32_t client, const uint8_t *frame, size_t size);
 void site_oracle_server_sent(uint32_t client, const uint8_t *frame, size_t size);

@@ -17,6 +17,7 @@
 #include "tests/world/gpus.h"
 #include "tests/world/heap.h"
 #include "tests/world/hostile_client.h"
+#include "tests/world/hostile_server.h"
 #include "tests/world/network.h"
 #include "tests/world/observer.h"
 #include "tests/world/oracle.h"
@@ -60,6 +61,7 @@ static struct {
     stub_trainer trainers[WORLD_JOB_MAX_CLIENTS];
     fedge_client_callbacks callbacks[WORLD_JOB_MAX_CLIENTS];
     hostile_client hostile[PLAN_MAX_HOSTILE];
+    hostile_server hostile_server;
     node nodes[MAX_NODES];
     bool done[PLAN_MAX_FAULTS]; /* the fault has happened */
     world_disk_copy *empty, *backup;
@@ -102,7 +104,8 @@ void world_observe_client_sent(uint32_t client, const uint8_t *frame, size_t siz
     AS_WORLD(oracle_client_sent(client, frame, size));
     AS_WORLD(site_oracle_client_sent(client, frame, size));
     w.declined = w.declined || (size > 5 && frame[5] == FEDGE_MESSAGE_DECLINE);
-    AS_WORLD(answers_client_sent(client, frame, size));
+    if (!w.plan->server_is_hostile)
+        AS_WORLD(answers_client_sent(client, frame, size));
 }
 
 void world_observe_hostile_sent(uint32_t client, const uint8_t *frame, size_t size,
@@ -110,6 +113,13 @@ void world_observe_hostile_sent(uint32_t client, const uint8_t *frame, size_t si
 {
     world_trace("sends hostile message %u of %zu bytes", size > 5 ? frame[5] : 0u, size);
     AS_WORLD(oracle_hostile_sent(client, frame, size, bytes, num_bytes));
+}
+
+void world_observe_hostile_answer(uint32_t client, const uint8_t *frame, size_t size)
+{
+    world_trace("sends hostile message %u of %zu bytes to client %u", size > 5 ? frame[5] : 0u,
+                size, (unsigned)client);
+    AS_WORLD(site_oracle_server_sent(client, frame, size));
 }
 
 void world_observe_server_sent(uint32_t client, const uint8_t *frame, size_t size)
@@ -182,7 +192,9 @@ static void start(uint32_t index)
     w.outcome->num_starts++;
     world_net_boot(index);
     world_trace("starts node %u", (unsigned)index);
-    if (index == WORLD_SERVER) {
+    if (index == WORLD_SERVER && w.plan->server_is_hostile) {
+        world_spawn(index, hostile_server_main, &w.hostile_server, "hostile");
+    } else if (index == WORLD_SERVER) {
         /* The same bits with any number of workers, also of those that go on from a kill. */
         w.server.num_workers = 1 + (w.plan->num_workers - 1 + w.server_starts++) % MAX_WORKERS;
         world_spawn(index, world_server_main, &w.server, "main");
@@ -598,6 +610,15 @@ static void set_up_hostile(void)
                                         .until_ns = w.plan->hostile_until_ns};
         w.nodes[first_hostile() + i].gone = true; /* it starts once */
     }
+    if (!w.plan->server_is_hostile)
+        return;
+    w.hostile_server = (hostile_server){
+        .seed = w.plan->seed, .plan = &w.job->plan, .until_ns = w.plan->hostile_until_ns};
+    w.nodes[WORLD_SERVER].gone = true;
+    for (uint32_t i = 0; i < w.plan->job.num_clients; i++) {
+        w.trainers[i].may_lose = true; /* by a new run */
+        w.nodes[WORLD_FIRST_CLIENT + i].excused = true;
+    }
 }
 
 /* Clients that were away when the server said goodbye look for it for ever: they are stopped. */
@@ -615,6 +636,8 @@ static void send_home(void)
 
 static bool is_over(void)
 {
+    const bool ends = w.plan->server_is_hostile && world_now_ns() >= w.plan->hostile_until_ns;
+    w.complete = w.complete || ends;
     bool over = w.complete && !w.nodes[WORLD_SERVER].up;
     if (over && !w.sent_home) {
         w.sent_home = true;
@@ -634,6 +657,8 @@ static void check_bounds(void)
         if (world_disk_num_open(i) > MAX_DESCRIPTORS)
             world_fail("node %u holds more than %d files open", (unsigned)i, MAX_DESCRIPTORS);
     }
+    for (uint32_t i = 0; i < w.plan->job.num_clients && w.plan->server_is_hostile; i++)
+        world_client_check(&w.clients[i]);
 }
 
 /* Devices must not idle while a round lacks updates: where all are well, somebody says something
@@ -647,7 +672,7 @@ static void check_quiet(void)
         25 * SECOND_NS + (job->asynchronous ? 3 : 1) * job->deadline_ms * MS_NS;
     if (w.written || world_now_ns() < w.quiet_since_ns + most_ns || !w.nodes[WORLD_SERVER].up)
         return;
-    if (w.declined || w.plan->num_hostile > 0)
+    if (w.declined || w.plan->num_hostile > 0 || w.plan->server_is_hostile)
         return;
     for (uint32_t i = WORLD_SERVER; i < num_nodes(); i++) {
         if (w.nodes[i].heal_ns != WORLD_NEVER || (!w.nodes[i].up && !w.nodes[i].gone))
@@ -669,7 +694,7 @@ static void check_answers(void)
         if (w.nodes[i].heal_ns != WORLD_NEVER || (!w.nodes[i].up && !w.nodes[i].gone))
             calm_ns = WORLD_NEVER;
     }
-    answers_check(w.written ? WORLD_NEVER : calm_ns);
+    answers_check(w.written || w.plan->server_is_hostile ? WORLD_NEVER : calm_ns);
 }
 
 /* After the last fault a run has this long. */
@@ -726,7 +751,8 @@ static void begin_answers(void)
     answers_begin(w.job, w.plan->job.num_clients, w.plan->may_fail);
     for (uint32_t i = 0; i < w.plan->job.num_clients; i++) {
         const stub_trainer_chances *chances = &w.trainers[i].chances;
-        bool may = chances->fails > 0 || chances->is_not_finite > 0;
+        bool may = chances->fails > 0 || chances->is_not_finite > 0 ||
+                   w.plan->sites[i].kind != PLAN_SITE_NONE; /* the site's own oracle knows */
         for (uint32_t f = 0; f < w.plan->num_faults; f++) {
             const plan_fault *fault = &w.plan->faults[f];
             may = may || (fault->node == WORLD_FIRST_CLIENT + i &&
@@ -743,7 +769,8 @@ void world_run(const world_plan *plan, world_outcome *outcome)
     begin(plan, outcome);
     if (set_up_job()) {
         set_up_hostile();
-        oracle_begin(w.job, plan_num_clients(plan));
+        if (!plan->server_is_hostile)
+            oracle_begin(w.job, plan_num_clients(plan));
         begin_answers();
         live();
         oracle_end();
