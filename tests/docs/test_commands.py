@@ -46,6 +46,7 @@ EXCEPT = (
     (r".*--accumulator cuda.*|.*--engine cuda.*|bash tests/gpu/run\.sh", "on a GPU; tests/net/test_gpu.py has emulated ones"),
     (r"(\w+=(\S+|\"[^\"]*\") )*tests/bench/.*", "minutes and more; those labelled long run the parts that have tests"),
     (r"PYTHON-WITH-.*|python3 -m venv .*", "with packages that Debian does not have"),
+    (r"(bash tests/world\.sh|python3 -B tests/world/planted\.py).*", "minutes and more; ctest's test_world and .ci/run run both"),
     (r"make_vectors\.py > vectors\.json", "the vectors are in the tree, and what reads them is tested"),
     (r"(python3 -B tests/compat/)?record\.py .*", "it adds a new release to the tree, once for each"),
     (r"examples/personal/run\.py OUT 40", "40 rounds; tests/examples/test_personal.py has two"),
