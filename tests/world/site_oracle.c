@@ -18,7 +18,7 @@ typedef struct sent_task {
 } sent_task;
 
 typedef struct known_client {
-    bool excused, damaged;
+    bool excused;
     bool greeted;               /* the server has answered its last HELLO */
     char plan[FEDGE_HASH_TEXT]; /* of that answer */
     uint32_t num_tasks;
@@ -37,10 +37,9 @@ void site_oracle_begin(const world_plan *plan)
     all.plan = plan;
 }
 
-void site_oracle_excuse(uint32_t client, bool damaged)
+void site_oracle_excuse(uint32_t client)
 {
     all.clients[client].excused = true;
-    all.clients[client].damaged = damaged || all.clients[client].damaged;
 }
 
 void site_oracle_forbid(const char *hash)
@@ -213,7 +212,7 @@ static void check_decline(uint32_t client, const fedge_message *message)
 void site_oracle_client_sent(uint32_t client, const uint8_t *frame, size_t size)
 {
     fedge_message message;
-    if (all.clients[client].damaged || size < FEDGE_MESSAGE_HEADER_SIZE ||
+    if (size < FEDGE_MESSAGE_HEADER_SIZE ||
         (all.plan->sites[client].kind == PLAN_SITE_NONE && frame[5] != FEDGE_MESSAGE_DECLINE &&
          frame[5] != FEDGE_MESSAGE_HELLO))
         return;

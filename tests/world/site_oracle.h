@@ -12,9 +12,8 @@
 
 /* A new world. [plan] outlives it. */
 void site_oracle_begin(const world_plan *plan);
-/* The client's disk fails or is slow: it may look at its condition late, or not know it. [damaged]:
- * its file may read otherwise, so nothing is checked any more. */
-void site_oracle_excuse(uint32_t client, bool damaged);
+/* The client's disk fails or is slow: it may look at its condition late, or not know it. */
+void site_oracle_excuse(uint32_t client);
 /* A plan with this hash is of a job that the policy of every site forbids. */
 void site_oracle_forbid(const char *hash);
 /* Whole messages, as oracle.h has them. */

@@ -394,7 +394,7 @@ static void begin_on_disk(const plan_fault *fault)
 {
     world_disk_faults *faults = &w.nodes[fault->node].faults;
     if (fault->node != WORLD_SERVER)
-        site_oracle_excuse(fault->node - WORLD_FIRST_CLIENT, false);
+        site_oracle_excuse(fault->node - WORLD_FIRST_CLIENT);
     const uint64_t used = world_disk_used(fault->node);
     switch (fault->kind) {
     case PLAN_DIE_AT_CALL:
@@ -433,12 +433,13 @@ static void flip(const plan_fault *fault)
     const char *path = "";
     if (world_disk_flip(fault->node, PARTS[fault->number % 4], &path))
         world_trace("a bit flips in %s", path);
-    if (fault->node == WORLD_SERVER)
+    if (fault->node == WORLD_SERVER) {
         oracle_disk_damaged();
-    else
-        w.trainers[fault->node - WORLD_FIRST_CLIENT].may_lose = true;
-    if (fault->node != WORLD_SERVER)
-        site_oracle_excuse(fault->node - WORLD_FIRST_CLIENT, true);
+        return;
+    }
+    w.trainers[fault->node - WORLD_FIRST_CLIENT].may_lose = true;
+    /* Whoever runs the device mends its file. */
+    site_write(w.plan, fault->node - WORLD_FIRST_CLIENT, world_now_ns());
 }
 
 static void begin_fault(const plan_fault *fault)
