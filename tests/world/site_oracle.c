@@ -145,7 +145,7 @@ static void check_fetch(uint32_t client, const fedge_message *message)
     if (forbids(client)) {
         world_fail("site: client %u fetches %.8s for a job that its site forbids", client,
                    ref.hash);
-    } else if (may_not_begin(client, world_now_ns() - NOTICED_NS)) {
+    } else if (world_now_ns() > NOTICED_NS && may_not_begin(client, world_now_ns() - NOTICED_NS)) {
         world_fail("site: client %u fetches %.8s %.1f s after its condition ended", client,
                    ref.hash, (double)(world_now_ns() - site->unmet_from_ns) * 1e-9);
     }
