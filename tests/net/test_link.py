@@ -15,7 +15,6 @@ import time
 import harness
 import wire
 from harness import NetTest
-from peer import Peer
 from relay import Relay
 
 USAGE = 2
@@ -219,35 +218,6 @@ class Servers(NetTest):
         self.assertEqual(tried[last + 1], there[1])
 
 
-class Rest(NetTest):
-    def test_a_client_without_a_task_calls_again(self):
-        """One of two is asked in a round; the other, which may hang up, does, and is told when to come back."""
-        federation = self.federation(clients=2, rounds__num_server_rounds=1, rounds__min_train_nodes=1,
-                                     rounds__fraction_train=0.5, training__local_epochs=1)
-        with open(federation.site_path, encoding="utf-8") as file:
-            site = json.load(file)
-        device = federation.path("device")  # not on mains power: it declines, and then has no task
-        os.makedirs(os.path.join(device, "sys/class/power_supply/BAT0"))
-        for name, text in (("type", "Battery"), ("status", "Discharging")):
-            with open(os.path.join(device, "sys/class/power_supply/BAT0", name), "w", encoding="ascii") as file:
-                file.write(text)
-        site["policy"] = {"hang-up": True, "conditions": {"mains-power": True, "root": device}}
-        path = federation.write("rests.json", site)
-        federation.start_aggregator()
-        rests = federation.start_client(0, config=path)
-        rests.wait_event("welcome")
-        with Peer(federation, 1) as holds:  # it takes a task and does nothing
-            holds.hello()
-            holds.next_task()
-            said = rests.wait_event("disconnect")
-            self.assertIn("come-later", said["message"])
-            self.assertEqual(said["level"], "info")
-            again = rests.wait_event("reconnect")["message"]  # after the five minutes that it gave, and an eighth
-            self.assertRegex(again, r"next connection in (29[5-9]|3[0-3][0-9])\.\d s")
-            harness.wait_until("it to be gone", lambda: federation.health()["connected"] == 1)
-            self.assertTrue(rests.running())
-
-
 class Quiet(NetTest):
     @harness.unittest.skipUnless(os.environ.get("FEDGE_NET_ROUTER_S"), "takes minutes")
     def test_a_router_that_forgets(self):
@@ -334,10 +304,6 @@ class BadNetwork(NetTest):
         self.assertGreater(counts["resets"], 0, counts)
         self.assertEqual(hashes, harness.undisturbed(ROUNDS, clients=CLIENTS))
 
-    def test_with_a_crash_of_the_aggregator(self):
-        hashes, _ = self.run_over(4, seed=2, crash=True)
-        self.assertEqual(hashes, harness.undisturbed(4, clients=CLIENTS))
-
     def idle(self, heartbeat_s, idle_s):
         """One client waits so long for others; what the first and the network say then."""
         keys = harness.make_keys(os.path.join(harness.make_folder(), "keys"), 2, ip=wire.Wire.SERVER)
@@ -392,13 +358,6 @@ class BadNetwork(NetTest):
         client, counts = self.idle(heartbeat_s=30, idle_s=FORGETS_S + 4)
         self.assertGreater(len(client.events("welcome")), 1, client.tail())
         self.assertGreater(counts["forgotten"], 0, counts)
-
-    def test_with_large_updates(self):
-        """Updates and models of several messages and many packets: transfers go on where they stopped."""
-        job = {"hidden": 1000, "update__codec": "none", "update__deflate": False}
-        hashes, counts = self.run_over(2, seed=3, **job)
-        self.assertGreater(counts["forwarded"], 500, counts)
-        self.assertEqual(hashes, harness.undisturbed(2, clients=CLIENTS, **job))
 
 
 if __name__ == "__main__":

@@ -11,9 +11,11 @@ import subprocess
 import tarfile
 
 import harness
-from harness import HIDDEN, NetTest, write_model
+from harness import FEATURES, HIDDEN, LABELS, NetTest, write_model
 from peer import Peer
 from relay import Relay
+
+CLIENT_DECLINED = 8
 
 
 def read_safetensors(path):
@@ -82,12 +84,6 @@ class Run(NetTest):
         self.assertAlmostEqual(result["accuracy"], lines[-1]["accuracy"], places=6)
         self.assertEqual(os.path.realpath(result["run_dir"]), os.path.realpath(folder))
 
-    def test_same_seed_same_model_another_seed_another(self):
-        first = self.run_once()[0].hashes()
-        self.assertEqual(self.run_once()[0].hashes(), first)
-        self.assertEqual(self.run_once(update__deflate=False)[0].hashes(), first)
-        self.assertNotEqual(self.run_once(seed=8)[0].hashes()[-1], first[-1])
-
     def test_a_simulated_run_is_the_deployed_one(self):
         federation, _, _ = self.run_once()
         lines, wanted = simulated(federation), federation.lines()
@@ -140,45 +136,6 @@ class Run(NetTest):
             self.assertAlmostEqual(exact["loss"], rounded["loss"], delta=0.02)
             self.assertNotEqual(exact["loss"], rounded["loss"])
 
-    def test_a_fraction_of_the_clients(self):
-        federation, _, _ = self.run_once(clients=6, rounds__fraction_train=0.5, rounds__num_server_rounds=4)
-        self.assertEqual([(line["asked"], line["clients"]) for line in federation.lines()], [(3, 3)] * 4)
-
-    def test_over_selection_asks_more_than_it_needs(self):
-        federation, _, _ = self.run_once(clients=6, rounds__fraction_train=0.5, rounds__over_selection=1.5,
-                                         rounds__min_train_nodes=2)
-        for line in federation.lines():
-            self.assertEqual(line["asked"], 5, line)  # ⌈3 · 1.5⌉
-            self.assertGreaterEqual(line["clients"], 3, line)
-
-    def test_a_deadline_passes_over_who_does_not_report(self):
-        federation = self.federation(clients=3, rounds__num_server_rounds=2, rounds__round_deadline_s=3,
-                                     rounds__min_report_fraction=0.6)
-        federation.start_aggregator()
-        with Peer(federation, 2) as silent:
-            silent.hello()
-            federation.start_clients(0, 1)
-            silent.next_task()
-            federation.aggregator.wait_event("round-closed")
-            silent.expect("cancel")
-            federation.complete()
-        self.assertEqual([(line["asked"], line["clients"]) for line in federation.lines()], [(3, 2)] * 2)
-
-    def test_a_round_with_too_few_reports_is_repeated(self):
-        federation = self.federation(clients=2, rounds__num_server_rounds=1, rounds__round_deadline_s=3,
-                                     rounds__min_report_fraction=1)
-        federation.start_aggregator()
-        with Peer(federation, 1) as silent:
-            silent.hello()
-            federation.start_clients(0)
-            federation.aggregator.wait_event("round-failed")
-        federation.start_clients(1)
-        federation.complete()
-        line = federation.lines()[-1]
-        self.assertGreaterEqual(line["attempt"], 1)
-        self.assertEqual(line["clients"], 2)
-        self.assertEqual(federation.hashes(), harness.undisturbed(1, clients=2))
-
 
 class Ending(NetTest):
     def start(self, rounds=400, **job):
@@ -226,38 +183,6 @@ class Ending(NetTest):
         federation.start_aggregator("--drain")
         self.assertEqual(federation.aggregator.wait(), 0)
         self.assertLessEqual(len(federation.lines()), closed + 1)
-
-    def test_the_result_is_of_the_run(self):
-        """However many processes it took, and when the last of them did nothing."""
-        federation, _ = self.start(rounds=400, rounds__fraction_evaluate=1.0)
-        federation.aggregator.wait_event("evaluation-closed", 2)
-        federation.aggregator.send(signal.SIGUSR1)
-        self.assertEqual(federation.aggregator.wait(), 0, federation.aggregator.tail())
-        results = [federation.result()]
-        federation.start_aggregator("--drain")
-        results.append(federation.complete())
-        federation.start_aggregator()
-        federation.aggregator.wait_event("round-closed", 2)
-        federation.aggregator.send(signal.SIGUSR1)
-        self.assertEqual(federation.aggregator.wait(), 0, federation.aggregator.tail())
-        results.append(federation.result())
-        train, evaluate = federation.lines(), federation.lines("evaluate")
-        self.assertEqual([line["round"] for line in train], list(range(1, len(train) + 1)))
-        for i, result in enumerate(results):
-            last = train[result["rounds"] - 1]
-            self.assertEqual((result["accuracy"], result["loss"], result["model_sha256"]),
-                             (last["accuracy"], last["loss"], last["model_sha256"]))
-            # What a process takes to end is known to its own result alone: a next one that does nothing
-            # may have less.
-            self.assertGreaterEqual(result["seconds"] + 0.001 * len(train),
-                                    sum(line["seconds"] for line in train[:result["rounds"]]))
-            if i > 0:
-                self.assertGreaterEqual(result["bytes_up"], results[i - 1]["bytes_up"])
-        for key in ("bytes_up", "bytes_down"):
-            counted = sum(line[key] for line in train)
-            evaluated = sum(line[key] for line in evaluate)
-            self.assertGreaterEqual(results[2][key], counted)
-            self.assertLessEqual(results[2][key], counted + evaluated)
 
     def test_new_run_begins_anew(self):
         federation, _ = self.start(rounds=2)
@@ -561,6 +486,23 @@ class Known(NetTest):
                 self.assertGreater(fetched, 1)
                 self.assertLess(fetched, 2)
 
+    def test_frozen_layers_are_sent_once(self):
+        federation = self.federation(**{"initial-model": "start.safetensors"}, hidden=HIDDEN, model__train_last=1,
+                                     rounds__num_server_rounds=3, rounds__min_train_nodes=3)
+        write_model(federation.path("start.safetensors"))
+        federation.start_aggregator()
+        clients = federation.start_clients()
+        federation.complete()
+        trained, frozen, beside = 4 * HIDDEN * LABELS, 4 * HIDDEN * (FEATURES + 1), 8192  # of each client
+        first, *others = federation.lines()
+        self.assertGreater(first["bytes_down"], 3 * (trained + frozen))
+        for line in others:
+            self.assertGreater(line["bytes_down"], 3 * trained)
+            self.assertLess(line["bytes_down"], 3 * (trained + beside))
+        for index, client in enumerate(clients):
+            self.assertEqual(client.wait(), 0, client.tail())
+            self.assertLessEqual(len(os.listdir(federation.path(f"client-{index}", "blobs"))), 3)
+
 
 class Conditions(NetTest):
     """What a site asks of the moment."""
@@ -591,6 +533,37 @@ class Conditions(NetTest):
         self.assertEqual(declined["reason"], "on-battery", declined)
         self.assertEqual(client.events("trained"), [])
         self.assertTrue(client.running())
+
+    def without_data(self, federation):
+        """A client whose file names data that is not there; returns when it has declined and ended."""
+        wrong = federation.write("wrong.json", {"data": {"points": {
+            "values": "nowhere.npy", "labels": "train-labels.npy"}}})
+        client = federation.start_client(0, config=wrong, partition_id=None, num_partitions=None)
+        self.assertEqual(client.wait(), CLIENT_DECLINED, client.tail())
+        federation.aggregator.wait_event("round-failed")
+
+    def test_a_client_that_declined_is_asked_when_it_is_mended(self):
+        expected = harness.undisturbed(2, clients=1, rounds__min_train_nodes=1)
+        federation = self.federation(clients=1, rounds__num_server_rounds=2, rounds__min_train_nodes=1,
+                                     rounds__round_deadline_s=3600)
+        federation.start_aggregator()
+        for attempt in (1, 2):
+            self.without_data(federation)
+            state = harness.wait_until("the next attempt", lambda a=attempt: f"attempt {a + 1} of round 1"
+                                       in federation.health()["state"] and federation.health()["state"])
+            self.assertIn("waiting for nodes: 0 of 1 connected", state)
+            self.assertIn("client 0", state)
+            self.assertIn("nowhere.npy", state)
+        waits = federation.aggregator.wait_event("round-waits")
+        self.assertIn("client 0", waits["for"], waits)
+        federation.start_client(0)
+        federation.complete()
+        self.assertEqual([line["attempt"] for line in federation.lines()], [2, 0])
+        told = federation.aggregator.events("client-reported-error")  # by the next start each time
+        self.assertGreaterEqual(len(told), 2)
+        for event in told:
+            self.assertRegex(event["error"], "nowhere.npy|declined")
+        self.assertEqual(federation.hashes(), expected)
 
 
 class Plugins(NetTest):

@@ -1,8 +1,7 @@
 """A simulated run is the deployed one: the same models, round by round, bit for bit. With each strategy that a job may
 name, and the aggregator killed on the way and a device with it; with each kind of codec and of data.
 
-FEDGE_NET_PART=K/N plays the K-th of N parts of the strategies. FEDGE_NET_KILLED=N kills the aggregator N times, at moments
-drawn from a seed (kills.py), and each device once.
+FEDGE_NET_PART=K/N plays the K-th of N parts of the strategies.
 """
 
 import glob
@@ -13,14 +12,11 @@ import signal
 import struct
 
 import harness
-import kills
 import softmax
 from harness import FEATURES, LABELS, NetTest, batchnorm, points_as_images
 
 ROUNDS = 3
-KILLS = int(os.environ.get("FEDGE_NET_KILLED", "0"))
-CLIENTS, LONG_ROUNDS = 8, 3 * KILLS or 3
-MOST = (400, 40)  # calls and log events of a life that is killed: some rounds
+CLIENTS = 8  # of each strategy
 PART, PARTS = map(int, os.environ.get("FEDGE_NET_PART", "1/1").split("/"))
 
 # The first checkpoint made but not in its place, or in its place; updates in the journal.
@@ -29,7 +25,7 @@ MOMENTS = (("rename", 1, "kill-before", "round-000001"), ("rename", 1, "kill-aft
 
 ON_CLIENTS = {"no_test_set": True, "rounds__fraction_evaluate": 1.0, "site": {"validation-fraction": 0.25}}
 # More rounds, so that some updates are stale.
-BUFFERED = {"rounds__num_server_rounds": max(16, 8 * KILLS)}
+BUFFERED = {"rounds__num_server_rounds": 16}
 
 # Arguments that a job needs or that are unlike the defaults, and what else its job and its devices' files have.
 CASES = {
@@ -334,7 +330,7 @@ class EveryStrategy(NetTest):
         self.assertEqual(known(), set(CASES))
 
     def prepared(self, strategy, prepare=None, no_test_set=False, site=None, **job):
-        rounds = max(LONG_ROUNDS, job.pop("rounds__num_server_rounds", 0))
+        rounds = max(ROUNDS, job.pop("rounds__num_server_rounds", 0))
         federation = self.federation(**job, rounds__num_server_rounds=rounds, clients=CLIENTS, strategy=strategy,
                                      site={"partition": "dirichlet:1", **(site or {})})
         if prepare:
@@ -346,24 +342,7 @@ class EveryStrategy(NetTest):
             federation.write("job.json", changed)
         return federation
 
-    def killed_often(self, name, strategy, options):
-        """A run with many kills, at least one of them after a round had closed, so that the strategy's state was
-        needed. When all came before, or the run ended before the last of them, others are drawn."""
-        for again in range(5):
-            federation = self.prepared(strategy, **options)
-            try:
-                seed = kills.SEED + NAMES.index(name) + 1000 * again
-                kills.KilledTest.play(self, federation, KILLS, 1, seed, most=MOST)
-            except kills.TooFewKills:
-                continue
-            if any(event["rounds-closed"] > 0 for program in federation.seen if program.name == "aggregator"
-                   for event in program.events("run-resumed")):
-                return federation
-        return self.fail("the strategy's state was never needed, or too few kills came")
-
     def interrupted(self, name, strategy, options):
-        if KILLS:
-            return self.killed_often(name, strategy, options)
         federation = self.prepared(strategy, **options)
         moment = MOMENTS[NAMES.index(name) % len(MOMENTS)]
         federation.start_aggregator(environment=harness.fault(*moment))
@@ -411,14 +390,14 @@ class EveryStrategy(NetTest):
             replay = ("--replay", log)
         out = self.simulated(federation, *replay)
         mine, mine_own = (read_lines(os.path.join(out, "rounds.jsonl"), phase) for phase in ("train", "evaluate"))
-        self.assertGreaterEqual(len(train), LONG_ROUNDS)
+        self.assertGreaterEqual(len(train), ROUNDS)
         for key in "round", "model_sha256", "clients", "examples", "updates":
             self.assertEqual([line.get(key) for line in mine], [line.get(key) for line in train], key)
         for got, expected in zip(mine_own, own, strict=True):
             for key in "round", "clients", "examples", "accuracy_quantiles":
                 self.assertEqual(got.get(key), expected.get(key), key)
             self.assertAlmostEqual(got["loss"], expected["loss"], places=9)
-        self.assertEqual(len(own), LONG_ROUNDS if options.get("rounds__fraction_evaluate") else 0)
+        self.assertEqual(len(own), ROUNDS if options.get("rounds__fraction_evaluate") else 0)
         self.check_models(federation.run_folder(), out)
         self.assertNotEqual(last_lines(os.path.join(out, "rounds.jsonl")), self.plain(federation))
 
