@@ -32,8 +32,9 @@ typedef struct party {
 
 static struct {
     const fedge_job *job;
-    uint32_t num_clients;
-    bool damaged, complete;
+    const world_plan *plan;
+    const stub_trainer *trainers;
+    uint32_t num_clients; /* honest ones */
     party parties[MAX_CLIENTS];
 } answers;
 
@@ -44,25 +45,44 @@ static void answered(party *of, uint64_t task_id)
     of->waits_since_ns = of->missing_since_ns = WORLD_NEVER;
 }
 
-void answers_begin(const fedge_job *job, uint32_t num_clients, bool damaged)
+/* Whether its trainer or its disk may fail. */
+static bool may_decline(uint32_t client)
+{
+    const stub_trainer_chances *chances = &answers.trainers[client].chances;
+    bool may = chances->fails > 0 || chances->is_not_finite > 0;
+    for (uint32_t i = 0; i < answers.plan->num_faults; i++) {
+        const plan_fault *fault = &answers.plan->faults[i];
+        may = may || (fault->node == WORLD_FIRST_CLIENT + client &&
+                      (fault->kind == PLAN_BAD_CALL || fault->kind == PLAN_FULL_DISK ||
+                       fault->kind == PLAN_FLIP));
+    }
+    return may;
+}
+
+void answers_begin(const fedge_job *job, const world_plan *plan, const stub_trainer *trainers)
 {
     answers.job = job;
-    answers.num_clients = num_clients;
-    answers.damaged = damaged;
+    answers.plan = plan;
+    answers.trainers = trainers;
+    answers.num_clients = plan->job.num_clients;
     memset(answers.parties, 0, sizeof(answers.parties));
-    for (uint32_t i = 0; i < MAX_CLIENTS; i++)
+    for (uint32_t i = 0; i < answers.num_clients; i++) {
         answered(&answers.parties[i], 0);
+        answers.parties[i].may_decline = may_decline(i);
+    }
+}
+
+void answers_client_warned(uint32_t client, const char *line)
+{
+    if (client < answers.num_clients && strstr(line, " kept-lost ") &&
+        !answers.trainers[client].may_lose && !answers.plan->may_fail)
+        world_fail("client %u has lost what it keeps from round to round", client);
 }
 
 void answers_client_ended(uint32_t client)
 {
     answers.parties[client].welcome = false;
     answered(&answers.parties[client], 0);
-}
-
-void answers_may_decline(uint32_t client)
-{
-    answers.parties[client].may_decline = true;
 }
 
 static bool unpack(uint32_t client, const uint8_t *frame, size_t size, fedge_message *message)
@@ -98,13 +118,20 @@ static void part_sent(party *of, const fedge_message *message)
     of->waits_since_ns = position.task_id == of->ended ? WORLD_NEVER : world_now_ns();
 }
 
+/* The task's model may have been withdrawn while it was fetched; what the site says is looked at
+ * elsewhere. */
+static bool is_of_others(fedge_reason reason)
+{
+    return reason == FEDGE_REASON_STALE_TASK || reason == FEDGE_REASON_POLICY ||
+           reason > FEDGE_REASON_INTERNAL;
+}
+
 static void decline_sent(uint32_t client, party *of, const fedge_message *message)
 {
     fedge_notice notice;
     answered(of, 0);
-    /* Its model may have been withdrawn while it was fetched. */
     if (fedge_notice_read(message, &notice, NULL) == FEDGE_OK && !of->may_decline &&
-        notice.reason != FEDGE_REASON_STALE_TASK) {
+        !is_of_others(notice.reason)) {
         world_fail("client %u declines without a reason: %s: %s", client,
                    fedge_reason_name(notice.reason), notice.text);
     }
@@ -164,7 +191,7 @@ static void notice_sent(uint32_t client, party *of, const fedge_message *message
     if (fedge_notice_read(message, &notice, NULL) != FEDGE_OK)
         return;
     answered(of, notice.has_task ? notice.task_id : of->upload.task_id);
-    if (is_of_wrong_message(notice.reason) && !answers.damaged) {
+    if (is_of_wrong_message(notice.reason) && !answers.plan->may_fail) {
         world_fail("client %u is told %s: %s", client, fedge_reason_name(notice.reason),
                    notice.text);
     }

@@ -5,6 +5,7 @@
  * - A task names as last accepted an update that the client has sent to its end.
  * - A result stays on the client's disk until the server has answered it, and is answered soon.
  * - A client declines no task, unless its trainer or its disk may fail.
+ * - What a client keeps of its accepted updates outlives every crash.
  * - In an asynchronous run with work for all, each client gets some.
  *
  * Everything that does not hold is a world_fail.
@@ -12,22 +13,22 @@
 #ifndef FEDGE_TESTS_WORLD_ANSWERS_H
 #define FEDGE_TESTS_WORLD_ANSWERS_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "edge/plan/plan.h"
+#include "tests/world/plan.h"
+#include "tests/world/stub_trainer.h"
 
-/* A new world, of whose clients the first [num_clients] are honest. [job] outlives it. [damaged]:
- * bits of its disks flip, so that only what goes over the wire in order is certain. */
-void answers_begin(const fedge_job *job, uint32_t num_clients, bool damaged);
-
-/* The client has a reason to decline tasks. */
-void answers_may_decline(uint32_t client);
+/* A new world, without a client that is connected. [job], [plan] and [trainers], of its honest
+ * clients, outlive it. */
+void answers_begin(const fedge_job *job, const world_plan *plan, const stub_trainer *trainers);
 
 /* A whole message, as in oracle.h; those of other clients are passed over. */
 void answers_client_sent(uint32_t client, const uint8_t *frame, size_t size);
 void answers_server_sent(uint32_t client, const uint8_t *frame, size_t size);
+/* A line of the client's log. */
+void answers_client_warned(uint32_t client, const char *line);
 /* The client's process has ended, or lost its store. */
 void answers_client_ended(uint32_t client);
 

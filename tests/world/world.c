@@ -162,15 +162,23 @@ void world_observe_complete(const fedge_run_status *status)
     AS_WORLD(oracle_complete(status->model_hash, status->rounds_closed));
 }
 
+static void look_at_warning(void *user, const char *line, size_t size)
+{
+    (void)user, (void)size;
+    if (world_node() >= WORLD_FIRST_CLIENT)
+        answers_client_warned(world_node() - WORLD_FIRST_CLIENT, line);
+}
+
 static void write_log(void *user, const char *line, size_t size)
 {
-    (void)user;
     world_trace("log: %.*s", (int)(size > 0 ? size - 1 : 0), line);
+    look_at_warning(user, line, size);
 }
 
 const fedge_log *world_observed_log(void)
 {
-    static const fedge_log LOGS[] = {{0}, {.write = write_log, .level = FEDGE_LOG_INFO}};
+    static const fedge_log LOGS[] = {{.write = look_at_warning, .level = FEDGE_LOG_WARN},
+                                     {.write = write_log, .level = FEDGE_LOG_INFO}};
     /* The address sanitizer looks into the lines, too. A line changes nothing in the world. */
 #if defined(__SANITIZE_ADDRESS__)
     return &LOGS[1];
@@ -747,24 +755,6 @@ void world_set_up(void)
     world_at_kill(drop);
 }
 
-static void begin_answers(void)
-{
-    answers_begin(w.job, w.plan->job.num_clients, w.plan->may_fail);
-    for (uint32_t i = 0; i < w.plan->job.num_clients; i++) {
-        const stub_trainer_chances *chances = &w.trainers[i].chances;
-        bool may = chances->fails > 0 || chances->is_not_finite > 0 ||
-                   w.plan->sites[i].kind != PLAN_SITE_NONE; /* the site's own oracle knows */
-        for (uint32_t f = 0; f < w.plan->num_faults; f++) {
-            const plan_fault *fault = &w.plan->faults[f];
-            may = may || (fault->node == WORLD_FIRST_CLIENT + i &&
-                          (fault->kind == PLAN_BAD_CALL || fault->kind == PLAN_FULL_DISK ||
-                           fault->kind == PLAN_FLIP));
-        }
-        if (may)
-            answers_may_decline(i);
-    }
-}
-
 void world_run(const world_plan *plan, world_outcome *outcome)
 {
     begin(plan, outcome);
@@ -772,7 +762,7 @@ void world_run(const world_plan *plan, world_outcome *outcome)
         set_up_hostile();
         if (!plan->server_is_hostile)
             oracle_begin(w.job, plan_num_clients(plan));
-        begin_answers();
+        answers_begin(w.job, plan, w.trainers);
         live();
         oracle_end();
     }
