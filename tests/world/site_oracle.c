@@ -19,6 +19,7 @@ typedef struct sent_task {
 
 typedef struct known_client {
     bool excused;
+    uint32_t num_hellos;
     bool greeted;               /* the server has answered its last HELLO */
     char plan[FEDGE_HASH_TEXT]; /* of that answer */
     uint32_t num_tasks;
@@ -98,6 +99,15 @@ static bool forbids(uint32_t client)
     const plan_site *site = &all.plan->sites[client];
     const bool is_other = all.forbidden[0] && strcmp(all.clients[client].plan, all.forbidden) == 0;
     return plan_site_forbids(site) || (is_other && site->kind != PLAN_SITE_NONE);
+}
+
+/* Where nothing is broken a client connects once, whatever hostile clients do. */
+static void count_hello(uint32_t client)
+{
+    const world_plan *plan = all.plan;
+    if (++all.clients[client].num_hellos > 1 && plan->num_faults == 0 && !plan->server_is_hostile &&
+        plan->sites[client].kind == PLAN_SITE_NONE)
+        world_fail("client %u connects again, and nothing is broken", client);
 }
 
 /* HELLO tells the names of the site's data and no others. */
@@ -223,12 +233,14 @@ void site_oracle_client_sent(uint32_t client, const uint8_t *frame, size_t size)
         return;
     all.clients[client].greeted =
         all.clients[client].greeted && message.type != FEDGE_MESSAGE_HELLO;
-    if (message.type == FEDGE_MESSAGE_HELLO)
+    if (message.type == FEDGE_MESSAGE_HELLO) {
+        count_hello(client);
         check_hello(client, &message);
-    else if (message.type == FEDGE_MESSAGE_FETCH)
+    } else if (message.type == FEDGE_MESSAGE_FETCH) {
         check_fetch(client, &message);
-    else if (message.type == FEDGE_MESSAGE_UPLOAD)
+    } else if (message.type == FEDGE_MESSAGE_UPLOAD) {
         check_upload(client, &message);
-    else if (message.type == FEDGE_MESSAGE_DECLINE)
+    } else if (message.type == FEDGE_MESSAGE_DECLINE) {
         check_decline(client, &message);
+    }
 }
