@@ -48,6 +48,18 @@ fedge_status __wrap_fedge_trust_load(const char *dir, char **pem, fedge_error *e
 
 /* ---- the process ----------------------------------------------------------------------------- */
 
+void world_client_check(const world_client *client)
+{
+    if (!client->strict)
+        return;
+    /* The grace, the time for its last message, and a few syncs. */
+    if (client->running && client->stop_ns > 0 &&
+        world_now_ns() > client->stop_ns + (uint64_t)1500000000)
+        world_fail("client %u was stopped, and runs on", (unsigned)client->index);
+    if (world_disk_used(WORLD_FIRST_CLIENT + client->index) > MAX_DISK)
+        world_fail("client %u fills its disk with what the server sends", (unsigned)client->index);
+}
+
 void world_client_main(void *client)
 {
     world_client *self = client;
@@ -73,6 +85,7 @@ void world_client_main(void *client)
             if (self->stop)
                 fedge_client_stop(made);
             code = fedge_client_run(made, &err);
+            world_client_check(self);
             self->running = NULL;
         }
         fedge_client_free(made);
@@ -87,14 +100,4 @@ void world_client_stop(world_client *client)
     client->stop_ns = world_now_ns();
     if (client->running)
         fedge_client_stop(client->running);
-}
-
-void world_client_check(const world_client *client)
-{
-    /* The grace, the time for its last message, and a few syncs. */
-    if (client->running && client->stop_ns > 0 &&
-        world_now_ns() > client->stop_ns + (uint64_t)1500000000)
-        world_fail("client %u was stopped, and runs on", (unsigned)client->index);
-    if (world_disk_used(WORLD_FIRST_CLIENT + client->index) > MAX_DISK)
-        world_fail("client %u fills its disk with what the server sends", (unsigned)client->index);
 }

@@ -16,14 +16,15 @@ typedef struct world_client {
     uint64_t backoff_cap_ms;
     bool stop;        /* asked before it ran */
     uint64_t stop_ns; /* when it was asked while it ran; 0: not */
+    bool strict;      /* its server is hostile, and its disk healthy: see world_client_check */
 } world_client;
 
 /* The process: a fiber's entry, with a world_client. */
 void world_client_main(void *client);
 /* As SIGTERM does. */
 void world_client_stop(world_client *client);
-/* A client of a hostile server, on a healthy disk: a world_fail if it fills the disk, or was asked
- * to stop and still runs, long after its grace. */
+/* Of a strict client: a world_fail if it fills its disk, or was asked to stop and still runs, long
+ * after its grace. */
 void world_client_check(const world_client *client);
 
 #endif

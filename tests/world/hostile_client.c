@@ -83,6 +83,12 @@ static void put(process *self, const line *on, size_t size)
         return;
     world_observe_hostile_sent(self->config->index, self->tx, size, self->result.bytes,
                                self->result.size);
+    if (size > 1 && (on->mood == MOOD_RUDE || on->mood == MOOD_ANY) && chance(self, 5)) {
+        /* The rest comes never, or in place of the next message's beginning. */
+        world_net_send_part(on->connection, NET_CLIENT_END, self->tx,
+                            1 + below(self, (uint32_t)size - 1));
+        return;
+    }
     world_net_send(on->connection, NET_CLIENT_END, self->tx, size);
 }
 

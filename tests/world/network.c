@@ -119,6 +119,15 @@ bool world_net_may_send(const world_connection *connection, int end)
     return connection->to[1 - end].bytes < WINDOW_BYTES;
 }
 
+void world_net_send_part(world_connection *connection, int end, const uint8_t *data, size_t size)
+{
+    const int to = 1 - end;
+    if (connection->closed[to] || size == 0)
+        return;
+    put(connection, to, data, size, false);
+    world_wake_all(world_net_address(node_of(connection, to)));
+}
+
 bool world_net_receive(world_connection *connection, int end, uint8_t *out, size_t out_size,
                        world_arrival *arrival)
 {

@@ -46,6 +46,8 @@ uint64_t world_net_due_ns(uint32_t node);
 
 bool world_net_may_send(const world_connection *connection, int end);
 void world_net_send(world_connection *connection, int end, const uint8_t *data, size_t size);
+/* Sends the beginning of a message, or more of it, but not its end. */
+void world_net_send_part(world_connection *connection, int end, const uint8_t *data, size_t size);
 /* Writes what has arrived next to [out]; false: nothing. [out_size]: that of a message at least. */
 bool world_net_receive(world_connection *connection, int end, uint8_t *out, size_t out_size,
                        world_arrival *arrival);

@@ -626,6 +626,7 @@ static void set_up_hostile(void)
     w.nodes[WORLD_SERVER].gone = true;
     for (uint32_t i = 0; i < w.plan->job.num_clients; i++) {
         w.trainers[i].may_lose = true; /* by a new run */
+        w.clients[i].strict = true;
         w.nodes[WORLD_FIRST_CLIENT + i].excused = true;
     }
 }
@@ -666,7 +667,7 @@ static void check_bounds(void)
         if (world_disk_num_open(i) > MAX_DESCRIPTORS)
             world_fail("node %u holds more than %d files open", (unsigned)i, MAX_DESCRIPTORS);
     }
-    for (uint32_t i = 0; i < w.plan->job.num_clients && w.plan->server_is_hostile; i++)
+    for (uint32_t i = 0; i < w.plan->job.num_clients; i++)
         world_client_check(&w.clients[i]);
 }
 
