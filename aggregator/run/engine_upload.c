@@ -170,15 +170,33 @@ static fedge_grant *new_grant(const fedge_engine *engine, const fedge_request *f
     return grant;
 }
 
-/* Acknowledges the last announcement for a slot that is filled. */
-static void acknowledge_announced(fedge_engine *engine, uint32_t index, uint64_t now_ms)
+/* An update that another rank had taken before the slot went to this client counts in its place. */
+static void yield_slot(fedge_engine *engine, const fedge_grant *announced)
 {
-    fedge_grant *announced = engine->slots[index].announced;
-    engine->slots[index].announced = NULL;
+    fedge_error err;
+    if (fedge_rounds_report(engine->rounds, announced->task.task_id, &err) != FEDGE_OK) {
+        FEDGE_LOG(engine->config.log, FEDGE_LOG_DEBUG, "task-already-over",
+                  fedge_log_int("task", (int64_t)announced->task.task_id),
+                  fedge_log_str("why", err.message));
+    }
+    refuse_task(engine, announced->conn_id, announced->task.client_index, announced->task.task_id,
+                FEDGE_REASON_STALE_TASK, "the update of the device before has come after all");
+}
+
+/* Answers the last announcement for a slot that is filled. */
+static void answer_announced(fedge_engine *engine, uint32_t index, uint64_t now_ms)
+{
+    fedge_engine_slot *slot = &engine->slots[index];
+    fedge_grant *announced = slot->announced;
+    slot->announced = NULL;
     if (!announced)
         return;
-    (void)answer_result(engine, announced->conn_id, announced->task.client_index,
-                        announced->task.task_id, true, now_ms);
+    if (announced->task.task_id != slot->lease.task_id) {
+        yield_slot(engine, announced);
+    } else {
+        (void)answer_result(engine, announced->conn_id, announced->task.client_index,
+                            announced->task.task_id, true, now_ms);
+    }
     fedge_grant_free(announced);
 }
 
@@ -192,7 +210,7 @@ static void act(fedge_engine *engine, uint32_t index, fedge_slot_lease_action ac
         fedge_intake_recall(&engine->intake, index))
         action = fedge_slot_lease_released(&slot->lease, 0);
     if (action == FEDGE_LEASE_ANSWER_FILLED) {
-        acknowledge_announced(engine, index, now_ms);
+        answer_announced(engine, index, now_ms);
     } else if (action == FEDGE_LEASE_RECALL && slot->lease.rank != 0) {
         fedge_engine_recall(engine, index);
     } else if (action == FEDGE_LEASE_GRANT) {

@@ -31,7 +31,7 @@ typedef enum fedge_slot_lease_action {
     FEDGE_LEASE_WAIT,   /* do nothing now */
     FEDGE_LEASE_GRANT,  /* give the slot to lease->rank, for lease->task_id, by lease->number */
     FEDGE_LEASE_RECALL, /* ask lease->rank to release it */
-    FEDGE_LEASE_ANSWER_FILLED /* acknowledge the last announcement: the slot is filled */
+    FEDGE_LEASE_ANSWER_FILLED /* answer the last announcement: the slot is filled, by task_id */
 } fedge_slot_lease_action;
 
 /* All zero: free. */
