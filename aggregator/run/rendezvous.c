@@ -83,8 +83,10 @@ static fedge_status read_folder(fedge_recovered_updates *recovered, const char *
 {
     char path[FEDGE_MAX_PATH];
     fedge_journal *journal = NULL;
+    bool exists = false;
     FEDGE_TRY(fedge_journal_make_path(dir, phase->round, phase->attempt, path, err));
-    if (!fedge_os_exists(path))
+    FEDGE_TRY(fedge_os_find(path, &exists, err));
+    if (!exists)
         return FEDGE_OK;
     FEDGE_TRY(fedge_journal_recover(path, &journal, err));
     if (fedge_journal_note(journal)[0]) {
@@ -107,11 +109,11 @@ fedge_status fedge_recovered_updates_read(fedge_recovered_updates *recovered, co
     char dir[FEDGE_MAX_PATH];
     const uint64_t disk = ranks->disks[ranks->rank];
     FEDGE_TRY(fedge_disk_folder(state_dir, phase->run_id, FEDGE_DISK_ALL_RANKS, dir, err));
-    if (!fedge_os_is_dir(dir))
-        return FEDGE_OK;
-    for (uint32_t folder = 1; folder < FEDGE_RANKS_MAX; folder++) {
+    bool exists = false;
+    FEDGE_TRY(fedge_os_find(dir, &exists, err));
+    for (uint32_t folder = 1; exists && folder < FEDGE_RANKS_MAX; folder++) {
         FEDGE_TRY(fedge_disk_folder(state_dir, phase->run_id, folder, dir, err));
-        if (fedge_rank_disks_reads(ranks, folder) && fedge_os_is_dir(dir))
+        if (fedge_rank_disks_reads(ranks, folder))
             FEDGE_TRY(read_folder(recovered, dir, disk, folder, phase, log, err));
     }
     return FEDGE_OK;

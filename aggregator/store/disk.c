@@ -25,9 +25,11 @@ fedge_status fedge_disk_read(const char *state_dir, bool make, uint64_t *disk, f
     char path[FEDGE_MAX_PATH];
     uint8_t *text = NULL;
     size_t size = 0;
+    bool exists = false;
     *disk = 0;
     FEDGE_TRY(fedge_path_join(state_dir, "disk", path, err));
-    if (!fedge_os_exists(path))
+    FEDGE_TRY(fedge_os_find(path, &exists, err));
+    if (!exists)
         return make ? make_number(path, disk, err) : FEDGE_OK;
     FEDGE_TRY(fedge_os_read_file(path, TEXT, &text, &size, err));
     const bool valid = sscanf((const char *)text, "%16" SCNx64, disk) == 1 && *disk != 0;

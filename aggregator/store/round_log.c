@@ -134,8 +134,10 @@ fedge_status fedge_round_log_open(fedge_round_log *log, const char *path, uint32
                                   fedge_error *err)
 {
     *log = (fedge_round_log){.file = {.fd = -1}};
-    FEDGE_TRY(fedge_os_exists(path) ? cut_file(log, path, last_closed, err)
-                                    : fedge_os_write_file(path, "", 0, 0600, err));
+    bool exists = false;
+    FEDGE_TRY(fedge_os_find(path, &exists, err));
+    FEDGE_TRY(exists ? cut_file(log, path, last_closed, err)
+                     : fedge_os_write_file(path, "", 0, 0600, err));
     return fedge_os_open(&log->file, path, FEDGE_OS_READ_WRITE, err);
 }
 

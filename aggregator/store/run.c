@@ -28,8 +28,10 @@ fedge_status fedge_run_path(const fedge_run *run, const char *name, char path[FE
 static fedge_status check_format(const char *dir, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
+    bool exists = false;
     FEDGE_TRY(fedge_path_join(dir, "format.json", path, err));
-    if (!fedge_os_exists(path)) {
+    FEDGE_TRY(fedge_os_find(path, &exists, err));
+    if (!exists) {
         char text[64];
         int size = snprintf(text, sizeof(text), "{\"format\":%d}", FEDGE_STATE_FORMAT);
         return fedge_json_file_write(path, text, (size_t)size, err);
@@ -288,8 +290,7 @@ static fedge_status has_file(const fedge_run *run, const char *name, bool *has, 
 {
     char path[FEDGE_MAX_PATH];
     FEDGE_TRY(fedge_run_path(run, name, path, err));
-    *has = fedge_os_exists(path);
-    return FEDGE_OK;
+    return fedge_os_find(path, has, err);
 }
 
 /* Changes *results if the best round's model is missing and the checkpoint of round [newest] has
@@ -339,12 +340,13 @@ static fedge_status check_results(const fedge_run *run, const fedge_run_request 
                                   results_state *results, fedge_error *err)
 {
     char checkpoints[FEDGE_MAX_PATH];
-    bool has = false;
+    bool has = false, has_checkpoints = false;
     uint32_t newest = 0;
     FEDGE_TRY(has_results(run, request, &has, err));
     FEDGE_TRY(fedge_run_path(run, "checkpoints", checkpoints, err));
     *results = has ? RESULTS_PRESENT : RESULTS_LOST;
-    if (!fedge_os_exists(checkpoints))
+    FEDGE_TRY(fedge_os_find(checkpoints, &has_checkpoints, err));
+    if (!has_checkpoints)
         return FEDGE_OK;
     const fedge_status status = fedge_checkpoint_find(checkpoints, UINT32_MAX, &newest, err);
     if (status == FEDGE_NOT_FOUND)

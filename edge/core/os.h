@@ -60,6 +60,8 @@ FEDGE_MUST_USE fedge_status fedge_os_make_dir(const char *path, fedge_error *err
 FEDGE_MUST_USE fedge_status fedge_os_make_dirs(const char *path, fedge_error *err);
 FEDGE_MUST_USE fedge_status fedge_os_sync_dir(const char *path, fedge_error *err);
 bool fedge_os_exists(const char *path);
+/* For what must not be taken for missing: fails where the system cannot tell. */
+FEDGE_MUST_USE fedge_status fedge_os_find(const char *path, bool *exists, fedge_error *err);
 bool fedge_os_is_dir(const char *path);
 /* For keys: FEDGE_DENIED, with the command that fixes it, if anyone but the owner can read, write
  * or enter [path]. */

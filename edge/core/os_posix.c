@@ -291,6 +291,15 @@ bool fedge_os_exists(const char *path)
     return stat(path, &info) == 0;
 }
 
+fedge_status fedge_os_find(const char *path, bool *exists, fedge_error *err)
+{
+    struct stat info;
+    *exists = stat(path, &info) == 0;
+    return *exists || errno == ENOENT || errno == ENOTDIR
+               ? FEDGE_OK
+               : fedge_fail_errno(err, errno, "cannot look for %s", path);
+}
+
 bool fedge_os_is_dir(const char *path)
 {
     struct stat info;

@@ -70,6 +70,21 @@ static void assert_file_is(const char *path, const char *text)
     free(data);
 }
 
+static void missing_differs_from_unknown(void **state)
+{
+    (void)state;
+    bool exists = true;
+    assert_int_equal(fedge_os_find(in_dir("b.txt"), &exists, NULL), FEDGE_OK);
+    assert_false(exists);
+    assert_int_equal(fedge_os_write_file(in_dir("b.txt"), "", 0, 0600, NULL), FEDGE_OK);
+    assert_int_equal(fedge_os_find(in_dir("b.txt"), &exists, NULL), FEDGE_OK);
+    assert_true(exists);
+    assert_int_equal(fedge_os_find(in_dir("b.txt/c"), &exists, NULL), FEDGE_OK);
+    assert_false(exists);
+    assert_int_equal(symlink("itself", in_dir("itself")), 0);
+    assert_int_not_equal(fedge_os_find(in_dir("itself"), &exists, NULL), FEDGE_OK);
+}
+
 static void files_are_written_whole_and_read_back(void **state)
 {
     (void)state;
@@ -429,6 +444,7 @@ static void large_pages_stay_inside_of_their_block(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(missing_differs_from_unknown),
         TEST(files_are_written_whole_and_read_back),
         TEST(reading_has_a_limit),
         TEST(writing_where_it_cannot_be_fails),
