@@ -13,6 +13,7 @@ static struct {
     bool on;
     uint64_t seed;
     disk disks[WORLD_MAX_NODES];
+    uint32_t shared[WORLD_MAX_NODES]; /* ≠ 0: the node uses that one's disk */
 } all;
 
 /* What a stream of random numbers is for. */
@@ -26,6 +27,7 @@ static fedge_rng stream(uint32_t node, uint32_t number, uint16_t purpose)
 disk *disk_of(uint32_t node)
 {
     disk_must(all.on && node < WORLD_MAX_NODES, "there are no disks now");
+    node = all.shared[node] ? all.shared[node] : node;
     disk *of = &all.disks[node];
     if (!of->exists) {
         memset(of, 0, sizeof(*of));
@@ -50,8 +52,14 @@ void world_disk_end(void)
 {
     for (uint32_t i = 0; i < WORLD_MAX_NODES; i++)
         all.disks[i].exists = false;
+    memset(all.shared, 0, sizeof(all.shared));
     disk_forget_memory();
     all.on = false;
+}
+
+void world_disk_share(uint32_t node, uint32_t with)
+{
+    all.shared[node] = with;
 }
 
 void world_disk_set_faults(uint32_t node, const world_disk_faults *faults)

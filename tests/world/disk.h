@@ -39,6 +39,8 @@ typedef struct world_disk_faults {
 
 void world_disk_begin(uint64_t seed); /* forgets all disks; each node has an empty one */
 void world_disk_end(void);
+/* From now on the node uses the disk of [with], as processes of one machine do. */
+void world_disk_share(uint32_t node, uint32_t with);
 void world_disk_set_faults(uint32_t node, const world_disk_faults *faults);
 
 /* The node was killed: its descriptors and locks are gone. */

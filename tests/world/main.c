@@ -136,6 +136,10 @@ static void print_plan(const world_plan *of)
                    (double)site->unmet_from_ns * 1e-9, (double)site->unmet_until_ns * 1e-9);
         }
     }
+    if (of->num_ranks > 1) {
+        printf("%u ranks%s%s\n", (unsigned)of->num_ranks, of->ranks_vary ? ", or fewer" : "",
+               of->shares_disk ? ", on one disk" : "");
+    }
     for (uint32_t i = 0; i < of->num_faults; i++) {
         const plan_fault *fault = &of->faults[i];
         printf("fault %u: node %u, %s at %.3f s or step %llu for %.3f s, number %llu, error %d\n",

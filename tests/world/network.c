@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/world/ranks.h"
 #include "tests/world/scheduler.h"
 #include "tests/world/threads.h"
 
@@ -28,6 +29,7 @@ typedef struct packet_queue {
 struct world_connection {
     bool used;
     uint32_t client;
+    uint32_t server;    /* the node at the other end */
     packet_queue to[2]; /* by the end that receives */
     bool closed[2];     /* the end does not use it any more */
     bool paused[2];
@@ -47,7 +49,8 @@ static struct {
     uint32_t num_used; /* those beyond are free */
     place places[WORLD_MAX_NODES];
     bool is_down[WORLD_MAX_NODES]; /* the machine, not only the process */
-    bool listens;
+    bool listens[WORLD_MAX_NODES];
+    uint32_t num_ranks; /* of the server; 0: as 1 */
 } net;
 static const char addresses[WORLD_MAX_NODES];
 
@@ -58,7 +61,7 @@ const void *world_net_address(uint32_t node)
 
 static uint32_t node_of(const world_connection *connection, int end)
 {
-    return end == NET_SERVER_END ? WORLD_SERVER : WORLD_FIRST_CLIENT + connection->client;
+    return end == NET_SERVER_END ? connection->server : WORLD_FIRST_CLIENT + connection->client;
 }
 
 /* ---- packets --------------------------------------------------------------------------------- */
@@ -240,8 +243,7 @@ void world_net_drop(uint32_t node, bool power)
         }
     }
     net.is_down[node] = power;
-    if (node == WORLD_SERVER)
-        net.listens = false;
+    net.listens[node] = false;
 }
 
 void world_net_boot(uint32_t node)
@@ -314,6 +316,17 @@ uint64_t world_net_due_ns(uint32_t node)
 
 /* ---- the client's end ------------------------------------------------------------------------ */
 
+void world_net_set_ranks(uint32_t num)
+{
+    net.num_ranks = num;
+}
+
+uint32_t world_net_draw_rank(void)
+{
+    return net.num_ranks > 1 ? world_rank_node(fedge_rng_below(world_draw(), net.num_ranks))
+                             : WORLD_SERVER;
+}
+
 world_connection *world_net_connect(uint32_t client)
 {
     uint32_t i = 0;
@@ -327,13 +340,14 @@ world_connection *world_net_connect(uint32_t client)
     world_connection *made = &net.connections[i];
     *made = (world_connection){.used = true,
                                .client = client,
+                               .server = world_net_draw_rank(),
                                .over_ns = {WORLD_NEVER, WORLD_NEVER},
                                .opens_ns = WORLD_NEVER};
     for (int end = 0; end < 2; end++)
         made->to[end].last = &made->to[end].first;
     made->arrives_ns = arrival_ns(made, &made->to[NET_SERVER_END], 0);
-    if (net.listens) {
-        world_wake_all(world_net_address(WORLD_SERVER));
+    if (net.listens[made->server]) {
+        world_wake_all(world_net_address(made->server));
     } else {
         made->closed[NET_SERVER_END] = true;
         made->over_ns[NET_CLIENT_END] = made->arrives_ns;
@@ -353,17 +367,23 @@ unsigned world_net_http_status(const world_connection *connection)
 
 /* ---- the server's end ------------------------------------------------------------------------ */
 
+/* The rank whose fiber runs. */
+static uint32_t self(void)
+{
+    return world_is_rank(world_node()) ? world_node() : WORLD_SERVER;
+}
+
 void world_net_listen(bool listens)
 {
-    net.listens = listens;
+    net.listens[self()] = listens;
 }
 
 world_connection *world_net_accept(void)
 {
     for (uint32_t i = 0; i < net.num_used; i++) {
         world_connection *connection = &net.connections[i];
-        if (connection->used && !connection->accepted && !connection->closed[NET_SERVER_END] &&
-            world_now_ns() >= connection->arrives_ns) {
+        if (connection->used && connection->server == self() && !connection->accepted &&
+            !connection->closed[NET_SERVER_END] && world_now_ns() >= connection->arrives_ns) {
             connection->accepted = true;
             return connection;
         }

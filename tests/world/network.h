@@ -25,6 +25,11 @@ typedef struct world_connection world_connection;
 void world_net_begin(void);
 void world_net_end(void);
 
+/* The server has so many ranks, 1 at first. */
+void world_net_set_ranks(uint32_t num);
+/* The node of one of them. */
+uint32_t world_net_draw_rank(void);
+
 /* Draws how far and how slow the client is from now on. */
 void world_net_place(uint32_t client, uint64_t delay_ns, uint64_t ns_per_byte);
 /* No byte arrives at or from the client until then. */
@@ -60,13 +65,14 @@ void world_net_close(world_connection *connection, int end);
 
 /* ---- the client's end ------------------------------------------------------------------------ */
 
-/* Never NULL. Where nobody listens, it is over at once. */
+/* To a drawn rank of the server. Never NULL. Where nobody listens, it is over at once. */
 world_connection *world_net_connect(uint32_t client);
 bool world_net_is_open(const world_connection *connection);         /* the server has admitted it */
 unsigned world_net_http_status(const world_connection *connection); /* of a refusal; else 0 */
 
 /* ---- the server's end ------------------------------------------------------------------------ */
 
+/* Of the rank whose fiber runs. */
 void world_net_listen(bool listens);
 /* A connection that has arrived; NULL: none. It is admitted, or closed with an HTTP status. */
 world_connection *world_net_accept(void);

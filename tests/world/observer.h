@@ -24,6 +24,8 @@ void world_observe_opened(const fedge_run_status *status);
 void world_observe_complete(const fedge_run_status *status);
 /* A node's process ends by itself, after it has freed all it had. */
 void world_observe_exit(uint32_t node, int code, const char *why);
+/* A rank of the server gets SIGTERM ([stop]) or SIGHUP. */
+void world_observe_signal(uint32_t node, bool stop);
 /* Log lines of the running node, for the world's story. */
 const fedge_log *world_observed_log(void);
 

@@ -602,6 +602,20 @@ void oracle_restored(uint64_t mark)
         oracle.clients[i].round = 0;
 }
 
+void oracle_disk_missing(void)
+{
+    oracle_look();
+    /* The last round may have no checkpoint yet: then it is opened again. */
+    if (oracle.decided > 1)
+        forget_rounds(oracle.decided - 1);
+    for (uint32_t i = 0; i < oracle.num_tasks; i++) {
+        if (oracle.tasks[i].used_in == 0)
+            oracle.tasks[i].acked = 0;
+    }
+    for (uint32_t i = 0; i < ORACLE_MAX_CLIENTS; i++)
+        oracle.clients[i].round = 0;
+}
+
 void oracle_disk_damaged(void)
 {
     oracle.damaged = true;

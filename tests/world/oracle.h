@@ -40,6 +40,8 @@ void oracle_restored(uint64_t mark);
 /* Bits of the server's disk have flipped: from now on what was acknowledged may be lost, its files
  * may be damaged, and closed rounds may be closed again. */
 void oracle_disk_damaged(void);
+/* The server starts without a rank's disk: what was acknowledged of the open round may be lost. */
+void oracle_disk_missing(void);
 /* A client lost its store. */
 void oracle_client_wiped(uint32_t client);
 

@@ -7,6 +7,7 @@
 #include "edge/core/message.h"
 #include "tests/world/disk.h"
 #include "tests/world/oracle_books.h"
+#include "tests/world/ranks.h"
 #include "tests/world/scheduler.h"
 
 enum { PAGE = 4096, HEADER = 24, ACCEPT = 3, ACCEPT_FIXED = 24, ELSEWHERE = 6 };
@@ -52,23 +53,37 @@ static bool find_record(const uint8_t *file, size_t size, uint64_t id, record *f
     return any;
 }
 
-/* What is wrong with the record and the bytes of an update; NULL: nothing. */
-static const char *check_record(const char *path, const uint8_t *file, size_t size,
+/* What is wrong with the record and the bytes of an update on the node's disk; NULL: nothing. */
+static const char *check_record(uint32_t node, const char *path, const uint8_t *file, size_t size,
                                 const record *of)
 {
     const uint64_t stride = little(file + 24, 8);
     const uint64_t at = little(file + 16, 8) + of->slot * stride;
-    if (!world_disk_is_synced(WORLD_SERVER, path, of->at, of->at + of->size))
+    if (!world_disk_is_synced(node, path, of->at, of->at + of->size))
         return "its record is not synced";
-    if (of->type == ELSEWHERE)
-        return NULL; /* another rank has the bytes */
     if (at > size || of->num_bytes > size - at)
         return "its slot is outside the journal";
     if (fedge_crc32(0, file + at, (size_t)of->num_bytes) != of->crc32)
         return "its slot has other bytes";
-    return world_disk_is_synced(WORLD_SERVER, path, at, at + of->num_bytes)
-               ? NULL
-               : "its bytes are not synced";
+    return world_disk_is_synced(node, path, at, at + of->num_bytes) ? NULL
+                                                                    : "its bytes are not synced";
+}
+
+/* The same, of an update that another rank has: in its own journal, of the same [name]. */
+static const char *check_elsewhere(const char *name, uint64_t id)
+{
+    const char *wrong = "no other rank's journal has a record of it";
+    for (uint32_t rank = 1; rank < WORLD_MAX_RANKS && wrong; rank++) {
+        char path[256];
+        size_t size = 0;
+        record found;
+        snprintf(path, sizeof(path), WORLD_DISK_ROOT "/state/ranks/%s/%" PRIu32 "/%s",
+                 oracle.run_id, rank, name);
+        const uint8_t *file = world_disk_read(world_rank_node(rank), path, &size);
+        if (file && find_record(file, size, id, &found) && found.type == ACCEPT)
+            wrong = check_record(world_rank_node(rank), path, file, size, &found);
+    }
+    return wrong;
 }
 
 void oracle_check_durable(const oracle_task *task)
@@ -88,9 +103,11 @@ void oracle_check_durable(const oracle_task *task)
         return; /* the attempt is over */
     oracle_path(name, path, sizeof(path));
     const bool is_there = find_record(file, size, task->id, &found);
-    const char *wrong = is_there       ? check_record(path, file, size, &found)
-                        : oracle.async ? NULL
-                                       : "the journal has no record of it";
+    const char *wrong = oracle.async ? NULL : "the journal has no record of it";
+    if (is_there && found.type == ELSEWHERE)
+        wrong = check_elsewhere(strrchr(name, '/') + 1, task->id);
+    else if (is_there)
+        wrong = check_record(WORLD_SERVER, path, file, size, &found);
     if (wrong) {
         world_fail("oracle: client %u's update of task %" PRIu64 " is acknowledged: %s",
                    task->client, task->id, wrong);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "edge/core/rng.h"
+#include "tests/world/ranks.h"
 #include "tests/world/scheduler.h"
 
 #define SECOND_NS ((uint64_t)1000000000)
@@ -83,6 +84,37 @@ static void draw_fault(const world_plan *of, uint32_t index, plan_fault *out)
     default:
         break;
     }
+}
+
+/* Some of the server's faults come to another rank than the first one. */
+static void spread_fault(plan_fault *fault, uint32_t rank)
+{
+    switch (fault->kind) {
+    case PLAN_RESTORE:
+    case PLAN_REVOKE:
+        break;
+    default:
+        if (fault->node == WORLD_SERVER)
+            fault->node = world_rank_node(rank);
+        break;
+    }
+}
+
+/* One server in six has several ranks, where they can have the job. They are drawn from a stream of
+ * their own, too. */
+static void draw_ranks(world_plan *out)
+{
+    static const uint64_t DELAYS_NS[] = {100000, 5 * MS_NS, 50 * MS_NS};
+    fedge_rng draw = fedge_rng_stream(out->seed, FEDGE_PURPOSE_TEST, 5, 0, 0);
+    out->num_ranks = 1;
+    if (fedge_rng_below(&draw, 6) > 0 || out->job.asynchronous || out->server_is_hostile)
+        return;
+    out->num_ranks = 2 + fedge_rng_below(&draw, WORLD_MAX_RANKS - 1);
+    out->ranks_vary = fedge_rng_below(&draw, 2) == 0;
+    out->shares_disk = fedge_rng_below(&draw, 2) == 0;
+    out->rank_delay_ns = DELAYS_NS[fedge_rng_below(&draw, 3)];
+    for (uint32_t i = 0; i < out->num_faults; i++)
+        spread_fault(&out->faults[i], fedge_rng_below(&draw, out->num_ranks));
 }
 
 /* One world in four has GPUs. They are drawn from streams of their own, so that the others stay as
@@ -214,8 +246,10 @@ void plan_draw(uint64_t seed, world_plan *out)
     out->num_faults = fedge_rng_below(&draw, 8) == 0 ? 0 : 1 + fedge_rng_below(&draw, 6);
     for (uint32_t i = 0; i < out->num_faults; i++)
         draw_fault(out, i, &out->faults[i]);
-    draw_gpus(out);
     draw_hostile_server(out);
+    draw_ranks(out);
+    if (!out->server_is_hostile && out->num_ranks == 1)
+        draw_gpus(out);
     plan_finish(out);
 }
 

@@ -45,7 +45,7 @@ typedef enum plan_fault_kind {
 
 typedef struct plan_fault {
     plan_fault_kind kind;
-    uint32_t node;     /* WORLD_SERVER, or that of a client */
+    uint32_t node;     /* WORLD_SERVER, or that of a client or another rank */
     uint64_t at_ns;    /* when it begins: at this time … */
     uint64_t at_step;  /* … or, if not 0, at this step of the scheduler */
     uint64_t lasts_ns; /* until the node is well again, or is started again */
@@ -86,11 +86,15 @@ typedef struct world_plan {
     uint64_t seed;
     uint32_t order; /* which order of steps is drawn, with this seed; 0 at first */
     world_job job;
-    uint32_t num_workers; /* of the server's first process */
-    uint32_t num_gpus;    /* of the server; 0: the CPU sums */
-    bool needs_gpus;      /* its accumulator is not "auto", which may sum on the CPU */
-    uint64_t queue_bytes; /* of the server's connections */
-    uint64_t sync_ns;     /* a sync takes up to this, on a healthy disk */
+    uint32_t num_workers;   /* of the server's first process */
+    uint32_t num_ranks;     /* of the server, at most; 1: one process */
+    bool ranks_vary;        /* each start of them has another number */
+    bool shares_disk;       /* all ranks have one */
+    uint64_t rank_delay_ns; /* bytes take up to this from one to another */
+    uint32_t num_gpus;      /* of the server; 0: the CPU sums */
+    bool needs_gpus;        /* its accumulator is not "auto", which may sum on the CPU */
+    uint64_t queue_bytes;   /* of the server's connections */
+    uint64_t sync_ns;       /* a sync takes up to this, on a healthy disk */
     /* By client; hostile ones follow the honest ones. */
     uint32_t num_hostile;
     bool server_is_hostile;    /* another program than the real one, without other faults */

@@ -1,8 +1,9 @@
 /* The threads of all nodes as fibers of one OS thread, in virtual time.
  *
  * A node is a process of the simulated world: node 0 is the world itself, which nothing kills, node
- * 1 the server, and the others are clients. Each thread of the product becomes a fiber of the node
- * that created it: the linker replaces pthread_create and everything that threads wait with.
+ * 1 the server, and the others are clients, or further ranks of the server. Each thread of the
+ * product becomes a fiber of the node that created it: the linker replaces pthread_create and
+ * everything that threads wait with.
  * Exactly one fiber runs, and only at the calls below may another one go on: the seed draws which.
  * One seed is therefore one execution, step by step.
  *
@@ -22,6 +23,7 @@ enum {
     WORLD_ITSELF = 0,
     WORLD_SERVER = 1,
     WORLD_FIRST_CLIENT = 2,
+    WORLD_FIRST_RANK = 24, /* ranks of the server from 1 on: ranks.h */
     WORLD_MAX_NODES = 32,
     WORLD_MAX_FIBERS = 256
 };

@@ -5,10 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/cluster/ranks.h"
 #include "aggregator/exchange/exchange.h"
 #include "aggregator/net/conn.h"
 #include "aggregator/program/service.h"
 #include "aggregator/rounds/evaluator.h"
+#include "aggregator/rounds/global_model.h"
 #include "aggregator/rounds/strategy.h"
 #include "aggregator/run/engine.h"
 #include "aggregator/run/engine_thread.h"
@@ -18,9 +20,11 @@
 #include "tests/world/gpus.h"
 #include "tests/world/network.h"
 #include "tests/world/observer.h"
+#include "tests/world/ranks.h"
 #include "tests/world/scheduler.h"
 
-enum { MAX_PEERS = 64 };
+/* Of the numbers of connections: fedge_slots_tag. */
+enum { MAX_PEERS = 64, CONN_TAG_SHIFT = 20 };
 #define MS 1000000u
 #define SILENT_MS 60000
 
@@ -34,6 +38,12 @@ typedef struct peer {
 /* What the process holds: on its heap, so that a kill takes it. */
 typedef struct process {
     world_server *config;
+    uint32_t node;
+    world_signals *signals;
+    fedge_collective collective; /* alone: a server of one process */
+    fedge_ranks *ranks;          /* NULL: alone */
+    fedge_rank_link link;
+    fedge_rank_worker *worker; /* of other ranks than 0; NULL: rank 0 gets all updates */
     fedge_job *job;
     fedge_engine_thread *thread;
     fedge_engine *engine;
@@ -52,13 +62,19 @@ typedef struct process {
 
 static void wake(void *user)
 {
-    atomic_store(&((process *)user)->awake, true);
-    world_server_signal();
+    process *self = user;
+    atomic_store(&self->awake, true);
+    world_wake_all(world_net_address(self->node));
 }
 
-void world_server_signal(void)
+void world_server_signal(uint32_t rank)
 {
-    world_wake_all(world_net_address(WORLD_SERVER));
+    world_wake_all(world_net_address(world_rank_node(rank)));
+}
+
+static bool leads(const process *self)
+{
+    return self->collective.rank == 0;
 }
 
 /* ---- connections ----------------------------------------------------------------------------- */
@@ -125,7 +141,8 @@ static void accept_one(process *self, world_connection *connection)
     (void)snprintf(match.device_id, sizeof(match.device_id), "00000000-0000-4000-8000-%012u",
                    (unsigned)client);
     const uint64_t now_ms = fedge_os_monotonic_ms();
-    if (fedge_conn_new(&of->conn, ++self->next_conn_id << 32, &match,
+    const uint64_t tag = fedge_ranks_first_tag(&self->collective);
+    if (fedge_conn_new(&of->conn, ++self->next_conn_id << 32 | tag << CONN_TAG_SHIFT, &match,
                        fedge_engine_thread_traffic(self->thread), &self->budget, now_ms,
                        &err) != FEDGE_OK) {
         world_net_refuse(connection, 503);
@@ -235,6 +252,16 @@ static fedge_status deliver(void *user, fedge_reply *reply, fedge_error *err)
     return FEDGE_OK;
 }
 
+/* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names */
+fedge_status __wrap_fedge_transport_deliver(void *transport, fedge_reply *reply, fedge_error *err);
+
+/* The ranks know this process as their transport. */
+fedge_status __wrap_fedge_transport_deliver(void *transport, fedge_reply *reply, fedge_error *err)
+{
+    return deliver(transport, reply, err);
+}
+/* NOLINTEND(bugprone-reserved-identifier) */
+
 static void take_replies(process *self)
 {
     const uint64_t now_ms = fedge_os_monotonic_ms();
@@ -273,7 +300,11 @@ static void begin_end(process *self, fedge_ending how, uint64_t timeout_ms, fedg
     self->how = how;
     self->end_ms = fedge_os_monotonic_ms() + timeout_ms;
     world_net_listen(false);
-    close_all(self, reason, reason == FEDGE_REASON_RUN_COMPLETE ? 0 : FEDGE_SERVICE_AWAY_MS, text);
+    close_all(self, reason,
+              reason == FEDGE_REASON_RUN_COMPLETE ? 0
+              : self->ranks                       ? FEDGE_RANKS_RECONNECT_MS
+                                                  : FEDGE_SERVICE_AWAY_MS,
+              text);
 }
 
 static uint32_t count_peers(const process *self)
@@ -314,7 +345,7 @@ static bool look(process *self, uint64_t now_ms)
 static void change_gpus(process *self)
 {
     fedge_request *request = calloc(1, sizeof(*request));
-    self->config->gpus_changed = false;
+    self->signals->gpus_changed = false;
     if (request) {
         request->type = FEDGE_REQUEST_GPUS;
         request->sums.num_lanes = 1;
@@ -326,28 +357,29 @@ static void change_gpus(process *self)
 /* Called by the fiber that is stuck, not by another one; nothing depends on that. */
 static void on_stuck(const fedge_error *err)
 {
-    world_observe_exit(WORLD_SERVER, FEDGE_EXIT_GPU, err->message);
+    world_observe_exit(world_node(), FEDGE_EXIT_GPU, err->message);
     world_die();
 }
 
 static void take_signals(process *self)
 {
-    if (self->config->gpus_changed)
+    if (self->signals->gpus_changed)
         change_gpus(self);
-    if (self->config->reload) {
-        self->config->reload = false;
+    if (self->signals->reload) {
+        self->signals->reload = false;
         recheck(self);
+        fedge_ranks_reload(self->ranks);
     }
-    if (self->config->drain) {
+    if (self->signals->drain) {
         fedge_request *request = calloc(1, sizeof(*request));
-        self->config->drain = false;
+        self->signals->drain = false;
         if (request) {
             request->type = FEDGE_REQUEST_DRAIN;
             (void)fedge_engine_thread_post(self->thread, request);
         }
     }
-    if (self->config->stop && !self->ending) {
-        self->config->stop = false;
+    if (self->signals->stop && !self->ending) {
+        self->signals->stop = false;
         begin_end(self, FEDGE_ENDING_STOPPED, FEDGE_SERVICE_STOP_MS, FEDGE_REASON_SHUTTING_DOWN,
                   "the aggregator stops; the run goes on when it starts again");
     }
@@ -381,12 +413,12 @@ static bool serve_once(process *self)
 static void wait_for_work(process *self)
 {
     const uint64_t now_ns = world_now_ns(), now_ms = world_monotonic_ns() / MS;
-    uint64_t due_ns = world_net_due_ns(WORLD_SERVER);
+    uint64_t due_ns = world_net_due_ns(self->node);
     const uint64_t tick_ns =
         now_ns + (self->next_tick_ms > now_ms ? (self->next_tick_ms - now_ms) * MS : 0);
     due_ns = tick_ns < due_ns ? tick_ns : due_ns;
     if (due_ns > now_ns && !atomic_load(&self->awake))
-        (void)world_wait(world_net_address(WORLD_SERVER), due_ns - now_ns);
+        (void)world_wait(world_net_address(self->node), due_ns - now_ns);
     else
         world_yield();
 }
@@ -398,41 +430,111 @@ static uint32_t num_registered(void *server)
     return ((world_server *)server)->num_devices;
 }
 
+/* Whether ranks sum their updates, as main.c decides. */
+static bool ranks_sum_updates(const process *self)
+{
+    const fedge_strategy_ops *strategy = NULL;
+    fedge_error err;
+    return !fedge_collective_is_alone(&self->collective) &&
+           fedge_strategy_of(self->job, &strategy, &err) == FEDGE_OK && !strategy->collects;
+}
+
+static void say_to_rank(void *user, uint32_t to, const fedge_order *order, const void *bytes)
+{
+    fedge_ranks_send_order(((process *)user)->ranks, to, order, bytes);
+}
+
+static fedge_status together(void *user, fedge_accumulator *accumulator, fedge_error *err)
+{
+    return fedge_ranks_join_sums(((process *)user)->ranks, accumulator, err);
+}
+
+static fedge_status prepare(process *self, fedge_error *err)
+{
+    const char *text = self->config->job_text;
+    FEDGE_TRY(fedge_strategy_job_parse(text, strlen(text), "job.json", &self->job, err));
+    if (leads(self))
+        FEDGE_TRY(fedge_evaluator_new(self->job, &self->evaluator, err));
+    FEDGE_TRY(fedge_mailbox_new(&self->replies, wake, self, err));
+    return fedge_engine_thread_new(&self->thread, wake, self, err);
+}
+
+static fedge_accumulator_config configure_sums(const process *self)
+{
+    fedge_accumulator_config sums = {.num_lanes = 1,
+                                     .stuck = on_stuck,
+                                     .distributed = ranks_sum_updates(self),
+                                     .log = world_observed_log()};
+    world_gpus_configure(&sums);
+    return sums;
+}
+
+static fedge_status open_rank_worker(process *self, fedge_error *err)
+{
+    const fedge_rank_worker_config config = {.job = self->job,
+                                             .state_dir = WORLD_DISK_ROOT "/state",
+                                             .num_workers = self->config->num_workers,
+                                             .accumulator = self->config->accumulator,
+                                             .sums = configure_sums(self),
+                                             .collective = &self->collective,
+                                             .log = world_observed_log()};
+    return ranks_sum_updates(self) ? fedge_rank_worker_open(&config, &self->worker, err) : FEDGE_OK;
+}
+
 static fedge_status open_run(process *self, fedge_error *err)
 {
     world_server *config = self->config;
-    const size_t job_size = strlen(config->job_text);
-    FEDGE_TRY(fedge_strategy_job_parse(config->job_text, job_size, "job.json", &self->job, err));
-    FEDGE_TRY(fedge_evaluator_new(self->job, &self->evaluator, err));
-    FEDGE_TRY(fedge_mailbox_new(&self->replies, wake, self, err));
-    FEDGE_TRY(fedge_engine_thread_new(&self->thread, wake, self, err));
-    fedge_accumulator_config sums = {
-        .num_lanes = 1, .stuck = on_stuck, .log = world_observed_log()};
-    world_gpus_configure(&sums);
-    const fedge_engine_config engine = {.job = self->job,
-                                        .run = {.job = config->job_text, .job_size = job_size},
-                                        .evaluator = self->evaluator,
-                                        .state_dir = WORLD_DISK_ROOT "/state",
-                                        .restored = config->restored,
-                                        .num_workers = config->num_workers,
-                                        .accumulator = config->accumulator,
-                                        .sums = sums,
-                                        .num_registered = num_registered,
-                                        .registry = config,
-                                        .return_every_us = 10000,
-                                        .heartbeat_s = config->heartbeat_s,
-                                        .log = world_observed_log(),
-                                        .wake = fedge_engine_thread_wake,
-                                        .wake_user = self->thread,
-                                        .replies = fedge_engine_thread_replies(self->thread),
-                                        .traffic = fedge_engine_thread_traffic(self->thread)};
+    self->link = (fedge_rank_link){.collective = &self->collective,
+                                   .send_order = say_to_rank,
+                                   .join_sums = together,
+                                   .user = self};
+    const fedge_engine_config engine = {
+        .job = self->job,
+        .run = {.job = config->job_text, .job_size = strlen(config->job_text)},
+        .evaluator = self->evaluator,
+        .state_dir = WORLD_DISK_ROOT "/state",
+        .restored = config->restored,
+        .num_workers = config->num_workers,
+        .accumulator = config->accumulator,
+        .sums = configure_sums(self),
+        .num_registered = num_registered,
+        .registry = config,
+        .ranks = ranks_sum_updates(self) ? &self->link : NULL,
+        .return_every_us = 10000,
+        .heartbeat_s = config->heartbeat_s,
+        .log = world_observed_log(),
+        .wake = fedge_engine_thread_wake,
+        .wake_user = self->thread,
+        .replies = fedge_engine_thread_replies(self->thread),
+        .traffic = fedge_engine_thread_traffic(self->thread)};
     FEDGE_TRY(fedge_engine_new(&engine, fedge_os_monotonic_ms(), &self->engine, err));
     config->restored = false;
     fedge_run_status status;
     fedge_engine_get_status(self->engine, &status);
     world_observe_opened(&status);
-    fedge_engine_thread_deliver_to(self->thread, deliver, self);
     return FEDGE_OK;
+}
+
+static fedge_status open_ranks(process *self, fedge_error *err)
+{
+    const fedge_ranks_config config = {
+        .collective = &self->collective,
+        .engine = self->thread,
+        .transport = (fedge_transport *)self,
+        .worker = self->worker,
+        .sum_bytes = fedge_plan_update_layout(&self->job->plan).num_elements * sizeof(int64_t),
+        .log = world_observed_log()};
+    return fedge_ranks_new(&config, &self->ranks, err);
+}
+
+/* All ranks have come this far, or all fail; *code: the exit code of a failure here, then the
+ * program's. */
+static bool agree(const process *self, fedge_status status, int *code, fedge_error *err)
+{
+    status = fedge_collective_agree(&self->collective, status, NULL, 0, err);
+    if (status != FEDGE_OK)
+        *code = fedge_exit_code_of(status, (fedge_exit_code)*code);
+    return status == FEDGE_OK;
 }
 
 static int conclude(process *self, fedge_error *err)
@@ -443,7 +545,7 @@ static int conclude(process *self, fedge_error *err)
         return fedge_exit_code_of(self->failure.status, FEDGE_EXIT_FAILURE);
     }
     (void)fedge_fail(err, FEDGE_OK, "%s", self->how == FEDGE_ENDING_STOPPED ? "stopped" : "done");
-    if (self->how == FEDGE_ENDING_STOPPED)
+    if (self->how == FEDGE_ENDING_STOPPED || !leads(self))
         return FEDGE_EXIT_OK;
     fedge_error failure;
     fedge_status written = fedge_engine_export(self->engine, &failure);
@@ -459,12 +561,22 @@ static int conclude(process *self, fedge_error *err)
     return FEDGE_EXIT_OK;
 }
 
-static int run(process *self, fedge_error *err)
+static fedge_status start_threads(process *self, fedge_error *err)
 {
-    if (open_run(self, err) != FEDGE_OK)
-        return fedge_exit_code_of(err->status, FEDGE_EXIT_STATE);
-    if (fedge_engine_thread_start(self->thread, self->engine, err) != FEDGE_OK)
-        return fedge_exit_code_of(err->status, FEDGE_EXIT_FAILURE);
+    if (!self->ranks)
+        fedge_engine_thread_deliver_to(self->thread, deliver, self);
+    if (leads(self))
+        FEDGE_TRY(fedge_engine_thread_start(self->thread, self->engine, err));
+    return self->ranks ? fedge_ranks_start(self->ranks, err) : FEDGE_OK;
+}
+
+static int serve(process *self, fedge_error *err)
+{
+    if (start_threads(self, err) != FEDGE_OK) {
+        const int code = fedge_exit_code_of(err->status, FEDGE_EXIT_FAILURE);
+        fedge_collective_abort(&self->collective, code);
+        return code;
+    }
     world_net_listen(true);
     while (serve_once(self))
         wait_for_work(self);
@@ -473,7 +585,24 @@ static int run(process *self, fedge_error *err)
             end_peer(self, of);
     }
     fedge_engine_thread_stop(self->thread);
+    fedge_ranks_end(self->ranks, self->how == FEDGE_ENDING_STOPPED);
+    fedge_rank_worker_stop(self->worker);
     return conclude(self, err);
+}
+
+static int run(process *self, fedge_error *err)
+{
+    int code = FEDGE_EXIT_FAILURE;
+    if (!agree(self, prepare(self, err), &code, err))
+        return code;
+    code = FEDGE_EXIT_STATE;
+    if (!agree(self, leads(self) ? open_run(self, err) : open_rank_worker(self, err), &code, err))
+        return code;
+    code = FEDGE_EXIT_FAILURE;
+    if (!fedge_collective_is_alone(&self->collective) &&
+        !agree(self, open_ranks(self, err), &code, err))
+        return code;
+    return serve(self, err);
 }
 
 void world_server_main(void *server)
@@ -481,16 +610,23 @@ void world_server_main(void *server)
     process *self = calloc(1, sizeof(*self));
     fedge_error err = {0};
     self->config = server;
+    self->node = world_node();
+    self->signals = &self->config->signals[world_rank_of(self->node)];
     self->budget.limit = self->config->queue_bytes;
+    world_ranks_open(&self->collective);
     const int code = run(self, &err);
     fedge_engine_thread_stop(self->thread);
     fedge_engine_free(self->engine);
+    fedge_rank_worker_free(self->worker);
+    fedge_ranks_free(self->ranks);
     if (self->replies)
         take_replies(self);
     fedge_engine_thread_free(self->thread);
     fedge_mailbox_free(self->replies);
     fedge_evaluator_free(self->evaluator);
     fedge_job_free(self->job);
+    fedge_collective_close(&self->collective);
+    const uint32_t node = self->node;
     free(self);
-    world_observe_exit(WORLD_SERVER, code, err.message);
+    world_observe_exit(node, code, err.message);
 }

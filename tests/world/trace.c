@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "tests/world/ranks.h"
 #include "tests/world/scheduler.h"
 #include "tests/world/threads.h"
 
@@ -52,7 +53,9 @@ void world_trace(const char *format, ...)
     (void)vsnprintf(line, sizeof(line), format, arguments);
     va_end(arguments);
     add(line);
-    if (node >= WORLD_FIRST_CLIENT)
+    if (node >= WORLD_FIRST_RANK)
+        (void)snprintf(name, sizeof(name), "rank %u", (unsigned)world_rank_of(node));
+    else if (node >= WORLD_FIRST_CLIENT)
         (void)snprintf(name, sizeof(name), "client %u", (unsigned)(node - WORLD_FIRST_CLIENT));
     else
         (void)snprintf(name, sizeof(name), "%s", node == WORLD_SERVER ? "server" : "world");

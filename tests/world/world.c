@@ -12,80 +12,26 @@
 #include "secure/crypto/ciphers.h"
 #include "secure/crypto/sha256.h"
 #include "tests/world/answers.h"
-#include "tests/world/client.h"
-#include "tests/world/disk.h"
 #include "tests/world/gpus.h"
 #include "tests/world/heap.h"
-#include "tests/world/hostile_client.h"
-#include "tests/world/hostile_server.h"
 #include "tests/world/network.h"
+#include "tests/world/nodes.h"
 #include "tests/world/observer.h"
 #include "tests/world/oracle.h"
 #include "tests/world/scheduler.h"
-#include "tests/world/server.h"
 #include "tests/world/site.h"
 #include "tests/world/site_oracle.h"
-#include "tests/world/stub_trainer.h"
 #include "tests/world/threads.h"
 #include "tests/world/trace.h"
 
-#define SECOND_NS ((uint64_t)1000000000)
-#define MS_NS ((uint64_t)1000000)
-/* Unix time at the beginning: 2026-01-01. */
-#define EPOCH_NS ((uint64_t)1767225600 * SECOND_NS)
 #define MAX_STEPS ((uint64_t)3000000)
 /* Memory of a process, of which a server's run holds at most 2 MB and a client 1 MB, and its
  * descriptors. */
 #define MAX_SERVER_BYTES ((uint64_t)8 << 20)
 #define MAX_CLIENT_BYTES ((uint64_t)4 << 20)
 #define MAX_DESCRIPTORS 64
-enum { MAX_NODES = WORLD_FIRST_CLIENT + PLAN_MAX_CLIENTS, MAX_WORKERS = 3 /* of the server */ };
-
-typedef struct node {
-    bool up, gone;            /* gone: for good */
-    bool finished;            /* its work is done: exit code 0 after the run's end */
-    bool excused;             /* a fault may make it exit with an error */
-    bool exited;              /* the process that is up has ended by itself */
-    uint64_t started_ns;      /* when the last process was started */
-    uint64_t start_ns;        /* when it is started; WORLD_NEVER: not */
-    uint64_t heal_ns;         /* when its disk, link or certificate is well again; WORLD_NEVER */
-    world_disk_faults faults; /* of its disk */
-} node;
-
-static struct {
-    const world_plan *plan;
-    world_outcome *outcome;
-    fedge_job *job;
-    world_server server;
-    world_client clients[WORLD_JOB_MAX_CLIENTS];
-    stub_trainer trainers[WORLD_JOB_MAX_CLIENTS];
-    fedge_client_callbacks callbacks[WORLD_JOB_MAX_CLIENTS];
-    hostile_client hostile[PLAN_MAX_HOSTILE];
-    hostile_server hostile_server;
-    node nodes[MAX_NODES];
-    bool done[PLAN_MAX_FAULTS]; /* the fault has happened */
-    world_disk_copy *empty, *backup;
-    uint64_t backup_mark;
-    uint64_t steps;
-    uint64_t passed_ns; /* until when sites have changed */
-    char run_id[FEDGE_RUN_ID_TEXT];
-    bool written;  /* the run's results are */
-    bool complete; /* and the run is marked as finished */
-    bool calm, sent_home;
-    uint32_t server_starts;
-    bool declined;           /* a device has declined a task */
-    uint64_t quiet_since_ns; /* no message was sent and no node started or ended since then */
-} w;
-
-static uint32_t num_nodes(void)
-{
-    return WORLD_FIRST_CLIENT + plan_num_clients(w.plan);
-}
-
-static uint32_t first_hostile(void)
-{
-    return WORLD_FIRST_CLIENT + w.plan->job.num_clients;
-}
+/* What each of several ranks has room for besides: the largest message. */
+#define MAX_RANK_BYTES ((uint64_t)16 << 20)
 
 /* ---- what is seen ---------------------------------------------------------------------------- */
 
@@ -148,7 +94,7 @@ void world_observe_opened(const fedge_run_status *status)
     if (strcmp(w.run_id, status->run_id) == 0) {
         AS_WORLD(oracle_look());
     } else if (w.written) { /* it was killed after it had marked the run as finished */
-        w.complete = w.server.stop = true;
+        w.complete = w.server.signals[0].stop = true;
     } else if (!w.plan->may_fail) {
         world_fail("a new run was begun before the end of the old one");
     }
@@ -187,148 +133,6 @@ const fedge_log *world_observed_log(void)
 #endif
 }
 
-/* ---- processes begin and end ----------------------------------------------------------------- */
-
-static void start(uint32_t index)
-{
-    node *of = &w.nodes[index];
-    of->start_ns = WORLD_NEVER;
-    of->up = true;
-    w.quiet_since_ns = world_now_ns();
-    of->exited = false;
-    of->started_ns = world_now_ns();
-    w.outcome->num_starts++;
-    world_net_boot(index);
-    world_trace("starts node %u", (unsigned)index);
-    if (index == WORLD_SERVER && w.plan->server_is_hostile) {
-        world_spawn(index, hostile_server_main, &w.hostile_server, "hostile");
-    } else if (index == WORLD_SERVER) {
-        /* The same bits with any number of workers, also of those that go on from a kill. */
-        w.server.num_workers = 1 + (w.plan->num_workers - 1 + w.server_starts++) % MAX_WORKERS;
-        world_spawn(index, world_server_main, &w.server, "main");
-    } else if (index >= first_hostile()) {
-        world_spawn(index, hostile_client_main, &w.hostile[index - first_hostile()], "hostile");
-    } else {
-        world_spawn(index, world_client_main, &w.clients[index - WORLD_FIRST_CLIENT], "main");
-    }
-}
-
-static void start_later(uint32_t index, uint64_t after_ns)
-{
-    node *of = &w.nodes[index];
-    of->up = false;
-    if (index >= WORLD_FIRST_CLIENT && index < first_hostile()) {
-        w.clients[index - WORLD_FIRST_CLIENT].running = NULL;
-        w.clients[index - WORLD_FIRST_CLIENT].stop = false;
-    }
-    of->start_ns = of->gone || of->finished ? WORLD_NEVER : world_now_ns() + after_ns;
-}
-
-/* Whether the exit code is one of those that the documentation lists. */
-static bool is_documented(uint32_t index, int code)
-{
-    return code >= 0 && code <= (index == WORLD_SERVER ? 8 : 9);
-}
-
-static bool may_lack_disk(void)
-{
-    bool may = false;
-    for (uint32_t i = 0; i < w.plan->num_faults; i++) {
-        const plan_fault *fault = &w.plan->faults[i];
-        may = may || (fault->node == WORLD_SERVER &&
-                      (fault->kind == PLAN_BAD_CALL || fault->kind == PLAN_FULL_DISK));
-    }
-    return may;
-}
-
-static void server_exits(int code)
-{
-    if (!world_gpus_allow(code) && !may_lack_disk() && !w.plan->may_fail)
-        world_fail("the server has lost a GPU and ended with code %d", code);
-    world_gpus_ended(code, false, world_now_ns() - w.nodes[WORLD_SERVER].started_ns);
-}
-
-/* The server was killed. */
-static void server_dies(bool power)
-{
-    if (power)
-        world_gpus_forget();
-    else
-        world_gpus_ended(0, true, world_now_ns() - w.nodes[WORLD_SERVER].started_ns);
-}
-
-/* The heap is looked at once the fiber has ended: see check_ended. */
-void world_observe_exit(uint32_t index, int code, const char *why)
-{
-    node *of = &w.nodes[index];
-    world_trace("exits with code %d: %s", code, why);
-    of->exited = true;
-    if (index == WORLD_SERVER)
-        server_exits(code);
-    if (!is_documented(index, code))
-        world_fail("node %u ended with code %d, which is not documented", (unsigned)index, code);
-    const bool declines = index >= WORLD_FIRST_CLIENT && code == FEDGE_EXIT_DECLINED &&
-                          plan_site_forbids(&w.plan->sites[index - WORLD_FIRST_CLIENT]);
-    if (declines && fedge_rng_below(world_draw(), 2) == 0)
-        of->gone = true; /* its supervisor does not start it again */
-    if (code != 0 && !declines && !of->excused && !w.plan->may_fail)
-        world_fail("node %u ended with code %d without a reason: %s", (unsigned)index, code, why);
-    w.complete = w.complete || (code == 0 && index == WORLD_SERVER && w.written);
-    if (code == 0 && w.complete)
-        of->finished = true;
-}
-
-/* A process has ended by itself: it has freed everything. */
-static void check_ended(uint32_t index)
-{
-    if (world_heap_blocks(index) > 0) {
-        world_fail("node %u ended with %llu blocks of memory in use", (unsigned)index,
-                   (unsigned long long)world_heap_blocks(index));
-    }
-    if (world_disk_num_open(index) > 0) {
-        world_fail("node %u ended with %u files open", (unsigned)index,
-                   (unsigned)world_disk_num_open(index));
-    }
-    world_net_drop(index, false);
-    world_heap_drop(index);
-    world_disk_drop(index);
-    start_later(index, 200 * MS_NS + fedge_rng_below(world_draw(), 1000) * MS_NS);
-}
-
-static void kill_node(uint32_t index, bool power, uint64_t down_ns)
-{
-    node *of = &w.nodes[index];
-    if (!of->up)
-        return;
-    world_kill(index);
-    w.outcome->num_kills++;
-    if (index == WORLD_SERVER && !of->exited)
-        server_dies(power);
-    world_net_drop(index, power);
-    if (power) {
-        world_disk_power_off(index);
-        world_set_clocks(index, 0 - world_now_ns(), EPOCH_NS);
-    }
-    start_later(index, down_ns);
-}
-
-/* A process whose own system call killed it. */
-static void notice_deaths(void)
-{
-    for (uint32_t i = WORLD_SERVER; i < num_nodes(); i++) {
-        node *of = &w.nodes[i];
-        if (!of->up || world_num_fibers(i) > 0)
-            continue;
-        if (i == WORLD_SERVER && !of->exited)
-            server_dies(false);
-        if (of->faults.die_at > 0) {
-            of->faults.die_at = 0;
-            world_disk_set_faults(i, &of->faults);
-        }
-        check_ended(i);
-    }
-}
-
 /* ---- faults ---------------------------------------------------------------------------------- */
 
 static void set_disk(uint32_t index)
@@ -344,12 +148,12 @@ static void heal(uint32_t index)
     set_disk(index);
     if (index == WORLD_SERVER)
         world_gpus_mend();
-    if (index >= WORLD_FIRST_CLIENT) {
+    if (!world_is_rank(index)) {
         const uint32_t client = index - WORLD_FIRST_CLIENT;
         world_net_place(client, w.plan->delay_ns[client], w.plan->ns_per_byte[client]);
         if (!w.server.admitted[client] && !of->gone) {
-            w.server.admitted[client] = w.server.reload = true;
-            world_server_signal();
+            w.server.admitted[client] = true;
+            world_observe_signal(world_net_draw_rank(), false);
         }
     }
 }
@@ -358,7 +162,7 @@ static void heal(uint32_t index)
  * meanwhile is lost. */
 static void back_up_or_restore(const plan_fault *fault)
 {
-    kill_node(WORLD_SERVER, false, fault->lasts_ns);
+    nodes_kill_ranks(false, fault->lasts_ns);
     if (!w.run_id[0])
         return; /* there is nothing to back up */
     if (!w.backup) {
@@ -375,7 +179,7 @@ static void back_up_or_restore(const plan_fault *fault)
 
 static void wipe(uint32_t index, uint64_t down_ns)
 {
-    kill_node(index, false, down_ns);
+    nodes_kill(index, false, down_ns);
     world_disk_restore(index, w.empty);
     site_write(w.plan, index - WORLD_FIRST_CLIENT, world_now_ns());
     w.trainers[index - WORLD_FIRST_CLIENT].may_lose = true;
@@ -387,21 +191,21 @@ static void wipe(uint32_t index, uint64_t down_ns)
 static void leave(uint32_t index)
 {
     uint32_t staying = 0;
-    for (uint32_t i = WORLD_FIRST_CLIENT; i < first_hostile(); i++) {
+    for (uint32_t i = WORLD_FIRST_CLIENT; i < nodes_first_hostile(); i++) {
         staying += i != index && !w.nodes[i].gone &&
                    !plan_site_forbids(&w.plan->sites[i - WORLD_FIRST_CLIENT]);
     }
     if (staying < w.plan->job.min_available_nodes)
         return;
     w.nodes[index].gone = true;
-    kill_node(index, fedge_rng_below(world_draw(), 2) == 0, 0);
+    nodes_kill(index, fedge_rng_below(world_draw(), 2) == 0, 0);
     w.nodes[index].start_ns = WORLD_NEVER;
 }
 
 static void begin_on_disk(const plan_fault *fault)
 {
     world_disk_faults *faults = &w.nodes[fault->node].faults;
-    if (fault->node != WORLD_SERVER)
+    if (!world_is_rank(fault->node))
         site_oracle_excuse(fault->node - WORLD_FIRST_CLIENT);
     const uint64_t used = world_disk_used(fault->node);
     switch (fault->kind) {
@@ -426,9 +230,9 @@ static void begin_on_disk(const plan_fault *fault)
 
 static void stop(uint32_t index)
 {
-    if (index == WORLD_SERVER) {
-        w.server.stop = w.nodes[index].up;
-        world_server_signal();
+    if (world_is_rank(index)) {
+        if (w.nodes[index].up)
+            world_observe_signal(index, true);
     } else {
         world_client_stop(&w.clients[index - WORLD_FIRST_CLIENT]);
     }
@@ -441,7 +245,7 @@ static void flip(const plan_fault *fault)
     const char *path = "";
     if (world_disk_flip(fault->node, PARTS[fault->number % 4], &path))
         world_trace("a bit flips in %s", path);
-    if (fault->node == WORLD_SERVER) {
+    if (world_is_rank(fault->node)) {
         oracle_disk_damaged();
         return;
     }
@@ -462,7 +266,7 @@ static void begin_fault(const plan_fault *fault)
     switch (fault->kind) {
     case PLAN_KILL:
     case PLAN_POWER:
-        kill_node(fault->node, fault->kind == PLAN_POWER, fault->lasts_ns);
+        nodes_kill(fault->node, fault->kind == PLAN_POWER, fault->lasts_ns);
         break;
     case PLAN_STOP:
         stop(fault->node);
@@ -483,8 +287,7 @@ static void begin_fault(const plan_fault *fault)
         break;
     case PLAN_REVOKE:
         w.server.admitted[client] = false;
-        w.server.reload = true;
-        world_server_signal();
+        world_observe_signal(world_net_draw_rank(), false);
         break;
     case PLAN_LEAVE:
         leave(fault->node);
@@ -499,8 +302,8 @@ static void begin_fault(const plan_fault *fault)
         flip(fault);
         break;
     case PLAN_DRAIN:
-        w.server.drain = w.nodes[WORLD_SERVER].up;
-        world_server_signal();
+        w.server.signals[world_rank_of(fault->node)].drain = of->up;
+        world_server_signal(world_rank_of(fault->node));
         break;
     case PLAN_GPU:
         world_gpus_fail(fault->number, fault->error == ETIME    ? WORLD_GPU_HANGS
@@ -509,8 +312,8 @@ static void begin_fault(const plan_fault *fault)
         break;
     case PLAN_GPUS:
         world_gpus_set_list(fault->number);
-        w.server.gpus_changed = of->up;
-        world_server_signal();
+        w.server.signals[0].gpus_changed = of->up;
+        world_server_signal(0);
         break;
     default:
         begin_on_disk(fault);
@@ -540,12 +343,20 @@ static uint64_t happen(void)
         for (uint32_t i = 0; i < w.plan->job.num_clients; i++)
             stub_trainer_calm(&w.trainers[i]);
     }
-    for (uint32_t i = WORLD_SERVER; i < num_nodes(); i++) {
+    if (now_ns >= w.fall_ns) {
+        w.fall_ns = WORLD_NEVER;
+        world_trace("all ranks are ended");
+        nodes_kill_ranks(false, 200 * MS_NS);
+    }
+    next_ns = w.fall_ns < next_ns ? w.fall_ns : next_ns;
+    for (uint32_t i = WORLD_SERVER; i < nodes_end(); i++) {
         node *of = &w.nodes[i];
+        if (!nodes_exist(i))
+            continue;
         if (now_ns >= of->heal_ns)
             heal(i);
         if (!of->up && now_ns >= of->start_ns)
-            start(i);
+            nodes_start(i);
         next_ns = of->heal_ns < next_ns ? of->heal_ns : next_ns;
         next_ns = !of->up && of->start_ns < next_ns ? of->start_ns : next_ns;
     }
@@ -580,6 +391,7 @@ static void begin(const world_plan *plan, world_outcome *outcome)
     world_disk_begin(plan->seed);
     world_heap_begin();
     world_net_begin();
+    world_ranks_begin();
     world_gpus_begin(plan->num_gpus);
     w.server = (world_server){.job_text = plan->job.text,
                               .accumulator = plan->num_gpus == 0 ? "cpu"
@@ -589,8 +401,15 @@ static void begin(const world_plan *plan, world_outcome *outcome)
                               .num_devices = plan_num_clients(plan),
                               .queue_bytes = plan->queue_bytes};
     w.empty = world_disk_copy_of(WORLD_SERVER);
-    for (uint32_t i = WORLD_SERVER; i < num_nodes(); i++) {
+    w.fall_ns = WORLD_NEVER;
+    for (uint32_t i = WORLD_SERVER; i < nodes_end(); i++) {
         w.nodes[i] = (node){.heal_ns = WORLD_NEVER};
+        if (!nodes_exist(i))
+            continue;
+        if (i >= WORLD_FIRST_RANK)
+            w.nodes[i].start_ns = WORLD_NEVER;
+        if (i >= WORLD_FIRST_RANK && plan->shares_disk)
+            world_disk_share(i, WORLD_SERVER);
         world_set_clocks(i, 0, EPOCH_NS);
         heal(i);
     }
@@ -617,7 +436,7 @@ static void set_up_hostile(void)
                                         .seed = w.plan->seed,
                                         .plan = &w.job->plan,
                                         .until_ns = w.plan->hostile_until_ns};
-        w.nodes[first_hostile() + i].gone = true; /* it starts once */
+        w.nodes[nodes_first_hostile() + i].gone = true; /* it starts once */
     }
     if (!w.plan->server_is_hostile)
         return;
@@ -634,13 +453,13 @@ static void set_up_hostile(void)
 /* Clients that were away when the server said goodbye look for it for ever: they are stopped. */
 static void send_home(void)
 {
-    for (uint32_t i = WORLD_FIRST_CLIENT; i < num_nodes(); i++) {
+    for (uint32_t i = WORLD_FIRST_CLIENT; i < nodes_num(); i++) {
         w.nodes[i].gone = true;
         w.nodes[i].start_ns = WORLD_NEVER;
-        if (i < first_hostile())
+        if (i < nodes_first_hostile())
             world_client_stop(&w.clients[i - WORLD_FIRST_CLIENT]);
         else
-            hostile_client_stop(&w.hostile[i - first_hostile()]);
+            hostile_client_stop(&w.hostile[i - nodes_first_hostile()]);
     }
 }
 
@@ -648,27 +467,44 @@ static bool is_over(void)
 {
     const bool ends = w.plan->server_is_hostile && world_now_ns() >= w.plan->hostile_until_ns;
     w.complete = w.complete || ends;
-    bool over = w.complete && !w.nodes[WORLD_SERVER].up;
+    bool over = w.complete && !nodes_serve();
     if (over && !w.sent_home) {
         w.sent_home = true;
         send_home();
     }
-    for (uint32_t i = WORLD_FIRST_CLIENT; i < num_nodes(); i++)
+    for (uint32_t i = WORLD_FIRST_CLIENT; i < nodes_num(); i++)
         over = over && !w.nodes[i].up;
     return over || world_failure();
 }
 
 static void check_bounds(void)
 {
-    for (uint32_t i = WORLD_SERVER; i < num_nodes(); i++) {
-        const uint64_t most = i == WORLD_SERVER ? MAX_SERVER_BYTES : MAX_CLIENT_BYTES;
+    for (uint32_t i = WORLD_SERVER; i < nodes_end(); i++) {
+        const uint64_t most = !world_is_rank(i)       ? MAX_CLIENT_BYTES
+                              : w.plan->num_ranks > 1 ? MAX_SERVER_BYTES + MAX_RANK_BYTES
+                                                      : MAX_SERVER_BYTES;
+        if (!nodes_exist(i))
+            continue;
         if (world_heap_peak(i) > most)
             world_fail("node %u held more than %llu bytes", (unsigned)i, (unsigned long long)most);
-        if (world_disk_num_open(i) > MAX_DESCRIPTORS)
+        if (world_disk_num_open(i) > MAX_DESCRIPTORS * (nodes_share_disk(i) ? w.num_ranks : 1))
             world_fail("node %u holds more than %d files open", (unsigned)i, MAX_DESCRIPTORS);
     }
     for (uint32_t i = 0; i < w.plan->job.num_clients; i++)
         world_client_check(&w.clients[i]);
+}
+
+/* Whether all ranks and honest clients are up and no fault at them lasts. */
+static bool are_well(void)
+{
+    for (uint32_t i = WORLD_SERVER; i < nodes_end(); i++) {
+        const node *of = &w.nodes[i];
+        const bool is_wanted =
+            world_is_rank(i) ? world_rank_of(i) < w.num_ranks : i < nodes_first_hostile();
+        if (is_wanted && (of->heal_ns != WORLD_NEVER || (!of->up && !of->gone)))
+            return false;
+    }
+    return true;
 }
 
 /* Devices must not idle while a round lacks updates: where all are well, somebody says something
@@ -684,10 +520,8 @@ static void check_quiet(void)
         return;
     if (w.declined || w.plan->num_hostile > 0 || w.plan->server_is_hostile)
         return;
-    for (uint32_t i = WORLD_SERVER; i < num_nodes(); i++) {
-        if (w.nodes[i].heal_ns != WORLD_NEVER || (!w.nodes[i].up && !w.nodes[i].gone))
-            return;
-    }
+    if (!are_well())
+        return;
     world_fail("nothing was said for %.1f s, and the run is not complete",
                (double)(world_now_ns() - w.quiet_since_ns) * 1e-9);
 }
@@ -700,10 +534,8 @@ static void check_answers(void)
     uint64_t calm_ns = w.plan->healed_ns + margin_ns;
     if (server->started_ns + margin_ns > calm_ns)
         calm_ns = server->started_ns + margin_ns;
-    for (uint32_t i = WORLD_SERVER; i < first_hostile(); i++) {
-        if (w.nodes[i].heal_ns != WORLD_NEVER || (!w.nodes[i].up && !w.nodes[i].gone))
-            calm_ns = WORLD_NEVER;
-    }
+    if (!are_well())
+        calm_ns = WORLD_NEVER;
     answers_check(w.written || w.plan->server_is_hostile ? WORLD_NEVER : calm_ns);
 }
 
@@ -722,7 +554,7 @@ static void live(void)
     while (!is_over()) {
         (void)world_step(next_ns < end_ns ? next_ns : end_ns);
         w.steps++;
-        notice_deaths();
+        nodes_notice_deaths();
         next_ns = happen();
         if (w.steps % 256 == 0) {
             check_bounds();
@@ -742,7 +574,7 @@ static void live(void)
 static void drop(uint32_t index)
 {
     world_heap_drop(index);
-    world_disk_drop(index);
+    nodes_drop_files(index);
 }
 
 void world_set_up(void)
@@ -776,13 +608,14 @@ void world_run(const world_plan *plan, world_outcome *outcome)
     (void)snprintf(outcome->why, sizeof(outcome->why), "%s",
                    outcome->failed ? world_failure() : "");
     outcome->server_bytes = world_heap_peak(WORLD_SERVER);
-    for (uint32_t i = WORLD_FIRST_CLIENT; i < first_hostile(); i++) {
+    for (uint32_t i = WORLD_FIRST_CLIENT; i < nodes_first_hostile(); i++) {
         const uint64_t bytes = world_heap_peak(i);
         outcome->client_bytes = bytes > outcome->client_bytes ? bytes : outcome->client_bytes;
     }
     outcome->hash = world_trace_hash();
     outcome->steps = w.steps;
     outcome->seconds = (double)world_now_ns() * 1e-9;
+    world_ranks_end();
     world_net_end();
     world_disk_end();
 }
