@@ -427,7 +427,9 @@ static void put_dense_model(drawing *d)
     const bool deep = has(d, TWO_LAYERS) || chance(d, 20);
     const uint32_t labels = between(d, 2, 6);
     /* Codecs cut tensors of over 256 values into blocks. */
-    const uint32_t in = chance(d, 80) ? between(d, 1, 8) : between(d, 40, deep ? 60 : 140);
+    uint32_t in = chance(d, 80) ? between(d, 1, 8) : between(d, 40, deep ? 60 : 140);
+    /* A few models need several messages. */
+    in = in > 136 ? 38 * in : in;
     (void)snprintf(shape, sizeof(shape), "[%u]", in);
     put(d, ",\"model\":{\"input-shape\":%s,\"layers\":[", shape);
     uint32_t width = in;

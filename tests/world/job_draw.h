@@ -17,8 +17,8 @@ enum {
     WORLD_JOB_TEXT = 4096,
     WORLD_JOB_MAX_CLIENTS = 8,
     WORLD_JOB_MAX_ROUNDS = 5,
-    WORLD_JOB_MAX_PARAMETERS = 1000,
-    WORLD_JOB_EXAMPLES_TEXT = 4096
+    WORLD_JOB_MAX_PARAMETERS = 31926, /* few have over 1000 */
+    WORLD_JOB_EXAMPLES_TEXT = 1 << 18
 };
 
 /* What the server's disk has for a job with [needs_examples], as world_job_examples makes it. */

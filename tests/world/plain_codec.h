@@ -9,7 +9,7 @@
 
 #include "edge/plan/plan.h"
 
-#define PLAIN_MAX_VALUES 4096 /* values of an update; larger models are not modelled */
+#define PLAIN_MAX_VALUES 33792 /* values of an update; larger models are not modelled */
 
 /* An update as its UPLOAD announced it, and its bytes. */
 typedef struct plain_bytes {
