@@ -404,6 +404,17 @@ static void check_acked(uint32_t client, const oracle_task *task)
                task->id, wrong);
 }
 
+/* A later attempt at the round may have open tasks alone, of which none is sent for the first time.
+ */
+static void note_attempt(uint32_t round)
+{
+    if (round == 0 || round > ORACLE_MAX_ROUNDS)
+        return;
+    const uint32_t attempt = attempt_of(round);
+    if (attempt > oracle.rounds[round].attempt)
+        oracle_begin_attempt(round, attempt);
+}
+
 static void ack_sent(uint32_t client, const fedge_message *message)
 {
     fedge_ack ack;
@@ -422,8 +433,10 @@ static void ack_sent(uint32_t client, const fedge_message *message)
         return;
     }
     const bool again = task->acked > 0;
-    if (oracle.async && !again)
+    if (oracle.async && !again) {
         oracle_look(); /* a round that has closed does not have it */
+        note_attempt(oracle.decided);
+    }
     task->acked = again ? task->acked : oracle.now;
     if (task->kind != FEDGE_TASK_TRAIN || again)
         return;
