@@ -82,6 +82,9 @@ static void take_task(known_client *of, const fedge_message *message)
 void site_oracle_server_sent(uint32_t client, const uint8_t *frame, size_t size)
 {
     fedge_message message;
+    /* It may look whether there is another run. */
+    if (client < all.plan->job.num_clients && size > 5 && frame[5] == FEDGE_MESSAGE_BYE)
+        all.clients[client].num_hellos = 0;
     if (client >= all.plan->job.num_clients || all.plan->sites[client].kind == PLAN_SITE_NONE ||
         size < FEDGE_MESSAGE_HEADER_SIZE || frame[5] == FEDGE_MESSAGE_CHUNK ||
         fedge_message_unpack(frame, size, &message, NULL) != FEDGE_OK)

@@ -25,8 +25,9 @@
 #include "tests/world/trace.h"
 
 #define MAX_STEPS ((uint64_t)3000000)
-/* Memory of a process, of which a server's run holds at most 2 MB and a client 1 MB, and its
- * descriptors. */
+/* Memory of a process, without so many times the model, and its descriptors. FedBuff stores 20 old
+ * models and more. */
+#define MODELS 64
 #define MAX_SERVER_BYTES ((uint64_t)8 << 20)
 #define MAX_CLIENT_BYTES ((uint64_t)4 << 20)
 #define MAX_DESCRIPTORS 64
@@ -480,9 +481,10 @@ static bool is_over(void)
 static void check_bounds(void)
 {
     for (uint32_t i = WORLD_SERVER; i < nodes_end(); i++) {
-        const uint64_t most = !world_is_rank(i)       ? MAX_CLIENT_BYTES
-                              : w.plan->num_ranks > 1 ? MAX_SERVER_BYTES + MAX_RANK_BYTES
-                                                      : MAX_SERVER_BYTES;
+        const uint64_t most = MODELS * sizeof(float) * w.plan->job.num_parameters +
+                              (!world_is_rank(i)       ? MAX_CLIENT_BYTES
+                               : w.plan->num_ranks > 1 ? MAX_SERVER_BYTES + MAX_RANK_BYTES
+                                                       : MAX_SERVER_BYTES);
         if (!nodes_exist(i))
             continue;
         if (world_heap_peak(i) > most)
