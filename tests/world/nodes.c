@@ -251,8 +251,10 @@ void nodes_kill(uint32_t index, bool power, uint64_t down_ns)
     kill_process(index, power, down_ns);
     if (was_up && power && nodes_share_disk(index))
         nodes_kill_ranks(true, down_ns);
-    if (was_up && power)
+    if (was_up && power) {
         world_disk_power_off(index);
+        oracle_forget_selection();
+    }
 }
 
 /* A process whose own system call killed it. */

@@ -63,6 +63,7 @@ void oracle_begin(const fedge_job *job, uint32_t num_clients)
                             .async = job->rounds.buffer_size > 0,
                             .num_clients = num_clients};
     oracle.tasks = tasks;
+    oracle_forget_selection();
 }
 
 void oracle_end(void)
@@ -596,6 +597,7 @@ void oracle_restored(uint64_t mark)
     uint32_t first = 0;
     while (first < oracle.decided && oracle.rounds[first].when <= mark)
         first++;
+    oracle_forget_selection();
     forget_rounds(first);
     for (uint32_t r = first; r <= ORACLE_MAX_ROUNDS; r++)
         oracle.rounds[r].attempt = 0;

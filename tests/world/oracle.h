@@ -42,6 +42,8 @@ void oracle_restored(uint64_t mark);
 void oracle_disk_damaged(void);
 /* The server starts without a rank's disk: what was acknowledged of the open round may be lost. */
 void oracle_disk_missing(void);
+/* The server's disk may have gone back to what was synced. */
+void oracle_forget_selection(void);
 /* A client lost its store. */
 void oracle_client_wiped(uint32_t client);
 

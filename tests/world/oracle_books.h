@@ -94,6 +94,8 @@ const char *oracle_check(const oracle_task *task, oracle_version *version);
 void oracle_check_durable(const oracle_task *task);
 /* Path of a file of the run. */
 void oracle_path(const char *name, char *path, size_t size);
+/* Compares what keep-best and early stopping have seen with what they had. */
+void oracle_look_at_selection(void);
 /* Content of a file of the run; NULL: none. */
 const uint8_t *oracle_read(const char *name, size_t *size);
 

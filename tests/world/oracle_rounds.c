@@ -524,6 +524,8 @@ void oracle_look(void)
     oracle_decide();
     if (!oracle.damaged && oracle.models)
         check_checkpoints();
+    if (!oracle.damaged)
+        oracle_look_at_selection();
 }
 
 void oracle_complete(const char *final_model_sha256, uint32_t rounds_closed)
