@@ -198,6 +198,9 @@ void world_observe_exit(uint32_t index, int code, const char *why)
     w.complete = w.complete || (code == 0 && index == WORLD_SERVER && w.written);
     if (code == 0 && w.complete)
         of->finished = true;
+    /* Where nothing is broken, only the end of the run ends a client. */
+    if (code == 0 && !world_is_rank(index) && w.plan->num_faults == 0)
+        of->gone = true;
 }
 
 /* Ranks that share a disk leave it together. */
