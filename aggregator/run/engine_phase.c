@@ -8,6 +8,7 @@
 
 #include "aggregator/rounds/evaluator.h"
 #include "aggregator/run/engine_async.h"
+#include "aggregator/run/engine_upload.h"
 #include "edge/plan/client_hooks.h"
 #include "edge/plan/update.h"
 
@@ -488,7 +489,8 @@ static void remember_accepted(fedge_engine *engine)
     engine->num_accepted = 0;
     engine->accepted = calloc(num_tasks, sizeof(*engine->accepted));
     for (uint32_t i = 0; engine->accepted && i < num_tasks; i++) {
-        if (cohort[i].state == FEDGE_TASK_REPORTED) {
+        if (cohort[i].state == FEDGE_TASK_REPORTED &&
+            !fedge_engine_has_yielded(engine, i, cohort[i].task_id)) {
             engine->accepted[engine->num_accepted++] = (fedge_engine_accepted){
                 .task_id = cohort[i].task_id, .client_index = cohort[i].client_index};
         }

@@ -11,6 +11,8 @@
 #include "aggregator/run/engine_phase.h"
 #include "edge/plan/update.h"
 
+#define YIELDED "an update of the slot's task before has come after all, and counts"
+
 /* Notes why a client gave up, for the state of a round that waits. [text] may come from the device.
  */
 static void note_why(fedge_engine *engine, uint32_t client_index, fedge_reason reason,
@@ -170,7 +172,13 @@ static fedge_grant *new_grant(const fedge_engine *engine, const fedge_request *f
     return grant;
 }
 
-/* An update that another rank had taken before the slot went to this client counts in its place. */
+bool fedge_engine_has_yielded(const fedge_engine *engine, uint32_t index, uint64_t task_id)
+{
+    const fedge_slot_lease *lease = index < engine->num_slots ? &engine->slots[index].lease : NULL;
+    return lease && lease->state == FEDGE_LEASE_COUNTED && lease->task_id != 0 &&
+           lease->task_id != task_id;
+}
+
 static void yield_slot(fedge_engine *engine, const fedge_grant *announced)
 {
     fedge_error err;
@@ -180,7 +188,7 @@ static void yield_slot(fedge_engine *engine, const fedge_grant *announced)
                   fedge_log_str("why", err.message));
     }
     refuse_task(engine, announced->conn_id, announced->task.client_index, announced->task.task_id,
-                FEDGE_REASON_STALE_TASK, "the update of the device before has come after all");
+                FEDGE_REASON_STALE_TASK, YIELDED);
 }
 
 /* Answers the last announcement for a slot that is filled. */
@@ -191,7 +199,7 @@ static void answer_announced(fedge_engine *engine, uint32_t index, uint64_t now_
     slot->announced = NULL;
     if (!announced)
         return;
-    if (announced->task.task_id != slot->lease.task_id) {
+    if (fedge_engine_has_yielded(engine, index, announced->task.task_id)) {
         yield_slot(engine, announced);
     } else {
         (void)answer_result(engine, announced->conn_id, announced->task.client_index,
@@ -349,6 +357,9 @@ void fedge_engine_upload(fedge_engine *engine, const fedge_request *from, uint64
     } else if (task->client_index != from->client_index) {
         refuse_upload(engine, from, FEDGE_REASON_STALE_TASK,
                       "the task was given to another device");
+    } else if (task->state == FEDGE_TASK_REPORTED &&
+               fedge_engine_has_yielded(engine, index, upload->task_id)) {
+        refuse_upload(engine, from, FEDGE_REASON_STALE_TASK, YIELDED);
     } else if (task->state == FEDGE_TASK_REPORTED) {
         (void)answer_result(engine, from->conn_id, from->client_index, upload->task_id, true,
                             now_ms);
