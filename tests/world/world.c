@@ -545,7 +545,13 @@ static void check_answers(void)
 static uint64_t limit_ns(void)
 {
     const world_job *job = &w.plan->job;
-    return w.plan->healed_ns + 60 * SECOND_NS +
+    uint64_t declined_ns = 0;
+    /* A device that could not read what its site asks for comes back after five minutes. */
+    for (uint32_t i = 0; i < job->num_clients; i++) {
+        if (w.plan->sites[i].kind != PLAN_SITE_NONE)
+            declined_ns = 300 * SECOND_NS;
+    }
+    return w.plan->healed_ns + declined_ns + 60 * SECOND_NS +
            3 * job->num_rounds * (job->deadline_ms * MS_NS + 10 * SECOND_NS);
 }
 
