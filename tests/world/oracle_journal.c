@@ -72,7 +72,7 @@ static const char *check_record(uint32_t node, const char *path, const uint8_t *
 /* The same, of an update that another rank has: in its own journal, of the same [name]. */
 static const char *check_elsewhere(const char *name, uint64_t id)
 {
-    const char *wrong = "no other rank's journal has a record of it";
+    const char *wrong = "no journal has a record of it";
     for (uint32_t rank = 1; rank < WORLD_MAX_RANKS && wrong; rank++) {
         char path[256];
         size_t size = 0;
@@ -103,11 +103,13 @@ void oracle_check_durable(const oracle_task *task)
         return; /* the attempt is over */
     oracle_path(name, path, sizeof(path));
     const bool is_there = find_record(file, size, task->id, &found);
-    const char *wrong = oracle.async ? NULL : "the journal has no record of it";
-    if (is_there && found.type == ELSEWHERE)
-        wrong = check_elsewhere(strrchr(name, '/') + 1, task->id);
-    else if (is_there)
+    const char *wrong = NULL;
+    /* Of another rank's update the first one may have lost the record, with its power, meanwhile.
+     */
+    if (is_there && found.type == ACCEPT)
         wrong = check_record(WORLD_SERVER, path, file, size, &found);
+    else if (!oracle.async)
+        wrong = check_elsewhere(strrchr(name, '/') + 1, task->id);
     if (wrong) {
         world_fail("oracle: client %u's update of task %" PRIu64 " is acknowledged: %s",
                    task->client, task->id, wrong);
