@@ -188,11 +188,14 @@ fedge_status fedge_run_begin_task_ids(fedge_run *run, uint64_t next_task_id, fed
 fedge_status fedge_run_raise_incarnation(fedge_run *run, fedge_error *err)
 {
     fedge_run raised = *run;
-    if (raised.incarnation == UINT32_MAX) {
+    uint16_t more = 0;
+    FEDGE_TRY(fedge_os_random(&more, sizeof(more), err));
+    if (raised.incarnation >= UINT32_MAX - more) {
         return fedge_fail(err, FEDGE_OUT_OF_RANGE, "run %s has used up its incarnations",
                           run->run_id);
     }
-    raised.incarnation++;
+    /* By a random number: the same backup may be restored once more. */
+    raised.incarnation += 1 + (uint32_t)more;
     FEDGE_TRY(write_run_file(&raised, err));
     *run = raised;
     return FEDGE_OK;

@@ -100,7 +100,8 @@ FEDGE_MUST_USE fedge_status fedge_run_begin_task_ids(fedge_run *run, uint64_t ne
                                                      fedge_error *err);
 
 /* Call it after restoring a backup: updates and residuals that clients hold from the former
- * incarnation are then refused. */
+ * incarnation are then refused. A backup that is restored twice gets two incarnations (but for one
+ * of 65,536 pairs). */
 FEDGE_MUST_USE fedge_status fedge_run_raise_incarnation(fedge_run *run, fedge_error *err);
 
 /* Paths inside the run: "journal", "checkpoints", "rounds.jsonl". FEDGE_TOO_BIG. */

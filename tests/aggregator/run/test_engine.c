@@ -272,7 +272,7 @@ static void a_restored_backup_refuses_what_was_before(void **state)
     fed_open(&fed);
     fed_join_all(&fed, 4);
     fed_settle(&fed);
-    assert_int_equal(device->welcome.incarnation, 2);
+    assert_true(device->welcome.incarnation > 1);
     fed_announce(device);
     fed_settle(&fed);
     assert_refused(device, FEDGE_REASON_STALE_INCARNATION);

@@ -38,7 +38,7 @@ static void a_run_is_resumed(void **state)
     OK(fedge_run_begin_task_ids(&again, 77, NULL));
     OK(fedge_run_raise_incarnation(&again, NULL));
     OK(open_run(&place, job_a, false, &again, NULL));
-    assert_int_equal(again.incarnation, 2);
+    assert_true(again.incarnation > first.incarnation);
     assert_int_equal(again.next_task_id, 77);
     fedge_state_close(&place);
 }
