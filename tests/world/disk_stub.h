@@ -41,6 +41,10 @@ void set_faults(world_disk_faults faults);
 /* The node's power fails, after its process. */
 void power_off(void);
 
+/* Does [work], killed at the call of this number with all that it has allocated; false: it ended
+ * before that call. For tests that fedge_world_disk_kills has made (world.cmake). */
+bool killed_at(uint64_t call, void (*work)(void));
+
 /* All files with their sizes and a hash of their content; the caller frees it. */
 char *tree(void);
 uint64_t bytes_of_files(void);

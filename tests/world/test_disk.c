@@ -12,20 +12,6 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-/* Does [work], killed at the call of this number; false: it ended before that call. */
-static bool killed_at(uint64_t call, void (*work)(void))
-{
-    set_faults((world_disk_faults){.die_at = call});
-    if (setjmp(stub.killed) != 0) {
-        world_disk_drop(NODE);
-        set_faults((world_disk_faults){0});
-        return true;
-    }
-    work();
-    set_faults((world_disk_faults){0});
-    return false;
-}
-
 /* The text of a file, "" when there is none. */
 static const char *text_of(const char *path)
 {

@@ -1,16 +1,17 @@
-/* The power fails, and processes are killed, at every moment of a run's life: what was acknowledged
+/* The power fails, and processes are killed, at every call of a run's life: what was acknowledged
  * or announced before is there afterwards, once and with its bytes.
  *
  * A life goes from the start of a process to the end of its run, as the aggregator would, and notes
- * the moment from which the world knows something. Then one is killed somewhere, another one goes
- * on from there, and the disk is looked at as it may be after a power failure at any moment. */
+ * from when on the world knows something. It is killed somewhere, another one may go on from there,
+ * and the disk is looked at as it may be after a power failure. */
 #include "tests/aggregator/store/store_fixture.h"
 
 #include "aggregator/store/recovery.h"
 #include "aggregator/store/round_log.h"
 #include "edge/core/rng.h"
-#include "tests/edge/core/lossy_disk.h"
+#include "tests/world/disk_stub.h"
 
+#define STATE WORLD_DISK_ROOT "/state"
 enum { LAST_ROUND = 3, KEEP = 1, MAX_FACTS = 2000, MAX_ATTEMPTS = 3, STRIDE = 3 };
 
 typedef enum fact_kind {
@@ -25,7 +26,6 @@ typedef enum fact_kind {
 /* What the world knows from a moment on. */
 typedef struct fact {
     fact_kind kind;
-    uint32_t moment;
     uint32_t round, attempt, slot;
     uint64_t task_id; /* FACT_ACKED; FACT_OPENED: the highest */
     fedge_journal_state state;
@@ -33,7 +33,6 @@ typedef struct fact {
 } fact;
 
 typedef struct world {
-    char dir[LOSSY_DISK_PLACE], image[LOSSY_DISK_PLACE + 8];
     char run_id[FEDGE_RUN_ID_TEXT];
     fact facts[MAX_FACTS];
     uint32_t num_facts;
@@ -43,7 +42,6 @@ typedef struct world {
 static void know(world *w, fact what)
 {
     assert_true(w->num_facts < MAX_FACTS);
-    what.moment = lossy_disk_now();
     w->facts[w->num_facts++] = what;
 }
 
@@ -56,9 +54,9 @@ typedef struct process {
     uint64_t next_task_id;
 } process;
 
-static void begin_process(process *p, const char *dir)
+static void begin_process(process *p)
 {
-    OK(fedge_state_open(dir, &p->state, NULL));
+    OK(fedge_state_open(STATE, &p->state, NULL));
     OK(fedge_run_open(&p->state, &(fedge_run_request){.job = "{}", .job_size = 2}, &p->run, NULL));
     OK(fedge_run_path(&p->run, "checkpoints", p->checkpoints, NULL));
     OK(fedge_run_path(&p->run, "journal", p->journals, NULL));
@@ -188,7 +186,7 @@ static void live(world *w)
 {
     process p;
     fedge_recovery recovery;
-    begin_process(&p, w->dir);
+    begin_process(&p);
     if (strcmp(w->run_id, p.run.run_id) != 0) { /* the one before was killed when it had finished */
         w->num_facts = 0;
     }
@@ -296,27 +294,25 @@ static void check_recovered(const process *p, const fedge_recovery *recovery)
     fedge_round_log_close(&log);
 }
 
-/* The power fails at [moment]; [draw] says what else had reached the disk. */
-static void check_moment(const world *w, uint32_t moment, uint64_t draw)
+/* The power fails now. */
+static void check(const world *w)
 {
     process p;
     fedge_recovery recovery;
-    bool known = false, done = false, finished = false;
-    for (uint32_t i = 0; i < w->num_facts && w->facts[i].moment <= moment; i++) {
-        const fact *at = &w->facts[i];
-        known = true;
-        done |= at->kind == FACT_CLOSED && at->round == LAST_ROUND;
-        finished |= at->kind == FACT_FINISHED;
+    bool done = false, finished = false;
+    for (uint32_t i = 0; i < w->num_facts; i++) {
+        done |= w->facts[i].kind == FACT_CLOSED && w->facts[i].round == LAST_ROUND;
+        finished |= w->facts[i].kind == FACT_FINISHED;
     }
-    lossy_disk_image(moment, draw, w->image);
-    begin_process(&p, w->image);
+    power_off();
+    begin_process(&p);
     bool over = p.run.finished || strcmp(p.run.run_id, w->run_id) != 0;
     assert_true(over || !finished);
-    assert_true(!over || !known || done);
+    assert_true(!over || w->num_facts == 0 || done);
     if (strcmp(p.run.run_id, w->run_id) == 0) {
         OK(fedge_recover(&p.run, &recovery, NULL));
         check_recovered(&p, &recovery);
-        for (uint32_t i = 0; i < w->num_facts && w->facts[i].moment <= moment; i++)
+        for (uint32_t i = 0; i < w->num_facts; i++)
             check_fact(&w->facts[i], &p, &recovery);
         fedge_recovery_fini(&recovery);
     }
@@ -327,72 +323,55 @@ static void check_moment(const world *w, uint32_t moment, uint64_t draw)
 
 static world the_world;
 
-static int world_setup(void **state)
+static void live_in_it(void)
 {
+    live(&the_world);
+}
+
+/* [seed]: of the life, [draw]: of the disk. */
+static void begin_world(uint64_t seed, uint64_t draw)
+{
+    begin(draw);
     memset(&the_world, 0, sizeof(the_world));
-    *state = &the_world;
-    lossy_disk_place("store-power", the_world.dir);
-    snprintf(the_world.image, sizeof(the_world.image), "%s.image", the_world.dir);
-    return fedge_os_remove_tree(the_world.dir, NULL) != FEDGE_OK ||
-           fedge_os_make_dirs(the_world.dir, NULL) != FEDGE_OK;
-}
-
-static int world_teardown(void **state)
-{
-    (void)state;
-    lossy_disk_end();
-    return fedge_os_remove_tree(the_world.image, NULL) != FEDGE_OK ||
-           fedge_os_remove_tree(the_world.dir, NULL) != FEDGE_OK;
-}
-
-static void begin_world(uint64_t seed)
-{
-    the_world.num_facts = 0;
     the_world.rng = fedge_rng_stream(seed, FEDGE_PURPOSE_TEST, 17, 0, 0);
-    lossy_disk_end();
-    OK(fedge_os_remove_tree(the_world.dir, NULL));
-    OK(fedge_os_make_dirs(the_world.dir, NULL));
-    lossy_disk_begin(the_world.dir);
-    live(&the_world);
 }
 
-/* The process is killed at [moment], and the next one goes on. */
-static void kill_at(uint32_t moment)
+/* Calls of an undisturbed life. */
+static uint32_t num_calls(uint64_t seed)
 {
-    while (the_world.num_facts > 0 && the_world.facts[the_world.num_facts - 1].moment > moment)
-        the_world.num_facts--;
-    lossy_disk_kill(moment);
-    live(&the_world);
+    begin_world(seed, 1);
+    live_in_it();
+    return (uint32_t)world_disk_num_calls(NODE);
 }
 
-static void the_power_fails_at_every_moment(void **state)
+static void the_power_fails_at_every_call(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 2; seed++) {
-        begin_world(seed);
-        for (uint32_t moment = 0; moment <= lossy_disk_now(); moment++) {
-            for (uint64_t draw = 0; draw < 6; draw++)
-                check_moment(&the_world, moment, draw + 6 * moment);
+        bool killed = true;
+        for (uint64_t call = 1; killed; call++) {
+            for (uint64_t draw = 0; draw < 6; draw++) {
+                begin_world(seed, draw + 6 * call);
+                killed = killed_at(call, live_in_it);
+                check(&the_world);
+            }
         }
     }
 }
 
 /* What a process reads may have been in memory only, written by one that was killed before it came
  * to sync it. */
-static void the_power_fails_after_a_kill_at_every_moment(void **state)
+static void the_power_fails_after_a_kill_at_every_call(void **state)
 {
     (void)state;
-    begin_world(7);
-    uint32_t end = lossy_disk_now();
-    for (uint32_t moment = 0; moment <= end; moment += STRIDE) {
-        begin_world(7);
-        kill_at(moment);
+    const uint32_t end = num_calls(7);
+    for (uint32_t call = 1; call <= end; call += STRIDE) {
         for (uint32_t i = 0; i < 12; i++) {
-            uint32_t later = lossy_disk_now() - moment;
-            later = i < 6 ? fedge_rng_below(&the_world.rng, 12)
-                          : fedge_rng_below(&the_world.rng, later + 1);
-            if (moment + later <= lossy_disk_now())
-                check_moment(&the_world, moment + later, i);
+            begin_world(7, 12 * call + i);
+            assert_true(killed_at(call, live_in_it));
+            const uint32_t later = i < 6 ? 12 : end - call + 1;
+            (void)killed_at(1 + fedge_rng_below(world_draw(), later), live_in_it);
+            check(&the_world);
         }
     }
 }
@@ -401,26 +380,21 @@ static void the_power_fails_after_many_kills(void **state)
 {
     (void)state;
     for (uint64_t seed = 100; seed < 130; seed++) {
-        begin_world(seed);
-        uint32_t moment = 0;
-        for (int kills = 0; kills < 4; kills++) {
-            moment += fedge_rng_below(&the_world.rng, (lossy_disk_now() - moment) / 2 + 1);
-            kill_at(moment);
-        }
+        const uint32_t end = num_calls(seed);
         for (uint32_t i = 0; i < 24; i++) {
-            uint32_t later = fedge_rng_below(&the_world.rng, lossy_disk_now() - moment + 1);
-            check_moment(&the_world, moment + later, i);
+            begin_world(seed, i);
+            for (int kills = 0; kills < 5; kills++)
+                (void)killed_at(1 + fedge_rng_below(world_draw(), end / 2), live_in_it);
+            check(&the_world);
         }
     }
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(the_power_fails_at_every_moment),
-        TEST(the_power_fails_after_a_kill_at_every_moment),
+        TEST(the_power_fails_at_every_call),
+        TEST(the_power_fails_after_a_kill_at_every_call),
         TEST(the_power_fails_after_many_kills),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,7 +6,6 @@
 
 #include "edge/core/os.h"
 #include "tests/edge/core/cmocka_all.h"
-#include "tests/edge/core/lossy_disk.h"
 
 #define FILE_NAME "variates-test.bin"
 #define VALUES 3u
@@ -134,36 +133,6 @@ static void what_is_saved_is_loaded(void **state)
     fedge_client_states_fini(&other);
 }
 
-static void what_is_saved_survives_a_power_failure(void **state)
-{
-    (void)state;
-    enum { DRAWS = 24 };
-    char dir[LOSSY_DISK_PLACE], image[LOSSY_DISK_PLACE + 8], path[LOSSY_DISK_PLACE + 32];
-    fedge_error err;
-    fedge_client_states states, other;
-    lossy_disk_place("variates", dir);
-    snprintf(image, sizeof(image), "%s.image", dir);
-    assert_int_equal(fedge_os_make_dirs(dir, &err), FEDGE_OK);
-    lossy_disk_begin(dir);
-    make(&states, 4, VALUES);
-    set(&states, 3, -1.5f);
-    fedge_client_states_commit(&states, 1);
-    snprintf(path, sizeof(path), "%s/" FILE_NAME, dir);
-    assert_int_equal(fedge_client_states_save(&states, path, &err), FEDGE_OK);
-    snprintf(path, sizeof(path), "%s/" FILE_NAME, image);
-    for (uint64_t draw = 0; draw < DRAWS; draw++) {
-        lossy_disk_image(lossy_disk_now(), draw, image);
-        make(&other, 4, VALUES);
-        assert_int_equal(fedge_client_states_load(&other, path, &err), FEDGE_OK);
-        expect(&other, 3, -1.5f, 0.5f);
-        fedge_client_states_fini(&other);
-    }
-    fedge_client_states_fini(&states);
-    lossy_disk_end();
-    assert_int_equal(fedge_os_remove_tree(dir, &err), FEDGE_OK);
-    assert_int_equal(fedge_os_remove_tree(image, &err), FEDGE_OK);
-}
-
 /* Loads FILE_NAME's bytes but the last [cut], with the byte at [flip] changed, if any. */
 static fedge_status load_damaged(size_t flip, size_t cut, fedge_error *err)
 {
@@ -226,7 +195,6 @@ int main(void)
         cmocka_unit_test(what_memory_does_not_hold_lies_in_a_file),
         cmocka_unit_test(a_file_that_cannot_be_is_told),
         cmocka_unit_test(what_is_saved_is_loaded),
-        cmocka_unit_test(what_is_saved_survives_a_power_failure),
         cmocka_unit_test(a_damaged_file_is_refused),
         cmocka_unit_test(their_size_is_known_before),
     };

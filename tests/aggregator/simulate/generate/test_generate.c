@@ -12,7 +12,6 @@
 #include "edge/data/dataset.h"
 #include "edge/site/site.h"
 #include "tests/aggregator/command_line.h"
-#include "tests/edge/core/lossy_disk.h"
 
 #define DIR "generated"
 
@@ -275,45 +274,9 @@ static int clean_up(void **state)
     return 0;
 }
 
-/* A file is finished when its bytes are on the disk. */
-static void a_finished_file_survives_a_power_failure(void **state)
-{
-    (void)state;
-    enum { VALUES = 3000, DRAWS = 24 };
-    char dir[LOSSY_DISK_PLACE], image[LOSSY_DISK_PLACE + 8], path[LOSSY_DISK_PLACE + 32];
-    static const uint8_t values[VALUES] = {[VALUES - 1] = 77};
-    const uint32_t shape[] = {VALUES};
-    fedge_npy_writer writer;
-    uint8_t *found;
-    size_t size;
-    fedge_error err;
-    lossy_disk_place("npy", dir);
-    snprintf(image, sizeof(image), "%s.image", dir);
-    snprintf(path, sizeof(path), "%s/x.npy", dir);
-    assert_int_equal(fedge_os_make_dirs(dir, &err), FEDGE_OK);
-    lossy_disk_begin(dir);
-    assert_int_equal(fedge_npy_writer_init(&writer, path, FEDGE_U8, 1, shape, &err), FEDGE_OK);
-    assert_int_equal(fedge_os_sync_dir(dir, &err), FEDGE_OK);
-    assert_int_equal(fedge_npy_writer_append(&writer, values, VALUES, &err), FEDGE_OK);
-    assert_int_equal(fedge_npy_writer_finish(&writer, &err), FEDGE_OK);
-    fedge_npy_writer_fini(&writer);
-    snprintf(path, sizeof(path), "%s/x.npy", image);
-    for (uint64_t draw = 0; draw < DRAWS; draw++) {
-        lossy_disk_image(lossy_disk_now(), draw, image);
-        assert_int_equal(fedge_os_read_file(path, 10000, &found, &size, &err), FEDGE_OK);
-        assert_true(size > VALUES);
-        assert_memory_equal(found + size - VALUES, values, VALUES);
-        free(found);
-    }
-    lossy_disk_end();
-    remove_folder(dir);
-    remove_folder(image);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_finished_file_survives_a_power_failure),
         cmocka_unit_test(what_is_written_is_read),
         cmocka_unit_test(jobs_fit),
         cmocka_unit_test(files_are_replaced_only_when_asked),

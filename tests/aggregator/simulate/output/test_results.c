@@ -1,6 +1,10 @@
+#define _GNU_SOURCE /* fork */
+
 #include "aggregator/simulate/output/results.h"
 
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define POINTS_FILE "results-points.csv"
 #include "aggregator/store/checkpoint.h"
@@ -8,9 +12,10 @@
 #include "aggregator/store/round_log.h"
 #include "edge/core/os.h"
 #include "tests/aggregator/simulate/run/fixture.h"
-#include "tests/edge/core/lossy_disk.h"
+#include "tests/world/disk_stub.h"
 
 #define OUT "simulate-results"
+static const char *out = OUT; /* elsewhere where the power fails */
 #define CLIENTS 7u
 #define MAX_LINES 32
 #define LAST_ROUND 3u /* of what the power fails in */
@@ -81,6 +86,8 @@ static void must(fedge_status status, const fedge_error *err)
 static fedge_status play(const trial *of, bool resume, moment when, uint32_t fail_at, run *self)
 {
     fedge_error err;
+    const uint32_t node = stub.node;
+    stub.node = WORLD_ITSELF; /* the examples are in a real file */
     fedge_job *job = make_job(of->rounds, of->more);
     fedge_client_data *client_data = make_client_data(job, "dirichlet:0.5", CLIENTS,
                                                       job->rounds.fraction_evaluate > 0 ? 0.2 : 0);
@@ -89,6 +96,7 @@ static fedge_status play(const trial *of, bool resume, moment when, uint32_t fai
     const fedge_simulation_settings settings = {.num_clients = CLIENTS,
                                                 .partition = "dirichlet:0.5",
                                                 .num_rounds = job->rounds.num_server_rounds};
+    stub.node = node;
     fedge_client_profiles *profiles = NULL;
     const fedge_final_evaluation final_evaluation = {0};
     *self = (run){.moment = when, .fail_at = fail_at, .save_often = of->save_often};
@@ -107,7 +115,7 @@ static fedge_status play(const trial *of, bool resume, moment when, uint32_t fai
                                             .on_round = on_round,
                                             .user = self};
     must(fedge_simulation_new(&config, &self->simulation, &err), &err);
-    const fedge_results_config results = {.dir = OUT,
+    const fedge_results_config results = {.dir = out,
                                           .resume = resume,
                                           .job = job,
                                           .job_text = "{}",
@@ -597,28 +605,43 @@ static void assert_goes_on_from(const char *image)
     fedge_checkpoint_data_fini(&data);
 }
 
-static void the_power_fails_at_any_moment(void **state)
+/* The power fails at the call of this number, in a process of its own, whose threads end with it.
+ * False: the run had ended before. */
+static bool power_fails_at(uint64_t call)
 {
-    (void)state;
     static const trial of = {.rounds = "\"num-server-rounds\":3", /* LAST_ROUND */
                              .more = ",\"strategy\":{\"type\":\"SCAFFOLD\",\"num-clients\":7}",
                              .save_often = true};
-    char image[LOSSY_DISK_PLACE];
-    fedge_error err;
     run self;
-    lossy_disk_place("results-power", image);
-    clear();
-    must(fedge_os_make_dirs(OUT, &err), &err);
-    lossy_disk_begin(OUT);
-    assert_int_equal(play(&of, false, NEVER, 0, &self), FEDGE_OK);
-    for (uint32_t at = 0; at <= lossy_disk_now(); at++) {
-        for (uint64_t draw = 0; draw < 3; draw++) {
-            lossy_disk_image(at, at + draw, image);
-            assert_goes_on_from(image);
-        }
+    begin(call);
+    out = WORLD_DISK_ROOT "/out";
+    set_faults((world_disk_faults){.die_at = call});
+    const bool fails = setjmp(stub.killed) != 0;
+    if (!fails)
+        assert_int_equal(play(&of, false, NEVER, 0, &self), FEDGE_OK);
+    set_faults((world_disk_faults){0});
+    power_off();
+    assert_goes_on_from(out);
+    return fails;
+}
+
+static void the_power_fails_at_any_call(void **state)
+{
+    (void)state;
+    enum { POWER_FAILED = 42 };
+    int code = POWER_FAILED;
+    for (uint64_t call = 1; code == POWER_FAILED; call++) {
+        int status;
+        (void)fflush(NULL);
+        const pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0)
+            _exit(power_fails_at(call) ? POWER_FAILED : 0);
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFEXITED(status));
+        code = WEXITSTATUS(status);
     }
-    lossy_disk_end();
-    must(fedge_os_remove_tree(image, &err), &err);
+    assert_int_equal(code, 0);
 }
 
 int main(void)
@@ -634,7 +657,7 @@ int main(void)
         cmocka_unit_test(nothing_is_left_behind),
         cmocka_unit_test(older_checkpoints_go),
         cmocka_unit_test(a_checkpoint_comes_back_to_its_place),
-        cmocka_unit_test(the_power_fails_at_any_moment),
+        cmocka_unit_test(the_power_fails_at_any_call),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }

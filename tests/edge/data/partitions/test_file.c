@@ -12,7 +12,6 @@
 #include <string.h>
 
 #include "edge/core/os.h"
-#include "tests/edge/core/lossy_disk.h"
 #include "tests/edge/data/data_files.h"
 #include "tests/edge/data/partitions/partitions.h"
 
@@ -183,38 +182,6 @@ static void test_what_is_written_is_read_back(void **state)
                      FEDGE_NOT_FOUND);
     free(owner);
     free(again);
-}
-
-static void test_what_is_written_survives_a_power_failure(void **state)
-{
-    (void)state;
-    enum { DRAWS = 24, ROWS = 500 };
-    char dir[LOSSY_DISK_PLACE], image[LOSSY_DISK_PLACE + 8], path[LOSSY_DISK_PLACE + 32];
-    uint32_t owner[ROWS];
-    uint8_t *whole, *found;
-    size_t size, found_size;
-    fedge_error err;
-    lossy_disk_place("partition", dir);
-    snprintf(image, sizeof(image), "%s.image", dir);
-    for (uint32_t i = 0; i < ROWS; i++)
-        owner[i] = i % 7;
-    assert_int_equal(fedge_os_make_dirs(dir, &err), FEDGE_OK);
-    lossy_disk_begin(dir);
-    snprintf(path, sizeof(path), "%s/x.csv", dir);
-    assert_int_equal(fedge_partition_write_csv(path, owner, ROWS, &err), FEDGE_OK);
-    assert_int_equal(fedge_os_read_file(path, 100000, &whole, &size, &err), FEDGE_OK);
-    snprintf(path, sizeof(path), "%s/x.csv", image);
-    for (uint64_t draw = 0; draw < DRAWS; draw++) {
-        lossy_disk_image(lossy_disk_now(), draw, image);
-        assert_int_equal(fedge_os_read_file(path, 100000, &found, &found_size, &err), FEDGE_OK);
-        assert_int_equal(found_size, size);
-        assert_memory_equal(found, whole, size);
-        free(found);
-    }
-    free(whole);
-    lossy_disk_end();
-    assert_int_equal(fedge_os_remove_tree(dir, &err), FEDGE_OK);
-    assert_int_equal(fedge_os_remove_tree(image, &err), FEDGE_OK);
 }
 
 /* --- natural ---------------------------------------------------------------------------------- */
@@ -453,7 +420,6 @@ int main(void)
         cmocka_unit_test(test_a_file_without_clients_is_refused),
         cmocka_unit_test(test_a_file_with_impossible_clients_is_refused),
         cmocka_unit_test(test_what_is_written_is_read_back),
-        cmocka_unit_test(test_what_is_written_survives_a_power_failure),
         cmocka_unit_test(test_a_column_decides),
         cmocka_unit_test(test_labels_may_lie_beside),
         cmocka_unit_test(test_bad_columns_are_refused),

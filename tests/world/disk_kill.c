@@ -1,0 +1,16 @@
+#include "tests/world/disk_stub.h"
+#include "tests/world/heap.h"
+
+bool killed_at(uint64_t call, void (*work)(void))
+{
+    set_faults((world_disk_faults){.die_at = call});
+    if (setjmp(stub.killed) != 0) {
+        world_disk_drop(NODE);
+        world_heap_drop(NODE);
+        set_faults((world_disk_faults){0});
+        return true;
+    }
+    work();
+    set_faults((world_disk_faults){0});
+    return false;
+}
