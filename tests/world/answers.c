@@ -12,6 +12,8 @@
 #define ANSWER_NS (10 * SECOND_NS)
 /* Of the time between reading a result and saying why it cannot be read. */
 #define DECLINE_NS (5 * SECOND_NS)
+/* A partition takes up to 4 s. */
+#define SEND_NS (8 * SECOND_NS)
 /* A task takes at most 3 s, and others may have to report before this client gets the next one. */
 #define WORK_NS (45 * SECOND_NS)
 enum { MAX_CLIENTS = 32, MAX_WHOLE = 256 };
@@ -26,6 +28,7 @@ typedef struct party {
     uint64_t whole[MAX_WHOLE], num_whole; /* tasks whose result was sent to its end */
     uint64_t ended;            /* the last task that the server has answered or cancelled */
     uint64_t waits_since_ns;   /* for an answer to a whole result; WORLD_NEVER: it does not */
+    uint64_t asked_since_ns;   /* for bytes of its result; WORLD_NEVER: they were sent */
     uint64_t missing_since_ns; /* that result on its disk; WORLD_NEVER: it is there */
     uint64_t worked_ns;        /* when it last got a task, or was connected */
 } party;
@@ -42,7 +45,7 @@ static struct {
 static void answered(party *of, uint64_t task_id)
 {
     of->ended = task_id;
-    of->waits_since_ns = of->missing_since_ns = WORLD_NEVER;
+    of->waits_since_ns = of->missing_since_ns = of->asked_since_ns = WORLD_NEVER;
 }
 
 /* Whether its trainer or its disk may fail. */
@@ -79,7 +82,15 @@ void answers_client_warned(uint32_t client, const char *line)
         world_fail("client %u has lost what it keeps from round to round", client);
 }
 
-void answers_client_ended(uint32_t client)
+void answers_client_disconnected(uint32_t client)
+{
+    if (client < answers.num_clients) {
+        answers.parties[client].welcome = false;
+        answers.parties[client].asked_since_ns = WORLD_NEVER;
+    }
+}
+
+void answers_client_wiped(uint32_t client)
 {
     answers.parties[client].welcome = false;
     answered(&answers.parties[client], 0);
@@ -111,8 +122,10 @@ static void part_sent(party *of, const fedge_message *message)
 {
     fedge_position position;
     if (fedge_position_read(message, &position, NULL) != FEDGE_OK ||
-        position.task_id != of->upload.task_id ||
-        position.offset + message->payload_size != of->upload.size)
+        position.task_id != of->upload.task_id)
+        return;
+    of->asked_since_ns = WORLD_NEVER;
+    if (position.offset + message->payload_size != of->upload.size)
         return;
     of->whole[of->num_whole++ % MAX_WHOLE] = position.task_id;
     of->waits_since_ns = position.task_id == of->ended ? WORLD_NEVER : world_now_ns();
@@ -150,7 +163,7 @@ void answers_client_sent(uint32_t client, const uint8_t *frame, size_t size)
     else if (message.type == FEDGE_MESSAGE_DECLINE)
         decline_sent(client, of, &message);
     else if (message.type == FEDGE_MESSAGE_HELLO)
-        answers_client_ended(client);
+        answers_client_wiped(client);
     else if (message.type != FEDGE_MESSAGE_FETCH)
         answered(of, 0); /* goodbye */
 }
@@ -197,6 +210,28 @@ static void notice_sent(uint32_t client, party *of, const fedge_message *message
     }
 }
 
+static void resume_sent(uint32_t client, const party *of, const fedge_message *message)
+{
+    fedge_position position;
+    if (fedge_position_read(message, &position, NULL) == FEDGE_OK &&
+        position.task_id == of->upload.task_id && position.offset >= of->upload.size) {
+        world_fail("client %u is asked for byte %" PRIu64 " of a result of %" PRIu64, client,
+                   position.offset, of->upload.size);
+    }
+}
+
+void answers_client_received(uint32_t client, const uint8_t *frame, size_t size)
+{
+    fedge_message message;
+    fedge_position position;
+    if (size <= 5 || frame[5] != FEDGE_MESSAGE_RESUME || !unpack(client, frame, size, &message))
+        return;
+    party *of = &answers.parties[client];
+    if (fedge_position_read(&message, &position, NULL) == FEDGE_OK &&
+        position.task_id == of->upload.task_id && position.task_id != of->ended)
+        of->asked_since_ns = world_now_ns();
+}
+
 static void welcome_sent(party *of, const fedge_message *message)
 {
     static fedge_welcome welcome;
@@ -222,6 +257,9 @@ void answers_server_sent(uint32_t client, const uint8_t *frame, size_t size)
         break;
     case FEDGE_MESSAGE_TASK:
         task_sent(client, of, &message);
+        break;
+    case FEDGE_MESSAGE_RESUME:
+        resume_sent(client, of, &message);
         break;
     case FEDGE_MESSAGE_ACK:
         if (fedge_ack_read(&message, &ack, NULL) == FEDGE_OK)
@@ -270,6 +308,8 @@ void answers_check(uint64_t calm_ns)
     for (uint32_t i = 0; i < answers.num_clients; i++) {
         party *of = &answers.parties[i];
         check_result(i, of);
+        if (of->asked_since_ns != WORLD_NEVER && since(of->asked_since_ns, 0) > SEND_NS)
+            world_fail("client %u does not send the bytes that it was asked for", i);
         if (calm_ns == WORLD_NEVER || !of->welcome)
             continue;
         if (of->waits_since_ns != WORLD_NEVER && since(of->waits_since_ns, calm_ns) > ANSWER_NS) {

@@ -108,6 +108,7 @@ void fedge_link_close(fedge_link *link, const char *why)
     (void)why;
     if (link->connection)
         world_net_close(link->connection, NET_CLIENT_END);
+    world_observe_client_disconnected(link->client);
     link->connection = NULL;
     link->open = false;
 }
@@ -155,6 +156,7 @@ static void take(fedge_link *link, const world_arrival *arrival)
     if (arrival->size > 0 && arrival->final) {
         const size_t size = link->received;
         link->received = 0;
+        world_observe_client_received(link->client, link->rx, size);
         link->events.frame(link->events.user, link->rx, size);
     }
 }

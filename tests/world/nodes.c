@@ -2,6 +2,7 @@
 #include "tests/world/nodes.h"
 
 #include "client/exit_codes.h"
+#include "tests/world/answers.h"
 #include "tests/world/gpus.h"
 #include "tests/world/heap.h"
 #include "tests/world/network.h"
@@ -122,6 +123,7 @@ static void start_later(uint32_t index, uint64_t after_ns)
         return;
     }
     if (index >= WORLD_FIRST_CLIENT && index < nodes_first_hostile()) {
+        answers_client_disconnected(index - WORLD_FIRST_CLIENT);
         w.clients[index - WORLD_FIRST_CLIENT].running = NULL;
         w.clients[index - WORLD_FIRST_CLIENT].stop = false;
     }

@@ -11,6 +11,9 @@
 
 /* A whole message that a client's or the server's process gives to its network. */
 void world_observe_client_sent(uint32_t client, const uint8_t *frame, size_t size);
+/* A whole message that a client's process took from its network, and the end of its connection. */
+void world_observe_client_received(uint32_t client, const uint8_t *frame, size_t size);
+void world_observe_client_disconnected(uint32_t client);
 /* A message of a hostile client, damaged or not, and the bytes of the result that it is about. */
 void world_observe_hostile_sent(uint32_t client, const uint8_t *frame, size_t size,
                                 const uint8_t *bytes, size_t num_bytes);

@@ -55,6 +55,16 @@ void world_observe_client_sent(uint32_t client, const uint8_t *frame, size_t siz
         AS_WORLD(answers_client_sent(client, frame, size));
 }
 
+void world_observe_client_received(uint32_t client, const uint8_t *frame, size_t size)
+{
+    AS_WORLD(answers_client_received(client, frame, size));
+}
+
+void world_observe_client_disconnected(uint32_t client)
+{
+    AS_WORLD(answers_client_disconnected(client));
+}
+
 void world_observe_hostile_sent(uint32_t client, const uint8_t *frame, size_t size,
                                 const uint8_t *bytes, size_t num_bytes)
 {
@@ -185,7 +195,7 @@ static void wipe(uint32_t index, uint64_t down_ns)
     site_write(w.plan, index - WORLD_FIRST_CLIENT, world_now_ns());
     w.trainers[index - WORLD_FIRST_CLIENT].may_lose = true;
     oracle_client_wiped(index - WORLD_FIRST_CLIENT);
-    answers_client_ended(index - WORLD_FIRST_CLIENT);
+    answers_client_wiped(index - WORLD_FIRST_CLIENT);
 }
 
 /* A device may go where enough others stay. */
