@@ -92,7 +92,7 @@ static uint16_t *place_of(uint32_t incarnation, uint64_t id)
     return &table[at];
 }
 
-static oracle_task *find_task(uint32_t client, uint64_t id)
+oracle_task *oracle_find_task(uint32_t client, uint64_t id)
 {
     const uint16_t *place = place_of(oracle.clients[client].incarnation, id);
     return *place > 0 ? &oracle.tasks[*place - 1] : NULL;
@@ -259,7 +259,7 @@ static void task_sent(uint32_t client, const fedge_message *message)
         return;
     }
     const bool trains = of.kind == FEDGE_TASK_TRAIN;
-    const oracle_task *task = find_task(client, of.task_id);
+    oracle_task *task = oracle_find_task(client, of.task_id);
     if (!task)
         oracle_look();
     if (!task) {
@@ -273,6 +273,8 @@ static void task_sent(uint32_t client, const fedge_message *message)
         world_fail("oracle: client %u gets task %" PRIu64 " again after it was acknowledged",
                    client, of.task_id);
     }
+    if (task && of.has_last_accepted)
+        task->last_counted = of.last_accepted;
     /* With a file of the strategy's behind it, the name is not the model's. */
     if (task && of.control_size == 0)
         oracle_name(trains ? of.round - 1 : of.round, of.model, "a task");
@@ -334,7 +336,9 @@ static void upload_sent(uint32_t client, const fedge_message *message)
     static fedge_upload upload;
     if (fedge_upload_read(message, &upload, NULL) != FEDGE_OK)
         return; /* the server refuses it */
-    oracle_task *task = find_task(client, upload.task_id);
+    if (!oracle.clients[client].hostile)
+        oracle_check_offered(client, &upload);
+    oracle_task *task = oracle_find_task(client, upload.task_id);
     if (!task || task->client != client || task->incarnation != upload.incarnation ||
         task->kind != FEDGE_TASK_TRAIN || upload.size > 2 * PLAIN_MAX_VALUES * sizeof(float))
         return;
@@ -353,7 +357,7 @@ static void part_sent(uint32_t client, const fedge_message *message)
     fedge_position position;
     if (fedge_position_read(message, &position, NULL) != FEDGE_OK)
         return;
-    const oracle_task *task = find_task(client, position.task_id);
+    oracle_task *task = oracle_find_task(client, position.task_id);
     oracle_version *version = task && task->client == client ? task->current : NULL;
     if (!version || version->complete > 0 || position.offset > version->sent ||
         message->payload_size > version->bytes.size - position.offset)
@@ -363,10 +367,12 @@ static void part_sent(uint32_t client, const fedge_message *message)
     version->sent = position.offset + message->payload_size;
     if (version->sent < version->bytes.size)
         return;
-    if (fedge_crc32(0, version->bytes.bytes, version->bytes.size) == version->crc32)
-        version->complete = oracle.now;
-    else
+    if (fedge_crc32(0, version->bytes.bytes, version->bytes.size) != version->crc32) {
         version->sent = 0; /* the server wants it once more */
+        return;
+    }
+    version->complete = oracle.now;
+    oracle_check_encoded(task, version);
 }
 
 static bool is_cluster(double cluster)
@@ -425,7 +431,7 @@ static void ack_sent(uint32_t client, const fedge_message *message)
         world_fail("oracle: an ACK for client %u: %s", client, err.message);
         return;
     }
-    oracle_task *task = find_task(client, ack.task_id);
+    oracle_task *task = oracle_find_task(client, ack.task_id);
     /* A restored backup has tasks of the incarnation before, which a hostile client may guess. */
     if (!task && ack.duplicate && oracle.clients[client].hostile)
         return;
@@ -461,7 +467,7 @@ static void end_sent(uint32_t client, const fedge_message *message)
     fedge_notice notice;
     if (fedge_notice_read(message, &notice, NULL) != FEDGE_OK || !notice.has_task)
         return;
-    oracle_task *task = find_task(client, notice.task_id);
+    oracle_task *task = oracle_find_task(client, notice.task_id);
     if (!task || task->client != client)
         return;
     /* A hostile client gets it also while another result of it is being written. */
@@ -507,7 +513,7 @@ static void hostile_upload_sent(uint32_t client, const fedge_message *message, c
     static fedge_upload upload;
     if (fedge_upload_read(message, &upload, NULL) != FEDGE_OK)
         return;
-    oracle_task *task = find_task(client, upload.task_id);
+    oracle_task *task = oracle_find_task(client, upload.task_id);
     if (!task || task->client != client)
         return;
     task->current = NULL;
@@ -525,7 +531,7 @@ static void hostile_part_sent(uint32_t client, const fedge_message *message)
     fedge_position position;
     if (fedge_position_read(message, &position, NULL) != FEDGE_OK)
         return;
-    const oracle_task *task = find_task(client, position.task_id);
+    const oracle_task *task = oracle_find_task(client, position.task_id);
     const uint64_t end = position.offset + message->payload_size;
     if (!task || task->client != client)
         return;
@@ -643,5 +649,6 @@ void oracle_disk_damaged(void)
 
 void oracle_client_wiped(uint32_t client)
 {
-    (void)client; /* what it sent may count all the same */
+    if (client < ORACLE_MAX_CLIENTS)
+        oracle.clients[client].may_lose = true; /* what it sent may count all the same */
 }

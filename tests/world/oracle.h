@@ -44,7 +44,10 @@ void oracle_disk_damaged(void);
 void oracle_disk_missing(void);
 /* The server's disk may have gone back to what was synced. */
 void oracle_forget_selection(void);
-/* A client lost its store. */
+/* A client's training has made [after] of the model [before] of a task
+ * (plan->schema.num_elements): its update has to be the encoded change. */
+void oracle_trained(uint32_t client, uint64_t task_id, const float *before, const float *after);
+/* A client lost its store, or it may be damaged. */
 void oracle_client_wiped(uint32_t client);
 
 /* The server's disk has a new model of a round, or a start found one. Reads below

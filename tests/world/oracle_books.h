@@ -37,6 +37,8 @@ typedef struct oracle_task {
     oracle_version *versions, *current; /* current: of the last UPLOAD */
     const oracle_version *used;         /* what counted, in [used_in] */
     uint32_t used_in;                   /* 0: in no round yet */
+    uint64_t last_counted;              /* as the task said; 0: none */
+    float *changes, *residual;          /* of its training; what was not sent. NULL: not known */
     struct oracle_task *next;           /* another training task of its round */
 } oracle_task;
 
@@ -54,9 +56,9 @@ typedef struct oracle_round {
 } oracle_round;
 
 typedef struct oracle_client {
-    uint32_t incarnation; /* of its connection's WELCOME; 0: none */
-    uint32_t round;       /* the newest that it was asked for */
-    bool hostile;
+    uint32_t incarnation;   /* of its connection's WELCOME; 0: none */
+    uint32_t round;         /* the newest that it was asked for */
+    bool hostile, may_lose; /* may_lose: its store was lost, or damaged */
 } oracle_client;
 
 typedef struct oracle_books {
@@ -88,6 +90,12 @@ void oracle_name(uint32_t round, const char *hash, const char *who);
 void oracle_decide(void);
 /* The task was acknowledged after its round was decided. */
 void oracle_acked_late(const oracle_task *task);
+/* Of the client's present incarnation; NULL: none. */
+oracle_task *oracle_find_task(uint32_t client, uint64_t id);
+/* A client announces a result. */
+void oracle_check_offered(uint32_t client, const fedge_upload *upload);
+/* All bytes of an update were sent. */
+void oracle_check_encoded(oracle_task *task, oracle_version *version);
 /* Decodes it; NULL, or what is wrong with it. */
 const char *oracle_check(const oracle_task *task, oracle_version *version);
 /* An update is acknowledged: it must stand in the open round's journal, come what may. */

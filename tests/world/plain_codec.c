@@ -350,24 +350,30 @@ static void encode_values(const char *codec, int bound_log2, const float *x, siz
         encode_block(codec[3] == '8' ? 8 : 4, n - i < 256 ? n - i : 256, v + i);
 }
 
-/* The indices of the k largest, ascending; of equals the first. */
+static const float *sorted_by;
+
+/* The largest first, of equals that with the lower index. */
+static int by_size(const void *a, const void *b)
+{
+    const size_t i = *(const size_t *)a, j = *(const size_t *)b;
+    const float x = fabsf(sorted_by[i]), y = fabsf(sorted_by[j]);
+    return x != y ? (x < y) - (x > y) : (i > j) - (i < j);
+}
+
+static int by_index(const void *a, const void *b)
+{
+    const size_t i = *(const size_t *)a, j = *(const size_t *)b;
+    return (i > j) - (i < j);
+}
+
+/* The indices of the k largest, ascending. indices: (n) */
 static void find_largest(const float *x, size_t n, size_t k, size_t *indices)
 {
-    static bool taken[PLAIN_MAX_VALUES];
-    size_t num = 0;
-    memset(taken, 0, n * sizeof(*taken));
-    for (size_t i = 0; i < k; i++) {
-        size_t best = n;
-        for (size_t j = 0; j < n; j++) {
-            if (!taken[j] && (best == n || fabsf(x[j]) > fabsf(x[best])))
-                best = j;
-        }
-        taken[best] = true;
-    }
-    for (size_t j = 0; j < n; j++) {
-        if (taken[j])
-            indices[num++] = j;
-    }
+    for (size_t i = 0; i < n; i++)
+        indices[i] = i;
+    sorted_by = x;
+    qsort(indices, n, sizeof(*indices), by_size);
+    qsort(indices, k, sizeof(*indices), by_index);
 }
 
 static void encode_chosen(const fedge_codec *codec, int bound_log2, uint64_t key, const float *x,

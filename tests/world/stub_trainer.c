@@ -190,6 +190,22 @@ static void move(const fedge_plan *plan, const changes *by, float *values)
         values[i] = fabsf(values[i] + change(by, i));
 }
 
+static fedge_status move_and_tell(const stub_trainer *trainer, const fedge_client_task *task,
+                                  const changes *by, float *values, fedge_error *err)
+{
+    const fedge_plan *plan = task->plan->full;
+    const size_t bytes = plan->schema.num_elements * sizeof(*values);
+    float *before = malloc(bytes);
+    if (!before)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a model");
+    memcpy(before, values, bytes);
+    move(plan, by, values);
+    if (trainer->trained)
+        trainer->trained(trainer->client, task->task_id, before, values);
+    free(before);
+    return FEDGE_OK;
+}
+
 /* A second model beside the server's moves, too. */
 static void move_personal(const fedge_plan *plan, const changes *by, const float *values,
                           float *personal)
@@ -247,7 +263,7 @@ static fedge_status on_train(void *user, fedge_client *client, const fedge_clien
     const changes made = draw_changes(trainer, task, &rng);
     if (task->personal)
         move_personal(plan, &made, values, task->personal);
-    move(plan, &made, values);
+    FEDGE_TRY(move_and_tell(trainer, task, &made, values, err));
     if (chance(&rng, trainer->chances.is_not_finite))
         values[fedge_rng_below(&rng, (uint32_t)plan->num_parameters)] = NAN;
     trainer->num_trained++;

@@ -38,6 +38,9 @@ typedef struct stub_trainer {
     /* Numbers of the values given to fedge_client_put, from 1: the last that was confirmed, and the
      * last of all. */
     uint32_t confirmed, tried;
+    /* Told of what training makes of a task's model; NULL: nobody is. Both have
+     * plan->schema.num_elements. */
+    void (*trained)(uint32_t client, uint64_t task_id, const float *before, const float *after);
 } stub_trainer;
 
 /* Draws the trainer's habits. In half of the worlds nothing fails and nothing is late. */

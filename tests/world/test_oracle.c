@@ -52,15 +52,19 @@ void world_trace(const char *format, ...)
 
 const uint8_t *world_disk_read(uint32_t node, const char *path, size_t *size)
 {
-    static uint8_t *content;
+    /* What was read before stays, as long as the oracle needs it. */
+    static uint8_t *contents[64];
+    static uint32_t next;
+    uint8_t **of = &contents[next++ % 64], *content = NULL;
     char real[512];
     assert_int_equal(node, WORLD_SERVER);
-    free(content);
-    content = NULL;
+    free(*of);
+    *of = NULL;
     assert_memory_equal(path, WORLD_DISK_ROOT "/state", strlen(WORLD_DISK_ROOT "/state"));
     snprintf(real, sizeof(real), "%s%s", fed.state_dir, path + strlen(WORLD_DISK_ROOT "/state"));
     if (fedge_os_read_file(real, 1 << 20, &content, size, NULL) != FEDGE_OK)
         return NULL;
+    *of = content;
     if (damaged && strstr(path, damaged)) {
         uint8_t *clients = memmem(content, *size, "\"clients\":", 10);
         *(clients ? clients + 10 : content + *size - 3) ^= 1;
@@ -289,6 +293,8 @@ static void back_up(uint64_t *mark)
         *mark = UINT64_MAX; /* once */
         fed.restored = true;
         fed.num_issued = 0; /* an incarnation may use ids of another one */
+        for (uint32_t i = 0; i < FED_DEVICES; i++)
+            fed.devices[i].has_result = false;
     }
     start_again();
     fed.restored = false;

@@ -79,6 +79,12 @@ void world_observe_hostile_answer(uint32_t client, const uint8_t *frame, size_t 
     AS_WORLD(site_oracle_server_sent(client, frame, size));
 }
 
+static void observe_trained(uint32_t client, uint64_t task_id, const float *before,
+                            const float *after)
+{
+    AS_WORLD(oracle_trained(client, task_id, before, after));
+}
+
 void world_observe_server_sent(uint32_t client, const uint8_t *frame, size_t size)
 {
     w.quiet_since_ns = world_now_ns();
@@ -261,6 +267,7 @@ static void flip(const plan_fault *fault)
         return;
     }
     w.trainers[fault->node - WORLD_FIRST_CLIENT].may_lose = true;
+    oracle_client_wiped(fault->node - WORLD_FIRST_CLIENT);
     /* Whoever runs the device mends its file. */
     site_write(w.plan, fault->node - WORLD_FIRST_CLIENT, world_now_ns());
 }
@@ -431,6 +438,7 @@ static void begin(const world_plan *plan, world_outcome *outcome)
     }
     for (uint32_t i = 0; i < plan->job.num_clients; i++) {
         stub_trainer_init(&w.trainers[i], plan->seed, i);
+        w.trainers[i].trained = observe_trained;
         w.callbacks[i] = stub_trainer_callbacks(&w.trainers[i]);
         w.clients[i] =
             (world_client){.index = i, .callbacks = &w.callbacks[i], .backoff_cap_ms = 2000};
