@@ -68,8 +68,12 @@ bool plain_step_models(const fedge_job *job)
 {
     const fedge_optimizer *optimizer = &job->plan.training.optimizer;
     /* The length of a path with momentum or a proximal term would need the same roundings. */
-    if (plain_is(job, "FedNova"))
-        return optimizer->momentum == 0.0f && optimizer->proximal_mu == 0.0f;
+    /* Weights depend on the cohort's size, which is tried: two sizes may make the same model down,
+     * and other residuals. */
+    if (plain_is(job, "FedNova")) {
+        return optimizer->momentum == 0.0f && optimizer->proximal_mu == 0.0f &&
+               !job->plan.update.down.values;
+    }
     return (is_robust(job) || plain_is_one_of(job, " FedAvg FedProx FedAvgM FedAdagrad FedAdam "
                                                    "FedYogi QFedAvg SCAFFOLD FedDyn FedPer FedRep "
                                                    "FedBN Ditto IFCA FedBuff FedAsync ")) &&
