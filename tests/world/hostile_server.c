@@ -34,10 +34,18 @@ typedef struct blob {
     char hash[FEDGE_HASH_TEXT];
 } blob;
 
+/* A blob that is only announced: its bytes are nothing, and there are too many of them. */
+typedef struct flood {
+    char hash[FEDGE_HASH_TEXT];
+    uint64_t size, offset;
+} flood;
+
 typedef struct caller {
     world_connection *connection; /* NULL: none */
     bool greeted;
     uint64_t upload_size; /* of the last UPLOAD */
+    flood announced;      /* the last; hash "": none */
+    bool floods;          /* it is asked for */
     size_t received;
     uint8_t rx[FEDGE_MESSAGE_MAX_SIZE];
 } caller;
@@ -173,9 +181,21 @@ static void new_hash(process *self, char hash[FEDGE_HASH_TEXT])
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
-static void spoil_welcome(process *self, fedge_welcome *welcome)
+static void announce_flood(process *self, caller *to, uint64_t size, char hash[FEDGE_HASH_TEXT])
 {
-    switch (below(self, 8)) {
+    new_hash(self, hash);
+    to->floods = false;
+    to->announced = (flood){.size = size};
+    memcpy(to->announced.hash, hash, FEDGE_HASH_TEXT);
+}
+
+static void spoil_welcome(process *self, caller *to, fedge_welcome *welcome)
+{
+    switch (below(self, 9)) {
+    case 8:
+        welcome->plan_size = FEDGE_PLAN_MAX_SIZE;
+        announce_flood(self, to, welcome->plan_size, welcome->plan);
+        break;
     case 0:
         welcome->protocol = below(self, 4);
         break;
@@ -203,7 +223,7 @@ static void spoil_welcome(process *self, fedge_welcome *welcome)
     }
 }
 
-static void welcome(process *self, const caller *to)
+static void welcome(process *self, caller *to)
 {
     const bool honest = is_honest(self);
     const blob *plan = &self->blobs[honest ? BLOB_PLAN : below(self, BLOB_MODEL)];
@@ -217,13 +237,17 @@ static void welcome(process *self, const caller *to)
     memcpy(made.plan, plan->hash, sizeof(made.plan));
     memcpy(made.initial_model, self->blobs[BLOB_MODEL].hash, sizeof(made.initial_model));
     if (!honest && chance(self, 60))
-        spoil_welcome(self, &made);
+        spoil_welcome(self, to, &made);
     SAY(self, to, fedge_welcome_pack, &made);
 }
 
-static void spoil_task(process *self, fedge_task *task)
+static void spoil_task(process *self, caller *to, fedge_task *task)
 {
-    switch (below(self, 10)) {
+    switch (below(self, 11)) {
+    case 10:
+        task->model_size = (uint64_t)1 << (20 + below(self, 30));
+        announce_flood(self, to, task->model_size, task->model);
+        break;
     case 0:
         new_hash(self, task->model);
         break;
@@ -266,7 +290,7 @@ static void spoil_task(process *self, fedge_task *task)
     }
 }
 
-static void give_task(process *self, const caller *to)
+static void give_task(process *self, caller *to)
 {
     static fedge_task task;
     const blob *model = &self->blobs[BLOB_MODEL];
@@ -279,7 +303,7 @@ static void give_task(process *self, const caller *to)
                         .has_last_accepted = chance(self, 70)};
     memcpy(task.model, model->hash, sizeof(task.model));
     if (!is_honest(self))
-        spoil_task(self, &task);
+        spoil_task(self, to, &task);
     SAY(self, to, fedge_task_pack, &task);
 }
 
@@ -344,11 +368,35 @@ static void serve_chunk(process *self, const caller *to, const blob *of, uint64_
     SAY(self, to, fedge_chunk_pack, &ref, bytes, size);
 }
 
-static void serve(process *self, const caller *to, const fedge_message *message)
+/* Sends what was announced and asked for, as far as the window has room. */
+static void pour(process *self, caller *to)
+{
+    static const uint8_t nothing[50000];
+    flood *of = &to->announced;
+    while (to->connection && to->floods && of->offset < of->size &&
+           world_net_may_send(to->connection, NET_SERVER_END)) {
+        fedge_blob_ref ref = {.offset = of->offset, .size = of->size};
+        const uint64_t left = of->size - of->offset;
+        const uint32_t size = left < sizeof(nothing) ? (uint32_t)left : sizeof(nothing);
+        size_t packed = 0;
+        memcpy(ref.hash, of->hash, sizeof(ref.hash));
+        if (fedge_chunk_pack(&ref, nothing, size, self->tx, sizeof(self->tx), &packed, NULL) ==
+            FEDGE_OK)
+            put(self, to, packed);
+        of->offset += size;
+    }
+}
+
+static void serve(process *self, caller *to, const fedge_message *message)
 {
     fedge_blob_ref ref;
     if (fedge_fetch_read(message, &ref, NULL) != FEDGE_OK)
         return;
+    if (strcmp(ref.hash, to->announced.hash) == 0) {
+        to->announced.offset = ref.offset;
+        to->floods = true;
+        return;
+    }
     const blob *of = find_blob(self, ref.hash);
     if (!of || chance(self, 3)) {
         if (chance(self, 80))
@@ -468,7 +516,8 @@ static void accept_one(process *self, world_connection *connection)
         world_net_refuse(connection, STATUSES[below(self, 4)]);
         return;
     }
-    of->greeted = false;
+    of->greeted = of->floods = false;
+    of->announced = (flood){0};
     of->received = 0;
     of->connection = connection;
     world_net_admit(connection);
@@ -551,8 +600,10 @@ void hostile_server_main(void *server)
     while (world_now_ns() < self->config->until_ns) {
         for (world_connection *made = world_net_accept(); made; made = world_net_accept())
             accept_one(self, made);
-        for (caller *of = self->callers; of < self->callers + MAX_CALLERS; of++)
+        for (caller *of = self->callers; of < self->callers + MAX_CALLERS; of++) {
             listen(self, of);
+            pour(self, of);
+        }
         if (world_now_ns() >= self->next_ns)
             live(self);
         wait_for_something(self);
