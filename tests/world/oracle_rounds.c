@@ -537,9 +537,9 @@ void oracle_complete(const char *final_model_sha256, uint32_t rounds_closed)
         world_fail("oracle: %u rounds", rounds_closed);
         return;
     }
-    oracle_name(rounds_closed, final_model_sha256, "the end");
     if (!oracle.damaged)
         check_last_line(rounds_closed);
+    oracle_name(rounds_closed, final_model_sha256, "the end");
     /* Of models whose tasks do not name them, a damaged disk may be all that tells. */
     if (oracle.models && !oracle.damaged && oracle.decided != rounds_closed + 1 &&
         !world_failure()) {

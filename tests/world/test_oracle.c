@@ -488,6 +488,15 @@ static void files_contradict_its_books(void **state)
     must_see("rounds.jsonl has 5 clients in round 1");
 }
 
+static void a_round_has_no_line(void **state)
+{
+    (void)state;
+    begin(ROUNDS, "\"type\":\"FedAvg\"", NULL);
+    must_hold(4);
+    oracle_complete(fed_status(&fed).model_hash, 4);
+    must_see("4 rounds have closed, and rounds.jsonl ends with the training of round 3");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -500,6 +509,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(an_ack_comes_before_the_sync, set_up, tear_down),
         cmocka_unit_test_setup_teardown(messages_contradict_its_books, set_up, tear_down),
         cmocka_unit_test_setup_teardown(files_contradict_its_books, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_round_has_no_line, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
