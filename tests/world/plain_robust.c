@@ -46,7 +46,7 @@ static double product(const plain_round *round, const int32_t *a, const int32_t 
 {
     const fedge_schema *schema = &round->job->plan.sent.sections[0].schema;
     const int most = largest_bound(round);
-    int64_t sum = 0;
+    int64_t high = 0, low = 0; /* the sum is high · 2^32 + low: it may be over 2^63 */
     for (uint32_t t = 0; t < schema->num_tensors; t++) {
         const fedge_tensor_spec *spec = &schema->tensors[t];
         const int bits = 6 + most - round->updates[0].bounds_log2[t];
@@ -54,10 +54,13 @@ static double product(const plain_round *round, const int32_t *a, const int32_t 
         const int64_t half = (int64_t)1 << (shift - 1);
         for (size_t i = spec->offset; i < spec->offset + spec->count; i++) {
             const int64_t x = (a[i] + half) >> shift, y = (b[i] + half) >> shift;
-            sum += squared ? (x - y) * (x - y) : x * y;
+            const int64_t value = squared ? (x - y) * (x - y) : x * y;
+            high += value >> 32;
+            low += value & 0xffffffff;
         }
     }
-    return (double)sum;
+    high += low >> 32;
+    return (double)high * 0x1p32 + (double)(low & 0xffffffff);
 }
 
 /* Each update becomes the mean of all but the [malicious] farthest from it. */
