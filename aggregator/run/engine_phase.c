@@ -480,6 +480,13 @@ void fedge_engine_other_ranks_closed(fedge_engine *engine)
     end_phase(engine, &engine->other_ranks.ending, engine->other_ranks.summary);
 }
 
+bool fedge_engine_has_yielded(const fedge_engine *engine, uint32_t index, uint64_t task_id)
+{
+    const fedge_slot_lease *lease = index < engine->num_slots ? &engine->slots[index].lease : NULL;
+    return lease && lease->state == FEDGE_LEASE_COUNTED && lease->task_id != 0 &&
+           lease->task_id != task_id;
+}
+
 /* Records which results counted, for clients that missed their ACK. */
 static void remember_accepted(fedge_engine *engine)
 {

@@ -172,13 +172,6 @@ static fedge_grant *new_grant(const fedge_engine *engine, const fedge_request *f
     return grant;
 }
 
-bool fedge_engine_has_yielded(const fedge_engine *engine, uint32_t index, uint64_t task_id)
-{
-    const fedge_slot_lease *lease = index < engine->num_slots ? &engine->slots[index].lease : NULL;
-    return lease && lease->state == FEDGE_LEASE_COUNTED && lease->task_id != 0 &&
-           lease->task_id != task_id;
-}
-
 static void yield_slot(fedge_engine *engine, const fedge_grant *announced)
 {
     fedge_error err;

@@ -43,9 +43,6 @@ void fedge_engine_take_result(fedge_engine *engine, const fedge_engine_result *r
 /* [rank] has given the slot back; the next in line gets it. */
 void fedge_engine_released(fedge_engine *engine, uint32_t index, uint32_t rank, uint64_t now_ms);
 
-/* An update that another rank had taken for an earlier task counts in place of this one. */
-bool fedge_engine_has_yielded(const fedge_engine *engine, uint32_t index, uint64_t task_id);
-
 /* Reports of other ranks. */
 
 /* FEDGE_REQUEST_REPORT: [from] has a fedge_report in its payload. */
