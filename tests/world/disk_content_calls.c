@@ -228,9 +228,11 @@ static int sync_file(disk *of, int fd)
     if (ns > 0)
         disk_pass_time(ns);
     disk_inode *inode = find_inode(of, number);
-    if (inode && error != 0)
+    /* After a failure the system takes a file's pages for written. A directory's entries are in the
+     * file system's journal: a later sync that succeeds has written them. */
+    if (inode && error != 0 && !inode->is_dir)
         disk_fail_sync(of, inode, end);
-    else if (inode)
+    else if (inode && error == 0)
         disk_sync(of, inode, end);
     if (inode)
         world_trace("sync %s: %d", inode->name ? inode->name : "?", error);
