@@ -16,7 +16,8 @@
 #define SEND_NS (8 * SECOND_NS)
 /* A task takes at most 3 s, and others may have to report before this client gets the next one. */
 #define WORK_NS (45 * SECOND_NS)
-enum { MAX_CLIENTS = 32, MAX_WHOLE = 256 };
+/* MAX_ENDS: of connections in a second, after pauses of up to 100 ms that double. */
+enum { MAX_CLIENTS = 32, MAX_WHOLE = 256, MAX_ENDS = 40 };
 
 /* An honest client. */
 typedef struct party {
@@ -30,7 +31,8 @@ typedef struct party {
     uint64_t waits_since_ns;   /* for an answer to a whole result; WORLD_NEVER: it does not */
     uint64_t asked_since_ns;   /* for bytes of its result; WORLD_NEVER: they were sent */
     uint64_t missing_since_ns; /* that result on its disk; WORLD_NEVER: it is there */
-    uint64_t worked_ns;        /* when it last got a task, or was connected */
+    uint64_t ends_since_ns, num_ends; /* of its connections, within a second */
+    uint64_t worked_ns;               /* when it last got a task, or was connected */
 } party;
 
 static struct {
@@ -84,10 +86,17 @@ void answers_client_warned(uint32_t client, const char *line)
 
 void answers_client_disconnected(uint32_t client)
 {
-    if (client < answers.num_clients) {
-        answers.parties[client].welcome = false;
-        answers.parties[client].asked_since_ns = WORLD_NEVER;
+    if (client >= answers.num_clients)
+        return;
+    party *of = &answers.parties[client];
+    of->welcome = false;
+    of->asked_since_ns = WORLD_NEVER;
+    if (world_now_ns() - of->ends_since_ns > SECOND_NS) {
+        of->ends_since_ns = world_now_ns();
+        of->num_ends = 0;
     }
+    if (++of->num_ends > MAX_ENDS)
+        world_fail("client %u connects without a pause", client);
 }
 
 void answers_client_wiped(uint32_t client)

@@ -5,6 +5,7 @@
  * - A task names as last accepted an update that the client has sent to its end.
  * - The server asks for bytes that a result has, and the client sends them.
  * - A result stays on the client's disk until the server has answered it, and is answered soon.
+ * - A client pauses before it connects again.
  * - A client declines no task, unless its trainer or its disk may fail.
  * - What a client keeps of its accepted updates outlives every crash.
  * - In an asynchronous run with work for all, each client gets some.

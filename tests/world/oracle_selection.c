@@ -1,5 +1,5 @@
 /* What keep-best and early stopping have seen must outlive every start: their state in the newest
- * checkpoint only ever goes on. */
+ * checkpoint only ever goes on. And as many checkpoints stay as the job says. */
 #include <cjson/cJSON.h>
 #include <inttypes.h>
 #include <math.h>
@@ -70,17 +70,31 @@ static void check(const fedge_watch_spec *spec, const char *key, const cJSON *js
     *before = now;
 }
 
-static void check_best_checkpoint(const cJSON *json)
+static bool has_checkpoint(uint32_t round)
 {
     char name[64];
     size_t size = 0;
+    (void)snprintf(name, sizeof(name), "checkpoints/round-%06" PRIu32 "/model.safetensors", round);
+    return oracle_read(name, &size) != NULL;
+}
+
+static void check_best_checkpoint(const cJSON *json)
+{
     const double round = number(cJSON_GetObjectItemCaseSensitive(json, "best"), "round");
-    if (!(round > 0))
-        return;
-    (void)snprintf(name, sizeof(name), "checkpoints/round-%06" PRIu32 "/model.safetensors",
-                   (uint32_t)round);
-    if (!oracle_read(name, &size))
+    if (round > 0 && !has_checkpoint((uint32_t)round))
         world_fail("oracle: the best model is that of round %g, whose checkpoint is gone", round);
+}
+
+/* As many checkpoints stay as the job says. */
+static void check_retention(void)
+{
+    uint32_t newest = oracle.job->rounds.num_server_rounds;
+    while (newest > 0 && !has_checkpoint(newest))
+        newest--;
+    for (uint32_t age = 1; age < oracle.job->keep_checkpoints && age <= newest; age++) {
+        if (!has_checkpoint(newest - age))
+            world_fail("oracle: the checkpoint of round %u is gone", newest - age);
+    }
 }
 
 static cJSON *read_newest(void)
@@ -99,6 +113,7 @@ static cJSON *read_newest(void)
 void oracle_look_at_selection(void)
 {
     fedge_selection rules;
+    check_retention();
     if (!oracle.job->keep_best.present && !oracle.job->early_stopping.present)
         return;
     cJSON *json = read_newest();
