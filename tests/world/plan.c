@@ -110,11 +110,17 @@ static void draw_ranks(world_plan *out)
     if (fedge_rng_below(&draw, 6) > 0 || out->job.asynchronous || out->server_is_hostile)
         return;
     out->num_ranks = 2 + fedge_rng_below(&draw, WORLD_MAX_RANKS - 1);
-    out->ranks_vary = fedge_rng_below(&draw, 2) == 0;
+    const bool vary = fedge_rng_below(&draw, 2) == 0;
     out->shares_disk = fedge_rng_below(&draw, 2) == 0;
+    /* A machine that stays away takes its disk, and the updates on it, along. */
+    out->ranks_vary = vary && out->shares_disk;
     out->rank_delay_ns = DELAYS_NS[fedge_rng_below(&draw, 3)];
-    for (uint32_t i = 0; i < out->num_faults; i++)
+    for (uint32_t i = 0; i < out->num_faults; i++) {
+        /* The backup of one disk is none of a server on several. */
+        if (out->faults[i].kind == PLAN_RESTORE)
+            out->faults[i].kind = PLAN_KILL;
         spread_fault(&out->faults[i], fedge_rng_below(&draw, out->num_ranks));
+    }
 }
 
 /* One world in four has GPUs. They are drawn from streams of their own, so that the others stay as
