@@ -638,6 +638,11 @@ void oracle_disk_missing(void)
         oracle.clients[i].round = 0;
 }
 
+void oracle_model_nothing(void)
+{
+    oracle.models = false;
+}
+
 void oracle_disk_damaged(void)
 {
     oracle.damaged = true;
