@@ -24,6 +24,7 @@ static const char HELP[] =
     "  --seed S      this world alone\n"
     "  --trace       and its story, line by line\n"
     "  --job         prints the world's job and its faults, and ends\n"
+    "  --skip S      not this one; may be repeated\n"
     "  --go-on       does not end at the first world that fails\n"
     "  --shrink      makes a world that fails smaller, and prints how to run what is left\n"
     "  --twice       runs each world twice: both must go the same way\n"
@@ -36,11 +37,15 @@ static const char HELP[] =
     "\n"
     "Exit code 0: all held; 1: a world failed, and its seed is printed; 2: wrong arguments.\n";
 
+enum { MAX_SKIPPED = 64 };
+
 typedef struct options {
     uint64_t from, count;
     double minutes; /* 0: no limit */
     bool trace, job, twice, go_on, shrinks;
     shrink_cuts cuts;
+    uint64_t skipped[MAX_SKIPPED];
+    uint32_t num_skipped;
 } options;
 
 static double now_s(void)
@@ -105,6 +110,8 @@ static int parse(char **argv, options *out)
         } else if (strcmp(argv[i], "--seed") == 0) {
             out->from = number(argv, &i);
             out->count = 1;
+        } else if (strcmp(argv[i], "--skip") == 0 && out->num_skipped < MAX_SKIPPED) {
+            out->skipped[out->num_skipped++] = number(argv, &i);
         } else if (strcmp(argv[i], "--without") == 0) {
             out->cuts.without = (uint32_t)number(argv, &i);
         } else if (strcmp(argv[i], "--rounds") == 0) {
@@ -249,6 +256,15 @@ static void watch_for_crashes(void)
     }
 }
 
+static bool is_skipped(const options *how, uint64_t seed)
+{
+    for (uint32_t i = 0; i < how->num_skipped; i++) {
+        if (how->skipped[i] == seed)
+            return true;
+    }
+    return false;
+}
+
 int main(int argc, char **argv)
 {
     options how;
@@ -261,10 +277,13 @@ int main(int argc, char **argv)
     watch_for_crashes();
     world_trace_print(how.trace);
     const double begin_s = now_s();
-    while (all.worlds < how.count && (how.go_on || all.failed == 0) &&
+    uint64_t next = how.from;
+    while (next < how.from + how.count && (how.go_on || all.failed == 0) &&
            (how.minutes <= 0 || now_s() - begin_s <= 60 * how.minutes)) {
         world_outcome outcome = {0};
-        const uint64_t seed = running_seed = how.from + all.worlds;
+        const uint64_t seed = running_seed = next++;
+        if (is_skipped(&how, seed))
+            continue;
         if (!run_one(&how, seed, &outcome))
             report(&how, seed, &outcome);
         add(&all, &outcome);
