@@ -78,49 +78,59 @@ static bool has_checkpoint(uint32_t round)
     return oracle_read(name, &size) != NULL;
 }
 
-static void check_best_checkpoint(const cJSON *json)
+/* 0: none but that of the first model, or none at all. */
+static uint32_t newest_checkpoint(void)
+{
+    uint32_t round = oracle.job->rounds.num_server_rounds;
+    while (round > 0 && !has_checkpoint(round))
+        round--;
+    return round;
+}
+
+/* Where the server has real threads, its writer may have gone on since [newest] was the newest
+ * checkpoint: what it removed then is not missed. */
+static bool is_missing(uint32_t round, uint32_t newest)
+{
+    return !has_checkpoint(round) && newest_checkpoint() == newest;
+}
+
+static void check_best_checkpoint(const cJSON *json, uint32_t newest)
 {
     const double round = number(cJSON_GetObjectItemCaseSensitive(json, "best"), "round");
-    if (round > 0 && !has_checkpoint((uint32_t)round))
+    if (round > 0 && is_missing((uint32_t)round, newest))
         world_fail("oracle: the best model is that of round %g, whose checkpoint is gone", round);
 }
 
 /* As many checkpoints stay as the job says. */
-static void check_retention(void)
+static void check_retention(uint32_t newest)
 {
-    uint32_t newest = oracle.job->rounds.num_server_rounds;
-    while (newest > 0 && !has_checkpoint(newest))
-        newest--;
     for (uint32_t age = 1; age < oracle.job->keep_checkpoints && age <= newest; age++) {
-        if (!has_checkpoint(newest - age))
+        if (is_missing(newest - age, newest))
             world_fail("oracle: the checkpoint of round %u is gone", newest - age);
     }
 }
 
-static cJSON *read_newest(void)
+static cJSON *read_state(uint32_t round)
 {
-    for (uint32_t round = oracle.job->rounds.num_server_rounds; round > 0; round--) {
-        char name[64];
-        size_t size = 0;
-        (void)snprintf(name, sizeof(name), "checkpoints/round-%06" PRIu32 "/state.json", round);
-        const uint8_t *text = oracle_read(name, &size);
-        if (text)
-            return cJSON_ParseWithLength((const char *)text, size);
-    }
-    return NULL;
+    char name[64];
+    size_t size = 0;
+    (void)snprintf(name, sizeof(name), "checkpoints/round-%06" PRIu32 "/state.json", round);
+    const uint8_t *text = oracle_read(name, &size);
+    return text ? cJSON_ParseWithLength((const char *)text, size) : NULL;
 }
 
 void oracle_look_at_selection(void)
 {
     fedge_selection rules;
-    check_retention();
+    const uint32_t newest = newest_checkpoint();
+    check_retention(newest);
     if (!oracle.job->keep_best.present && !oracle.job->early_stopping.present)
         return;
-    cJSON *json = read_newest();
+    cJSON *json = newest > 0 ? read_state(newest) : NULL;
     if (json && fedge_selection_init(&rules, oracle.job, false, NULL) == FEDGE_OK) {
         check(&rules.keep, "keep", json, &last_keep);
         check(&rules.stop, "stop", json, &last_stop);
-        check_best_checkpoint(json);
+        check_best_checkpoint(json, newest);
     }
     cJSON_Delete(json);
 }
