@@ -31,7 +31,7 @@ static const char HELP[] =
     "\n"
     "Of the world of a seed leave out (--shrink finds what can be left out):\n"
     "  --without B   faults, as a number with a bit for each\n"
-    "  --rounds R, --clients C   what is more than that\n"
+    "  --rounds R, --clients C   what is more than that, and than a run needs\n"
     "  --peaceful    hostile clients\n"
     "  --order K     another order of steps\n"
     "\n"

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/world/scheduler.h"
 #include "tests/world/world.h"
 
 /* A smaller world draws other steps: so many orders are tried. */
@@ -23,21 +24,40 @@ static void lower(char *text, const char *key, uint32_t number)
     (void)snprintf(at, WORLD_JOB_TEXT - (size_t)(at - text), "%u%s", (unsigned)number, rest);
 }
 
-void shrink_plan(uint64_t seed, const shrink_cuts *cuts, world_plan *out)
+/* A run needs so many clients to complete: those whose site forbids the job do not help it. */
+static uint32_t fewest_clients(const world_plan *of)
 {
+    uint32_t fewest = 0, helping = 0;
+    while (fewest < of->job.num_clients && (fewest == 0 || helping < of->job.min_available_nodes))
+        helping += !plan_site_forbids(&of->sites[fewest++]);
+    return fewest;
+}
+
+/* Clients that are left out take their faults along. */
+static void cut_clients(const shrink_cuts *cuts, world_plan *out)
+{
+    const uint32_t drawn = out->job.num_clients, fewest = fewest_clients(out);
+    const uint32_t kept = cuts->clients > fewest ? cuts->clients : fewest;
     uint32_t left = 0;
-    plan_draw(seed, out);
+    if (cuts->clients > 0 && kept < drawn)
+        out->job.num_clients = kept;
     for (uint32_t i = 0; i < out->num_faults; i++) {
-        if ((cuts->without >> i & 1) == 0)
+        const uint32_t client = out->faults[i].node - WORLD_FIRST_CLIENT;
+        const bool goes = client >= out->job.num_clients && client < drawn;
+        if (!goes && (cuts->without >> i & 1) == 0)
             out->faults[left++] = out->faults[i];
     }
     out->num_faults = left;
+}
+
+void shrink_plan(uint64_t seed, const shrink_cuts *cuts, world_plan *out)
+{
+    plan_draw(seed, out);
+    cut_clients(cuts, out);
     if (cuts->rounds > 0 && cuts->rounds < out->job.num_rounds) {
         lower(out->job.text, "\"num-server-rounds\":", cuts->rounds);
         out->job.num_rounds = cuts->rounds;
     }
-    if (cuts->clients > 0 && cuts->clients < out->job.num_clients)
-        out->job.num_clients = cuts->clients;
     if (cuts->peaceful)
         out->num_hostile = 0;
     out->order = cuts->order;
@@ -77,9 +97,8 @@ void shrink(uint64_t seed, shrink_cuts *cuts)
         smaller.peaceful = true;
         keep_if_it_fails(seed, cuts, smaller);
     }
-    const uint32_t least = drawn.job.min_available_nodes > 0 ? drawn.job.min_available_nodes : 1;
-    for (uint32_t clients = least; clients < drawn.job.num_clients && cuts->clients == 0;
-         clients++) {
+    for (uint32_t clients = fewest_clients(&drawn);
+         clients < drawn.job.num_clients && cuts->clients == 0; clients++) {
         shrink_cuts smaller = *cuts;
         smaller.clients = clients;
         keep_if_it_fails(seed, cuts, smaller);
