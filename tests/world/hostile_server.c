@@ -15,7 +15,7 @@
 
 #define MS ((uint64_t)1000000)
 #define LARGEST (((uint64_t)1 << 53) - 1)
-enum { MAX_CALLERS = 16, MAX_RESENT = 40 };
+enum { MAX_CALLERS = 16, MAX_RESENT = 40, MAX_POURED = 4 };
 
 /* What it serves. */
 typedef enum blob_kind {
@@ -368,13 +368,15 @@ static void serve_chunk(process *self, const caller *to, const blob *of, uint64_
     SAY(self, to, fedge_chunk_pack, &ref, bytes, size);
 }
 
-/* Sends what was announced and asked for, as far as the window has room. */
+/* Sends what was announced and asked for, as far as the window has room. The window of a client
+ * that has hung up never fills: MAX_POURED messages fill that of any other. */
 static void pour(process *self, caller *to)
 {
     static const uint8_t nothing[50000];
     flood *of = &to->announced;
-    while (to->connection && to->floods && of->offset < of->size &&
-           world_net_may_send(to->connection, NET_SERVER_END)) {
+    for (int i = 0; i < MAX_POURED && to->connection && to->floods && of->offset < of->size &&
+                    world_net_may_send(to->connection, NET_SERVER_END);
+         i++) {
         fedge_blob_ref ref = {.offset = of->offset, .size = of->size};
         const uint64_t left = of->size - of->offset;
         const uint32_t size = left < sizeof(nothing) ? (uint32_t)left : sizeof(nothing);

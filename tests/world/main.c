@@ -37,7 +37,7 @@ static const char HELP[] =
     "\n"
     "Exit code 0: all held; 1: a world failed, and its seed is printed; 2: wrong arguments.\n";
 
-enum { MAX_SKIPPED = 64 };
+enum { MAX_SKIPPED = 64, LONGEST_S = 600 /* of a world, which takes some milliseconds */ };
 
 typedef struct options {
     uint64_t from, count;
@@ -164,6 +164,7 @@ static bool run_one(const options *how, uint64_t seed, world_outcome *outcome)
         print_plan(&drawn);
         return true;
     }
+    (void)alarm(LONGEST_S);
     world_run(&drawn, outcome);
     if (how->twice && !outcome->failed) {
         const uint64_t hash = outcome->hash;
@@ -174,6 +175,7 @@ static bool run_one(const options *how, uint64_t seed, world_outcome *outcome)
                            "it went another way in a second run");
         }
     }
+    (void)alarm(0);
     return !outcome->failed;
 }
 
@@ -228,21 +230,22 @@ static void print_tally(const tally *of, double seconds)
 /* For the signal handler, which gets no argument. */
 static volatile uint64_t running_seed;
 
-/* An assertion of the product fails, or it uses memory that is not its own: the seed says where. */
+/* An assertion of the product fails, it uses memory that is not its own, or a fiber goes round in
+ * circles: the seed says where. */
 static void on_crash(int signal)
 {
     char line[96];
     const int size =
         snprintf(line, sizeof(line), "world: seed %llu failed: the program ends by signal %d\n",
                  (unsigned long long)running_seed, signal);
-    if (write(STDOUT_FILENO, line, (size_t)size) < 0)
-        return; /* the signal comes again, without a handler, and ends the program */
+    if (write(STDOUT_FILENO, line, (size_t)size) >= 0)
+        (void)raise(signal); /* without a handler it ends the program */
 }
 
 /* A fiber's stack may be what is used up, so there is one more. */
 static void watch_for_crashes(void)
 {
-    static const int SIGNALS[] = {SIGABRT, SIGSEGV, SIGBUS, SIGFPE};
+    static const int SIGNALS[] = {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGALRM};
     static char stack[65536];
     const stack_t other = {.ss_sp = stack, .ss_size = sizeof(stack)};
     (void)sigaltstack(&other, NULL);
