@@ -260,10 +260,14 @@ fedge_status fedge_os_make_dirs(const char *path, fedge_error *err)
             part[at] = path[at];
         while (path[++at] != '/' && path[at] != '\0');
         part[at] = '\0';
-        if (mkdir(part, DIR_MODE) == 0)
+        if (mkdir(part, DIR_MODE) == 0) {
             FEDGE_TRY(sync_parent(part, err));
-        else if (errno != EEXIST)
+        } else if (errno == EEXIST) {
+            /* Another process has made it meanwhile, and may be killed before it syncs it. */
+            FEDGE_TRY(make_durable(part, err));
+        } else {
             return fedge_fail_errno(err, errno, "cannot create directory %s", part);
+        }
     }
     struct stat info;
     if (stat(path, &info) != 0)

@@ -20,6 +20,7 @@ static struct {
     int fsync_errno;
     int reserve_errno;
     int num_fsyncs;
+    bool mkdir_is_late; /* another process makes the directory just before */
 } faults;
 
 /* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names */
@@ -28,6 +29,8 @@ ssize_t __wrap_pwrite64(int fd, const void *data, size_t size, off64_t offset);
 int __real_fsync(int fd);
 int __wrap_fsync(int fd);
 int __wrap_fdatasync(int fd);
+int __real_mkdir(const char *name, mode_t mode);
+int __wrap_mkdir(const char *name, mode_t mode);
 int __wrap_posix_fallocate64(int fd, off64_t offset, off64_t size);
 /* NOLINTEND(bugprone-reserved-identifier) */
 
@@ -54,6 +57,15 @@ int __wrap_fsync(int fd)
 int __wrap_fdatasync(int fd)
 {
     return __wrap_fsync(fd);
+}
+
+int __wrap_mkdir(const char *name, mode_t mode)
+{
+    const int made = __real_mkdir(name, mode);
+    if (made != 0 || !faults.mkdir_is_late)
+        return made;
+    errno = EEXIST;
+    return -1;
 }
 
 int __wrap_posix_fallocate64(int fd, off64_t offset, off64_t size)
@@ -207,6 +219,17 @@ static void the_folder_of_a_directory_may_be_anothers(void **state)
     faults.fsync_errno = 0;
 }
 
+/* The other process may be killed before it has synced the names. */
+static void directories_that_another_process_makes_are_synced(void **state)
+{
+    (void)state;
+    char place[64];
+    snprintf(place, sizeof(place), "%s/a/b/c", dir);
+    faults.mkdir_is_late = true;
+    assert_int_equal(fedge_os_make_dirs(place, NULL), FEDGE_OK);
+    assert_int_equal(faults.num_fsyncs, 4); /* of [dir] itself, and of three names */
+}
+
 static void reservation_fails_and_falls_back(void **state)
 {
     (void)state;
@@ -254,6 +277,7 @@ int main(void)
         TEST(write_at_says_where_it_failed),
         TEST(sync_errors_are_reported_and_not_retried),
         TEST(the_folder_of_a_directory_may_be_anothers),
+        TEST(directories_that_another_process_makes_are_synced),
         TEST(reservation_fails_and_falls_back),
         TEST(a_lock_that_cannot_be_written_is_not_held),
     };
