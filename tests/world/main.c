@@ -28,6 +28,7 @@ static const char HELP[] =
     "  --go-on       does not end at the first world that fails\n"
     "  --shrink      makes a world that fails smaller, and prints how to run what is left\n"
     "  --twice       runs each world twice: both must go the same way\n"
+    "  --ranks       only worlds whose server has several ranks; others are not counted\n"
     "\n"
     "Of the world of a seed leave out (--shrink finds what can be left out):\n"
     "  --without B   faults, as a number with a bit for each\n"
@@ -42,7 +43,7 @@ enum { MAX_SKIPPED = 64, LONGEST_S = 600 /* of a world, which takes some millise
 typedef struct options {
     uint64_t from, count;
     double minutes; /* 0: no limit */
-    bool trace, job, twice, go_on, shrinks;
+    bool trace, job, twice, go_on, shrinks, ranks;
     shrink_cuts cuts;
     uint64_t skipped[MAX_SKIPPED];
     uint32_t num_skipped;
@@ -85,7 +86,8 @@ static bool parse_flag(const char *option, options *out)
         bool *flag;
     } flags[] = {{"--trace", &out->trace}, {"--job", &out->job},
                  {"--go-on", &out->go_on}, {"--shrink", &out->shrinks},
-                 {"--twice", &out->twice}, {"--peaceful", &out->cuts.peaceful}};
+                 {"--twice", &out->twice}, {"--peaceful", &out->cuts.peaceful},
+                 {"--ranks", &out->ranks}};
     for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
         if (strcmp(option, flags[i].name) == 0) {
             *flags[i].flag = true;
@@ -261,6 +263,12 @@ static void watch_for_crashes(void)
 
 static bool is_skipped(const options *how, uint64_t seed)
 {
+    static world_plan drawn;
+    if (how->ranks) {
+        plan_draw(seed, &drawn);
+        if (drawn.num_ranks == 1)
+            return true;
+    }
     for (uint32_t i = 0; i < how->num_skipped; i++) {
         if (how->skipped[i] == seed)
             return true;
@@ -281,7 +289,8 @@ int main(int argc, char **argv)
     world_trace_print(how.trace);
     const double begin_s = now_s();
     uint64_t next = how.from;
-    while (next < how.from + how.count && (how.go_on || all.failed == 0) &&
+    while ((how.ranks ? all.worlds < how.count : next < how.from + how.count) &&
+           (how.go_on || all.failed == 0) &&
            (how.minutes <= 0 || now_s() - begin_s <= 60 * how.minutes)) {
         world_outcome outcome = {0};
         const uint64_t seed = running_seed = next++;
