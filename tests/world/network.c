@@ -33,6 +33,7 @@ struct world_connection {
     packet_queue to[2]; /* by the end that receives */
     bool closed[2];     /* the end does not use it any more */
     bool paused[2];
+    bool cut;                /* nothing arrives any more */
     uint64_t over_ns[2];     /* when the end learns that it is over; WORLD_NEVER */
     uint64_t arrives_ns;     /* at the server */
     bool accepted, admitted; /* by the server */
@@ -107,6 +108,8 @@ static uint64_t arrival_ns(const world_connection *connection, const packet_queu
 static void put(world_connection *connection, int to, const uint8_t *data, size_t size, bool final)
 {
     packet_queue *queue = &connection->to[to];
+    if (connection->cut)
+        return;
     packet *of = new_packet(size);
     *of = (packet){.due_ns = arrival_ns(connection, queue, size), .size = size, .final = final};
     if (size > 0)
@@ -210,6 +213,7 @@ void world_net_cut(uint32_t client)
         world_connection *connection = &net.connections[i];
         if (!connection->used || connection->client != client)
             continue;
+        connection->cut = true;
         for (int end = 0; end < 2; end++) {
             packet_queue *queue = &connection->to[end];
             /* What has not arrived is lost from a drawn packet on. */
