@@ -350,6 +350,11 @@ static void upload_sent(uint32_t client, const fedge_message *message)
     }
     if (!task->current)
         task->current = new_version(task, &upload);
+    /* A device that has lost its store trains again: what it keeps is what this training has left,
+     * even if the server has the result of the other one, or both have the same bytes. */
+    task->residual = NULL;
+    if (task->current->complete > 0)
+        oracle_check_encoded(task, task->current);
 }
 
 static void part_sent(uint32_t client, const fedge_message *message)
