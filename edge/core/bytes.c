@@ -142,12 +142,20 @@ fedge_status fedge_buffer_append(fedge_buffer *buffer, const void *data, size_t 
 fedge_status fedge_buffer_printf(fedge_buffer *buffer, fedge_error *err, const char *format, ...)
 {
     va_list arguments;
+    const size_t room = buffer->capacity - buffer->size;
+    uint8_t *space = room > 0 ? buffer->data + buffer->size : NULL;
     va_start(arguments, format);
-    int length = vsnprintf(NULL, 0, format, arguments);
+    int length = vsnprintf((char *)space, room, format, arguments);
     va_end(arguments);
+    if (length >= 0 && (size_t)length < room) {
+        buffer->size += (size_t)length;
+        return FEDGE_OK;
+    }
+    /* The text is as before unless there is room for all. */
+    if (space)
+        *space = '\0';
     if (length < 0)
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "the text cannot be formatted");
-    uint8_t *space;
     FEDGE_TRY(fedge_buffer_reserve(buffer, (size_t)length, &space, err));
     va_start(arguments, format);
     vsnprintf((char *)space, (size_t)length + 1, format, arguments);

@@ -172,13 +172,26 @@ int32_t fedge_json_lex_character(fedge_json_lexer *lexer)
     return c == '"' ? FEDGE_LEX_END : c == '\\' ? lex_escape(lexer) : c;
 }
 
+/* Most bytes of a string stand for themselves. Skips those of the present piece. */
+static void skip_plain(fedge_json_lexer *lexer)
+{
+    const unsigned char *text = lexer->text;
+    size_t at = lexer->at;
+    while (at < lexer->size && text[at] >= 0x20 && text[at] < 0x80 && text[at] != '"' &&
+           text[at] != '\\')
+        at++;
+    lexer->at = at;
+}
+
 bool fedge_json_lex_string(fedge_json_lexer *lexer)
 {
     if (!fedge_json_lex_take(lexer, '"'))
         return fedge_json_lex_fail_token(lexer, "no string in quotes");
     int32_t c = 0;
-    while (c >= 0)
+    while (c >= 0) {
+        skip_plain(lexer);
         c = fedge_json_lex_character(lexer);
+    }
     return c == FEDGE_LEX_END;
 }
 
@@ -190,15 +203,29 @@ typedef struct digits {
     size_t length;
 } digits;
 
+static void take_digit(fedge_json_lexer *lexer, int c, digits *to)
+{
+    if (to->length < FEDGE_JSON_MAX_NUMBER)
+        to->text[to->length] = (char)c;
+    to->length++;
+    lexer->at++;
+}
+
 static bool lex_one_of(fedge_json_lexer *lexer, const char *bytes, digits *to)
 {
     const int c = fedge_json_lex_peek(lexer);
     if (c <= 0 || !strchr(bytes, c))
         return false;
-    if (to->length < FEDGE_JSON_MAX_NUMBER)
-        to->text[to->length] = (char)c;
-    to->length++;
-    lexer->at++;
+    take_digit(lexer, c, to);
+    return true;
+}
+
+static bool lex_digit(fedge_json_lexer *lexer, digits *to)
+{
+    const int c = fedge_json_lex_peek(lexer);
+    if (c < '0' || c > '9')
+        return false;
+    take_digit(lexer, c, to);
     return true;
 }
 
@@ -206,7 +233,7 @@ static bool lex_one_of(fedge_json_lexer *lexer, const char *bytes, digits *to)
 static bool lex_digits(fedge_json_lexer *lexer, digits *to)
 {
     const size_t start = to->length;
-    while (to->length <= FEDGE_JSON_MAX_NUMBER && lex_one_of(lexer, "0123456789", to))
+    while (to->length <= FEDGE_JSON_MAX_NUMBER && lex_digit(lexer, to))
         ;
     return to->length > start || fedge_json_lex_fail(lexer, "a number lacks digits");
 }
@@ -217,7 +244,7 @@ bool fedge_json_lex_number(fedge_json_lexer *lexer, char text[FEDGE_JSON_MAX_NUM
     lexer->comma = false;
     (void)lex_one_of(lexer, "-", &to);
     if (lex_one_of(lexer, "0", &to)) {
-        if (lex_one_of(lexer, "0123456789", &to))
+        if (lex_digit(lexer, &to))
             return fedge_json_lex_fail(lexer, "a number that begins with 0");
     } else if (!lex_digits(lexer, &to)) {
         return false;

@@ -44,10 +44,12 @@ fedge_status fedge_json_fail_name(const fedge_json *json, const cJSON *node, con
 /* Whether [key] is the field's key or an alias of it. */
 static bool is_key(const fedge_json_field *field, const char *key)
 {
-    if (strcmp(field->key, key) == 0)
+    if (field->key[0] == key[0] && strcmp(field->key, key) == 0)
         return true;
+    if (!field->aliases)
+        return false;
     size_t length = strlen(key);
-    for (const char *alias = field->aliases; alias && *alias != '\0';) {
+    for (const char *alias = field->aliases; *alias != '\0';) {
         size_t n = strcspn(alias, " ");
         if (n == length && memcmp(alias, key, n) == 0)
             return true;

@@ -361,21 +361,33 @@ static void put_text(printer *p, const char *text)
     put(p, text, strlen(text));
 }
 
+/* How many bytes of the text are printed as they are, up to the first that is not. */
+static size_t count_plain(const char *text)
+{
+    size_t count = 0;
+    while ((unsigned char)text[count] >= 0x20 && text[count] != '"' && text[count] != '\\')
+        count++;
+    return count;
+}
+
 static void put_string(printer *p, const char *string)
 {
     static const char ESCAPED[] = "\"\\\b\f\n\r\t", LETTERS[] = "\"\\bfnrt";
     put_text(p, "\"");
-    for (const char *at = string ? string : ""; *at; at++) {
+    for (const char *at = string ? string : "";; at++) {
         char control[8];
+        const size_t plain = count_plain(at);
+        put(p, at, plain);
+        at += plain;
+        if (*at == '\0')
+            break;
         const char *escaped = strchr(ESCAPED, *at);
         if (escaped) {
             put_text(p, "\\");
             put(p, LETTERS + (escaped - ESCAPED), 1);
-        } else if ((unsigned char)*at < 0x20) {
+        } else {
             (void)snprintf(control, sizeof(control), "\\u%04x", (unsigned)*at);
             put_text(p, control);
-        } else {
-            put(p, at, 1);
         }
     }
     put_text(p, "\"");
