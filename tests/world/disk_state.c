@@ -81,7 +81,11 @@ int disk_look_up(disk *of, const char *path, disk_place *place)
 {
     *place = (disk_place){.inode = of->root};
     for (const char *at = path + strlen(WORLD_DISK_ROOT);;) {
-        const size_t slashes = strspn(at, "/"), length = strcspn(at + slashes, "/");
+        size_t slashes = 0, length = 0;
+        while (at[slashes] == '/')
+            slashes++;
+        while (at[slashes + length] != '\0' && at[slashes + length] != '/')
+            length++;
         place->slash = slashes > 0;
         if (length == 0)
             break;
@@ -97,9 +101,10 @@ int disk_look_up(disk *of, const char *path, disk_place *place)
         place->name[length] = '\0';
         at += slashes + length;
         place->dir = NULL;
-        if (strcmp(place->name, "..") == 0) {
+        const bool dotted = place->name[0] == '.';
+        if (dotted && strcmp(place->name, "..") == 0) {
             place->inode = place->inode->parent ? place->inode->parent : of->root;
-        } else if (strcmp(place->name, ".") != 0) {
+        } else if (!dotted || strcmp(place->name, ".") != 0) {
             place->dir = place->inode;
             place->inode = disk_find(place->dir, place->name);
         }

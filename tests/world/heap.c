@@ -13,12 +13,12 @@
 
 #include "tests/world/scheduler.h"
 
-enum { NUM_SLOTS = 1 << 17, MAX_BLOCKS = NUM_SLOTS / 2 };
+/* A small table stays in the processor's cache. */
+enum { SLOT_BITS = 13, NUM_SLOTS = 1 << SLOT_BITS, MAX_BLOCKS = NUM_SLOTS / 2 };
 
 typedef struct slot {
     void *block; /* NULL: free */
-    size_t size;
-    uint32_t node;
+    uint32_t size, node;
 } slot;
 
 static slot slots[NUM_SLOTS]; /* open addressing, linear probing */
@@ -42,7 +42,7 @@ void __wrap_free(void *block);
 
 static uint32_t home(const void *block)
 {
-    return (uint32_t)((uintptr_t)block >> 4) * 2654435761u >> 15;
+    return (uint32_t)((uintptr_t)block >> 4) * 2654435761u >> (32 - SLOT_BITS);
 }
 
 static slot *find(const void *block)
@@ -58,11 +58,11 @@ static void *add(void *block, size_t size)
     const uint32_t node = world_node();
     if (!block || node == WORLD_ITSELF)
         return block;
-    if (++num_blocks > MAX_BLOCKS) {
-        fprintf(stderr, "world: more than %d blocks\n", MAX_BLOCKS);
+    if (++num_blocks > MAX_BLOCKS || size > UINT32_MAX) {
+        fprintf(stderr, "world: more than %d blocks, or one of %zu bytes\n", MAX_BLOCKS, size);
         abort();
     }
-    *find(block) = (slot){block, size, node};
+    *find(block) = (slot){block, (uint32_t)size, node};
     heaps[node].blocks++;
     heaps[node].bytes += size;
     if (heaps[node].bytes > heaps[node].peak)

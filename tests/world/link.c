@@ -4,6 +4,7 @@
 #include "client/link.h"
 
 #include <assert.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,9 +52,10 @@ fedge_status fedge_link_check_urls(const char *urls, uint32_t *count, fedge_erro
 
 fedge_status fedge_link_new(const fedge_link_config *config, fedge_link **link, fedge_error *err)
 {
-    *link = calloc(1, sizeof(**link));
+    *link = malloc(sizeof(**link));
     if (!*link)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the link");
+    memset(*link, 0, offsetof(fedge_link, rx)); /* buffers are large */
     (*link)->events = config->events;
     (*link)->client = world_node() - WORLD_FIRST_CLIENT;
     (*link)->timer_ns = WORLD_NEVER;

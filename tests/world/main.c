@@ -198,6 +198,7 @@ static void report(const options *how, uint64_t seed, const world_outcome *outco
 
 /* Sums over the worlds of one call. */
 typedef struct tally {
+    uint64_t hash; /* of the steps of all worlds: a change that should not alter them keeps it */
     uint64_t worlds, complete, kills, steps, failed, server_bytes, client_bytes;
 } tally;
 
@@ -209,6 +210,7 @@ static uint64_t greater(uint64_t a, uint64_t b)
 static void add(tally *to, const world_outcome *outcome)
 {
     to->worlds++;
+    to->hash = (to->hash ^ outcome->hash) * 1099511628211u;
     to->complete += outcome->complete;
     to->kills += outcome->num_kills;
     to->steps += outcome->steps;
@@ -220,11 +222,12 @@ static void add(tally *to, const world_outcome *outcome)
 static void print_tally(const tally *of, double seconds)
 {
     printf("world: %llu worlds (%llu complete, %llu kills) in %.1f s: %.0f a second, %.0f steps "
-           "each; at most %.1f MB of memory in a server, %.1f MB in a client\n",
+           "each, hash %016llx; at most %.1f MB of memory in a server, %.1f MB in a client\n",
            (unsigned long long)of->worlds, (unsigned long long)of->complete,
            (unsigned long long)of->kills, seconds, (double)of->worlds / seconds,
            of->worlds > 0 ? (double)of->steps / (double)of->worlds : 0.0,
-           (double)of->server_bytes * 1e-6, (double)of->client_bytes * 1e-6);
+           (unsigned long long)of->hash, (double)of->server_bytes * 1e-6,
+           (double)of->client_bytes * 1e-6);
 }
 
 /* ---- crashes --------------------------------------------------------------------------------- */

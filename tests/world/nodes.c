@@ -263,8 +263,11 @@ void nodes_kill(uint32_t index, bool power, uint64_t down_ns)
 }
 
 /* A process whose own system call killed it. */
-void nodes_notice_deaths(void)
+bool nodes_notice_deaths(void)
 {
+    if (world_num_ends() == w.num_ends)
+        return false;
+    w.num_ends = world_num_ends();
     for (uint32_t i = WORLD_SERVER; i < nodes_end(); i++) {
         node *of = &w.nodes[i];
         if (!of->up || world_num_fibers(i) > 0)
@@ -277,4 +280,5 @@ void nodes_notice_deaths(void)
         }
         check_ended(i);
     }
+    return true;
 }

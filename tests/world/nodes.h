@@ -52,7 +52,10 @@ typedef struct world_state {
     world_disk_copy *empty, *backup;
     uint64_t backup_mark;
     uint64_t steps;
-    uint64_t passed_ns; /* until when sites have changed */
+    uint64_t passed_ns;          /* until when sites have changed */
+    uint64_t num_ends;           /* world_num_ends() when deaths were looked for last */
+    uint64_t next_ns;            /* when something begins or ends, as far as is known */
+    uint64_t look_ns, look_step; /* nothing is to happen before the first of these two */
     char run_id[FEDGE_RUN_ID_TEXT];
     bool written;  /* the run's results are */
     bool complete; /* and the run is marked as finished */
@@ -76,8 +79,9 @@ void nodes_start(uint32_t index);
 /* Ends the node's process, for so long at least; on several ranks the others end soon after. */
 void nodes_kill(uint32_t index, bool power, uint64_t down_ns);
 void nodes_kill_ranks(bool power, uint64_t down_ns);
-/* Processes that ended by themselves, or whose own system call killed them. */
-void nodes_notice_deaths(void);
+/* Processes that ended by themselves, or whose own system call killed them. True: there may be
+ * some. */
+bool nodes_notice_deaths(void);
 void nodes_drop_files(uint32_t index); /* those that a process has open */
 
 #endif

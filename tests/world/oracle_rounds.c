@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "edge/core/text.h"
 #include "tests/world/disk.h"
 #include "tests/world/oracle_books.h"
 #include "tests/world/scheduler.h"
@@ -86,8 +87,7 @@ static void hash_model(const float *values, char hash[FEDGE_HASH_TEXT])
     memcpy(oracle.file + oracle.file_head, values, bytes);
     if (mbedtls_sha256(oracle.file, oracle.file_head + bytes, sum, 0) != 0)
         world_fail("oracle: no SHA-256");
-    for (int i = 0; i < 32; i++)
-        snprintf(hash + 2 * i, 3, "%02x", sum[i]);
+    (void)fedge_hex_encode(sum, sizeof(sum), hash);
 }
 
 static void note_decided(uint32_t number)
@@ -407,10 +407,13 @@ void oracle_name(uint32_t number, const char *hash, const char *who)
 /* The text behind "key": in a line. */
 static const char *member(const char *line, const char *key)
 {
-    char quoted[48];
-    snprintf(quoted, sizeof(quoted), "\"%s\":", key);
-    const char *found = strstr(line, quoted);
-    return found ? found + strlen(quoted) : "";
+    const size_t length = strlen(key);
+    const char *found = line;
+    while ((found = strstr(found + 1, key))) {
+        if (found[-1] == '"' && strncmp(found + length, "\":", 2) == 0)
+            return found + length + 2;
+    }
+    return "";
 }
 
 static void take_line(const char *line)
@@ -485,7 +488,9 @@ static uint64_t read_lines(void)
     const uint8_t *end = at + size;
     /* A last line without its end is being written. */
     for (const uint8_t *next; at && (next = memchr(at, '\n', (size_t)(end - at))); at = next + 1) {
-        snprintf(line, sizeof(line), "%.*s", (int)(next - at), (const char *)at);
+        const size_t length = (size_t)(next - at), kept = sizeof(line) - 1;
+        memcpy(line, at, length < kept ? length : kept);
+        line[length < kept ? length : kept] = '\0';
         last = check_order(line, last);
         take_line(line);
     }

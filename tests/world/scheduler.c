@@ -25,19 +25,22 @@ typedef struct strand {
     void (*entry)(void *argument);
     void *argument;
     const char *name;
-    const void *address; /* STRAND_WAITING: what it waits for */
-    uint64_t until_ns;   /* STRAND_WAITING: at most until then */
+    uint64_t until_ns; /* STRAND_WAITING: at most until then */
     bool woken;
     int saved_errno;
 } strand;
 
 static struct {
     strand strands[WORLD_MAX_FIBERS];
-    uint32_t num_used; /* strands beyond are free */
+    /* Of all strands beside each other, as every step looks for some. */
+    uint64_t ready[WORLD_MAX_FIBERS / 64];   /* a bit for each: STRAND_READY */
+    const void *addresses[WORLD_MAX_FIBERS]; /* STRAND_WAITING: what it waits for; or NULL */
+    uint32_t num_used;                       /* strands beyond are free */
     uint32_t num_ready;
     uint32_t num_of_node[WORLD_MAX_NODES];
-    strand *running; /* NULL: the host's stack */
-    strand *dying;   /* its node is to be killed */
+    uint64_t num_ends; /* how many times a node's last strand ended */
+    strand *running;   /* NULL: the host's stack */
+    strand *dying;     /* its node is to be killed */
     uint32_t next_serial;
     uint32_t yield_bits; /* of 2^yield_bits scheduling points one is taken */
     uint64_t now_ns;
@@ -122,12 +125,26 @@ const char *world_failure(void)
 
 /* ---- strands --------------------------------------------------------------------------------- */
 
+static void set_state(strand *self, strand_state state)
+{
+    const size_t index = (size_t)(self - world.strands);
+    const uint64_t bit = (uint64_t)1 << index % 64;
+    world.num_ready -= self->state == STRAND_READY;
+    world.num_ready += state == STRAND_READY;
+    if (state == STRAND_READY)
+        world.ready[index / 64] |= bit;
+    else
+        world.ready[index / 64] &= ~bit;
+    world.addresses[index] = NULL;
+    self->state = state;
+}
+
 static void free_strand(strand *self)
 {
-    world.num_ready -= self->state == STRAND_READY;
-    world.num_of_node[self->node]--;
+    set_state(self, STRAND_FREE);
+    if (--world.num_of_node[self->node] == 0)
+        world.num_ends++;
     fiber_release(self->fiber);
-    self->state = STRAND_FREE;
     self->fiber = NULL;
 }
 
@@ -150,14 +167,13 @@ uint64_t world_spawn_thread(uint32_t node, void (*entry)(void *argument), void *
         return 0;
     world.num_used += i == world.num_used;
     strand *self = &world.strands[i];
-    *self = (strand){.state = STRAND_READY,
-                     .node = node,
+    *self = (strand){.node = node,
                      .serial = world.next_serial++,
                      .fiber = fiber_take(live, STACK_BYTES),
                      .entry = entry,
                      .argument = argument,
                      .name = name};
-    world.num_ready++;
+    set_state(self, STRAND_READY);
     world.num_of_node[node]++;
     return (uint64_t)self->serial << 16 | i;
 }
@@ -213,6 +229,11 @@ uint32_t world_num_fibers(uint32_t node)
     return world.num_of_node[node];
 }
 
+uint64_t world_num_ends(void)
+{
+    return world.num_ends;
+}
+
 void world_at_kill(void (*drop)(uint32_t node))
 {
     if (num_drops == MAX_DROPS)
@@ -237,9 +258,8 @@ void world_kill(uint32_t node)
 
 static void make_ready(strand *self, bool woken)
 {
-    self->state = STRAND_READY;
+    set_state(self, STRAND_READY);
     self->woken = woken;
-    world.num_ready++;
 }
 
 /* Readies the strands whose time has come. */
@@ -262,9 +282,11 @@ static void pass_time(void)
 static strand *draw_ready(void)
 {
     uint32_t left = world.num_ready == 1 ? 0 : fedge_rng_below(&world.draw, world.num_ready);
-    for (uint32_t i = 0; i < world.num_used; i++) {
-        if (world.strands[i].state == STRAND_READY && left-- == 0)
-            return &world.strands[i];
+    for (uint32_t word = 0; word < WORLD_MAX_FIBERS / 64; word++) {
+        for (uint64_t bits = world.ready[word]; bits != 0; bits &= bits - 1) {
+            if (left-- == 0)
+                return &world.strands[64 * word + (uint32_t)__builtin_ctzll(bits)];
+        }
     }
     abort();
 }
@@ -324,12 +346,11 @@ bool world_wait(const void *address, uint64_t ns)
         fprintf(stderr, "world: %s waits where it must not\n", world_thread_name());
         abort();
     }
-    self->state = STRAND_WAITING;
-    self->address = address;
+    set_state(self, STRAND_WAITING);
+    world.addresses[self - world.strands] = address;
     self->until_ns = ns > WORLD_NEVER - world.now_ns ? WORLD_NEVER : world.now_ns + ns;
     if (self->until_ns < world.due_ns)
         world.due_ns = self->until_ns;
-    world.num_ready--;
     fiber_go(NULL);
     return self->woken;
 }
@@ -343,9 +364,8 @@ void world_sleep(uint64_t ns)
 void world_wake_all(const void *address)
 {
     for (uint32_t i = 0; address && i < world.num_used; i++) {
-        strand *self = &world.strands[i];
-        if (self->state == STRAND_WAITING && self->address == address)
-            make_ready(self, true);
+        if (world.addresses[i] == address)
+            make_ready(&world.strands[i], true);
     }
 }
 
@@ -353,10 +373,9 @@ void world_wake_one(const void *address)
 {
     strand *waiting[WORLD_MAX_FIBERS];
     uint32_t count = 0;
-    for (uint32_t i = 0; i < world.num_used; i++) {
-        strand *self = &world.strands[i];
-        if (self->state == STRAND_WAITING && self->address == address)
-            waiting[count++] = self;
+    for (uint32_t i = 0; address && i < world.num_used; i++) {
+        if (world.addresses[i] == address)
+            waiting[count++] = &world.strands[i];
     }
     if (count > 0)
         make_ready(waiting[count == 1 ? 0 : fedge_rng_below(&world.draw, count)], true);

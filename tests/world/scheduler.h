@@ -46,6 +46,8 @@ bool world_step(uint64_t until_ns);
  * its locks are free. Not while one of its fibers runs. */
 void world_kill(uint32_t node);
 uint32_t world_num_fibers(uint32_t node);
+/* How many times the last fiber of a node has ended: where this stays, no process has ended. */
+uint64_t world_num_ends(void);
 
 /* Called once for each node that is killed; for the heap and the disk. */
 void world_at_kill(void (*drop)(uint32_t node));

@@ -3,6 +3,7 @@
 #include "tests/world/world.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -339,12 +340,13 @@ static void begin_fault(const plan_fault *fault)
     }
 }
 
-/* What is due by time or step; returns the next time at which something is. */
-static uint64_t happen(void)
+/* Does what is due by time or step, and notes when more is. */
+static void happen(void)
 {
     const uint64_t now_ns = world_now_ns();
     uint64_t next_ns = site_pass(w.plan, w.passed_ns, now_ns);
     w.passed_ns = now_ns;
+    w.look_step = UINT64_MAX;
     for (uint32_t i = 0; i < w.plan->num_faults; i++) {
         const plan_fault *fault = &w.plan->faults[i];
         if (w.done[i])
@@ -352,7 +354,9 @@ static uint64_t happen(void)
         if (fault->at_step > 0 ? w.steps >= fault->at_step : now_ns >= fault->at_ns) {
             w.done[i] = true;
             begin_fault(fault);
-        } else if (fault->at_step == 0 && fault->at_ns < next_ns) {
+        } else if (fault->at_step > 0) {
+            w.look_step = fault->at_step < w.look_step ? fault->at_step : w.look_step;
+        } else if (fault->at_ns < next_ns) {
             next_ns = fault->at_ns;
         }
     }
@@ -378,7 +382,8 @@ static uint64_t happen(void)
         next_ns = of->heal_ns < next_ns ? of->heal_ns : next_ns;
         next_ns = !of->up && of->start_ns < next_ns ? of->start_ns : next_ns;
     }
-    return next_ns;
+    w.next_ns = next_ns;
+    w.look_ns = !w.calm && w.plan->healed_ns < next_ns ? w.plan->healed_ns : next_ns;
 }
 
 /* ---- one world ------------------------------------------------------------------------------- */
@@ -472,6 +477,7 @@ static void set_up_hostile(void)
 /* Clients that were away when the server said goodbye look for it for ever: they are stopped. */
 static void send_home(void)
 {
+    w.look_ns = 0; /* no start is due any more */
     for (uint32_t i = WORLD_FIRST_CLIENT; i < nodes_num(); i++) {
         w.nodes[i].gone = true;
         w.nodes[i].start_ns = WORLD_NEVER;
@@ -491,8 +497,8 @@ static bool is_over(void)
         w.sent_home = true;
         send_home();
     }
-    for (uint32_t i = WORLD_FIRST_CLIENT; i < nodes_num(); i++)
-        over = over && !w.nodes[i].up;
+    for (uint32_t i = WORLD_FIRST_CLIENT; over && i < nodes_num(); i++)
+        over = !w.nodes[i].up;
     return over || world_failure();
 }
 
@@ -576,12 +582,12 @@ static uint64_t limit_ns(void)
 static void live(void)
 {
     const uint64_t end_ns = limit_ns();
-    uint64_t next_ns = happen();
+    happen();
     while (!is_over()) {
-        (void)world_step(next_ns < end_ns ? next_ns : end_ns);
+        (void)world_step(w.next_ns < end_ns ? w.next_ns : end_ns);
         w.steps++;
-        nodes_notice_deaths();
-        next_ns = happen();
+        if (nodes_notice_deaths() || world_now_ns() >= w.look_ns || w.steps >= w.look_step)
+            happen();
         if (w.steps % 256 == 0) {
             check_bounds();
             check_quiet();
@@ -605,6 +611,9 @@ static void drop(uint32_t index)
 
 void world_set_up(void)
 {
+    /* Memory that a process has freed stays: the next process takes it. */
+    (void)mallopt(M_TRIM_THRESHOLD, 1 << 28);
+    (void)mallopt(M_MMAP_THRESHOLD, 1 << 25);
     /* What a process does once would otherwise happen in the first node. */
     fedge_error err;
     uint8_t hash[32];
