@@ -32,8 +32,7 @@ typedef struct line {
     world_connection *connection; /* NULL: none */
     mood mood;
     bool said_hello;
-    size_t received; /* bytes of the present message in [rx] */
-    uint8_t rx[FEDGE_MESSAGE_MAX_SIZE];
+    hostile_inbox in;
 } line;
 
 /* A task that it was given, and the results that it has announced for it. */
@@ -101,14 +100,6 @@ static void say(process *self, const line *on, size_t size)
     put(self, on, damages ? hostile_damage(&self->draw, self->tx, size) : size);
 }
 
-/* Packs with pack(…, tx, size of tx, &size, NULL) and sends it. */
-#define SAY(self, on, pack, ...)                                                                   \
-    do {                                                                                           \
-        size_t size_ = 0;                                                                          \
-        if (pack(__VA_ARGS__, (self)->tx, sizeof((self)->tx), &size_, NULL) == FEDGE_OK)           \
-            say(self, on, size_);                                                                  \
-    } while (0)
-
 static void say_hello(process *self, line *on)
 {
     fedge_hello *hello = calloc(1, sizeof(*hello));
@@ -141,7 +132,7 @@ static void say_notice(process *self, const line *on, fedge_message_type type)
     if (notice.has_task)
         notice.task_id = of ? of->task.task_id : below(self, 40);
     notice.after_ms = chance(self, 50) ? below(self, 5000) : ((uint64_t)1 << 53) - 1;
-    SAY(self, on, fedge_notice_pack, type, &notice);
+    HOSTILE_SAY(self, on, fedge_notice_pack, type, &notice);
 }
 
 /* ---- results --------------------------------------------------------------------------------- */
@@ -159,7 +150,7 @@ static void announce(process *self, const line *on)
         return;
     if (!honest && chance(self, 85))
         hostile_result_spoil(&self->draw, &self->result);
-    SAY(self, on, fedge_upload_pack, &self->result.upload);
+    HOSTILE_SAY(self, on, fedge_upload_pack, &self->result.upload);
 }
 
 /* The bytes from [offset] on of the result that was announced last. */
@@ -170,7 +161,7 @@ static void say_part(process *self, const line *on, uint64_t offset, uint32_t mo
     const uint64_t from = offset < result->size ? offset : result->size;
     const uint64_t left = result->size - from;
     const uint32_t size = left < most ? (uint32_t)left : most;
-    SAY(self, on, fedge_part_pack, &position, result->bytes + from, size);
+    HOSTILE_SAY(self, on, fedge_part_pack, &position, result->bytes + from, size);
 }
 
 static void say_wrong_part(process *self, const line *on)
@@ -240,10 +231,10 @@ static void take_welcome(process *self, const fedge_message *message)
         self->welcome = read;
 }
 
-static void take(process *self, const line *on)
+static void take(process *self, const line *on, size_t size)
 {
     fedge_message message;
-    if (fedge_message_unpack(on->rx, on->received, &message, NULL) != FEDGE_OK)
+    if (fedge_message_unpack(on->in.bytes, size, &message, NULL) != FEDGE_OK)
         return;
     if (message.type == FEDGE_MESSAGE_WELCOME)
         take_welcome(self, &message);
@@ -261,16 +252,11 @@ static void hang_up(line *on)
 
 static void listen(process *self, line *on)
 {
-    world_arrival arrival;
+    size_t size = 0;
     while (on->connection && world_net_is_open(on->connection) &&
-           world_net_receive(on->connection, NET_CLIENT_END, on->rx + on->received,
-                             sizeof(on->rx) - on->received, &arrival)) {
-        on->received += arrival.size;
-        if (!arrival.final)
-            continue;
-        if (on->received > 0)
-            take(self, on);
-        on->received = 0;
+           hostile_receive(on->connection, NET_CLIENT_END, &on->in, &size)) {
+        if (size > 0)
+            take(self, on, size);
     }
     if (on->connection && world_net_is_over(on->connection, NET_CLIENT_END))
         hang_up(on);
@@ -313,7 +299,7 @@ static void fetch(process *self, const line *on)
         ref.offset = chance(self, 50) ? below(self, 5000) : ((uint64_t)1 << 53) - 1;
     if (chance(self, 30))
         ref.size = chance(self, 50) ? below(self, 5000) : ((uint64_t)1 << 53) - 1;
-    SAY(self, on, fedge_fetch_pack, &ref);
+    HOSTILE_SAY(self, on, fedge_fetch_pack, &ref);
 }
 
 /* Many requests at once, of which a deaf one reads no answer. */
@@ -323,7 +309,7 @@ static void fetch_much(process *self, const line *on)
     const char *hash = self->welcome.plan;
     for (uint32_t i = 0; i < 40 && hash[0]; i++) {
         memcpy(ref.hash, hash, sizeof(ref.hash));
-        SAY(self, on, fedge_fetch_pack, &ref);
+        HOSTILE_SAY(self, on, fedge_fetch_pack, &ref);
     }
 }
 
@@ -393,31 +379,20 @@ static void live(process *self)
     self->next_ns = world_now_ns() + draw_pause_ns(self);
 }
 
-static void wait_for_something(const process *self)
-{
-    const uint32_t node = WORLD_FIRST_CLIENT + self->config->index;
-    const uint64_t now_ns = world_now_ns();
-    uint64_t due_ns = world_net_due_ns(node);
-    due_ns = self->next_ns < due_ns ? self->next_ns : due_ns;
-    due_ns = self->config->until_ns < due_ns ? self->config->until_ns : due_ns;
-    if (due_ns > now_ns)
-        (void)world_wait(world_net_address(node), due_ns - now_ns);
-    else
-        world_yield();
-}
-
 void hostile_client_main(void *client)
 {
     process *self = calloc(1, sizeof(*self));
     self->config = client;
+    const uint64_t end_ns = self->config->until_ns;
     self->draw =
         fedge_rng_stream(self->config->seed, FEDGE_PURPOSE_TEST, 6, self->config->index, 0);
-    while (!self->config->stop && world_now_ns() < self->config->until_ns) {
+    while (!self->config->stop && world_now_ns() < end_ns) {
         for (uint32_t i = 0; i < NUM_LINKS; i++)
             listen(self, &self->lines[i]);
         if (world_now_ns() >= self->next_ns)
             live(self);
-        wait_for_something(self);
+        world_net_wait(WORLD_FIRST_CLIENT + self->config->index,
+                       self->next_ns < end_ns ? self->next_ns : end_ns);
     }
     for (uint32_t i = 0; i < NUM_LINKS; i++) {
         if (self->lines[i].connection)

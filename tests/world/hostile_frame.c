@@ -152,3 +152,18 @@ size_t hostile_garbage(fedge_rng *draw, uint8_t *frame)
         memcpy(frame, "FEDG", 4);
     return size;
 }
+
+bool hostile_receive(world_connection *connection, int end, hostile_inbox *in, size_t *size)
+{
+    world_arrival arrival;
+    while (world_net_receive(connection, end, in->bytes + in->size, sizeof(in->bytes) - in->size,
+                             &arrival)) {
+        in->size += arrival.size;
+        if (!arrival.final)
+            continue;
+        *size = in->size;
+        in->size = 0;
+        return true;
+    }
+    return false;
+}

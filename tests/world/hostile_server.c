@@ -46,8 +46,7 @@ typedef struct caller {
     uint64_t upload_size; /* of the last UPLOAD */
     flood announced;      /* the last; hash "": none */
     bool floods;          /* it is asked for */
-    size_t received;
-    uint8_t rx[FEDGE_MESSAGE_MAX_SIZE];
+    hostile_inbox in;
 } caller;
 
 typedef struct process {
@@ -100,14 +99,6 @@ static void say(process *self, const caller *to, size_t size)
     put(self, to,
         !is_honest(self) && chance(self, 25) ? hostile_damage(&self->draw, self->tx, size) : size);
 }
-
-/* Packs with pack(…, tx, size of tx, &size, NULL) and sends it. */
-#define SAY(self, to, pack, ...)                                                                   \
-    do {                                                                                           \
-        size_t size_ = 0;                                                                          \
-        if (pack(__VA_ARGS__, (self)->tx, sizeof((self)->tx), &size_, NULL) == FEDGE_OK)           \
-            say(self, to, size_);                                                                  \
-    } while (0)
 
 /* ---- blobs ----------------------------------------------------------------------------------- */
 
@@ -238,7 +229,7 @@ static void welcome(process *self, caller *to)
     memcpy(made.initial_model, self->blobs[BLOB_MODEL].hash, sizeof(made.initial_model));
     if (!honest && chance(self, 60))
         spoil_welcome(self, to, &made);
-    SAY(self, to, fedge_welcome_pack, &made);
+    HOSTILE_SAY(self, to, fedge_welcome_pack, &made);
 }
 
 static void spoil_task(process *self, caller *to, fedge_task *task)
@@ -304,7 +295,7 @@ static void give_task(process *self, caller *to)
     memcpy(task.model, model->hash, sizeof(task.model));
     if (!is_honest(self))
         spoil_task(self, to, &task);
-    SAY(self, to, fedge_task_pack, &task);
+    HOSTILE_SAY(self, to, fedge_task_pack, &task);
 }
 
 static void notify(process *self, const caller *to, fedge_message_type type, uint64_t task_id)
@@ -318,19 +309,19 @@ static void notify(process *self, const caller *to, fedge_message_type type, uin
         (void)snprintf(notice.server, sizeof(notice.server), "%s",
                        chance(self, 50) ? "wss://elsewhere:1" : "wss://server:9092");
     }
-    SAY(self, to, fedge_notice_pack, type, &notice);
+    HOSTILE_SAY(self, to, fedge_notice_pack, type, &notice);
 }
 
 static void acknowledge(process *self, const caller *to, uint64_t task_id)
 {
     const fedge_ack ack = {.task_id = task_id, .duplicate = chance(self, 20)};
-    SAY(self, to, fedge_ack_pack, &ack);
+    HOSTILE_SAY(self, to, fedge_ack_pack, &ack);
 }
 
 static void ask(process *self, const caller *to, uint64_t task_id, uint64_t offset)
 {
     const fedge_position position = {.task_id = task_id, .offset = offset};
-    SAY(self, to, fedge_resume_pack, &position);
+    HOSTILE_SAY(self, to, fedge_resume_pack, &position);
 }
 
 /* ---- transfers ------------------------------------------------------------------------------- */
@@ -365,7 +356,7 @@ static void serve_chunk(process *self, const caller *to, const blob *of, uint64_
             break;
         }
     }
-    SAY(self, to, fedge_chunk_pack, &ref, bytes, size);
+    HOSTILE_SAY(self, to, fedge_chunk_pack, &ref, bytes, size);
 }
 
 /* Sends what was announced and asked for, as far as the window has room. The window of a client
@@ -463,10 +454,10 @@ static void take_part(process *self, const caller *from, const fedge_message *me
         ask(self, from, position.task_id, 0);
 }
 
-static void take(process *self, caller *from)
+static void take(process *self, caller *from, size_t size)
 {
     fedge_message message;
-    if (fedge_message_unpack(from->rx, from->received, &message, NULL) != FEDGE_OK)
+    if (fedge_message_unpack(from->in.bytes, size, &message, NULL) != FEDGE_OK)
         return;
     if (message.type == FEDGE_MESSAGE_HELLO) {
         from->greeted = true;
@@ -491,18 +482,13 @@ static void hang_up(caller *on)
 
 static void listen(process *self, caller *from)
 {
-    world_arrival arrival;
+    size_t size = 0;
     while (from->connection &&
-           world_net_receive(from->connection, NET_SERVER_END, from->rx + from->received,
-                             sizeof(from->rx) - from->received, &arrival)) {
-        from->received += arrival.size;
-        if (arrival.size == 0 && arrival.final && from->received == 0 && chance(self, 90))
-            world_net_send(from->connection, NET_SERVER_END, NULL, 0);
-        if (!arrival.final)
-            continue;
-        if (from->received > 0)
-            take(self, from);
-        from->received = 0;
+           hostile_receive(from->connection, NET_SERVER_END, &from->in, &size)) {
+        if (size > 0)
+            take(self, from, size);
+        else if (chance(self, 90))
+            world_net_send(from->connection, NET_SERVER_END, NULL, 0); /* a pong */
     }
     if (from->connection && world_net_is_over(from->connection, NET_SERVER_END))
         hang_up(from);
@@ -520,7 +506,7 @@ static void accept_one(process *self, world_connection *connection)
     }
     of->greeted = of->floods = false;
     of->announced = (flood){0};
-    of->received = 0;
+    of->in.size = 0;
     of->connection = connection;
     world_net_admit(connection);
 }
@@ -577,29 +563,18 @@ static void live(process *self)
     self->next_ns = world_now_ns() + (20 + below(self, 600)) * MS;
 }
 
-static void wait_for_something(const process *self)
-{
-    const uint64_t now_ns = world_now_ns();
-    uint64_t due_ns = world_net_due_ns(WORLD_SERVER);
-    due_ns = self->next_ns < due_ns ? self->next_ns : due_ns;
-    due_ns = self->config->until_ns < due_ns ? self->config->until_ns : due_ns;
-    if (due_ns > now_ns)
-        (void)world_wait(world_net_address(WORLD_SERVER), due_ns - now_ns);
-    else
-        world_yield();
-}
-
 void hostile_server_main(void *server)
 {
     process *self = calloc(1, sizeof(*self));
     self->config = server;
+    const uint64_t end_ns = self->config->until_ns;
     self->draw = fedge_rng_stream(self->config->seed, FEDGE_PURPOSE_TEST, 9, 0, 0);
     self->honesty = 40 + below(self, 60);
     self->incarnation = 1 + below(self, 3);
     (void)snprintf(self->run_id, sizeof(self->run_id), "%032x", below(self, 1000));
     make_blobs(self);
     world_net_listen(true);
-    while (world_now_ns() < self->config->until_ns) {
+    while (world_now_ns() < end_ns) {
         for (world_connection *made = world_net_accept(); made; made = world_net_accept())
             accept_one(self, made);
         for (caller *of = self->callers; of < self->callers + MAX_CALLERS; of++) {
@@ -608,7 +583,7 @@ void hostile_server_main(void *server)
         }
         if (world_now_ns() >= self->next_ns)
             live(self);
-        wait_for_something(self);
+        world_net_wait(WORLD_SERVER, self->next_ns < end_ns ? self->next_ns : end_ns);
     }
     world_net_listen(false);
     for (caller *of = self->callers; of < self->callers + MAX_CALLERS; of++) {

@@ -242,15 +242,10 @@ static bool handle_one(fedge_link *link)
 
 void fedge_link_service(fedge_link *link)
 {
-    const uint32_t node = WORLD_FIRST_CLIENT + link->client;
     world_yield();
     while (!handle_one(link)) {
-        uint64_t due_ns = world_net_due_ns(node);
-        due_ns = link->timer_ns < due_ns ? link->timer_ns : due_ns;
-        due_ns = silence_ns(link) < due_ns ? silence_ns(link) : due_ns;
-        const uint64_t now_ns = world_now_ns();
-        (void)world_wait(world_net_address(node), due_ns == WORLD_NEVER ? WORLD_NEVER
-                                                  : due_ns > now_ns     ? due_ns - now_ns
-                                                                        : 0);
+        const uint64_t silent_ns = silence_ns(link), timer_ns = link->timer_ns;
+        world_net_wait(WORLD_FIRST_CLIENT + link->client,
+                       timer_ns < silent_ns ? timer_ns : silent_ns);
     }
 }

@@ -318,6 +318,16 @@ uint64_t world_net_due_ns(uint32_t node)
     return due_ns;
 }
 
+void world_net_wait(uint32_t node, uint64_t until_ns)
+{
+    const uint64_t arrives_ns = world_net_due_ns(node), now_ns = world_now_ns();
+    const uint64_t due_ns = arrives_ns < until_ns ? arrives_ns : until_ns;
+    if (due_ns > now_ns)
+        (void)world_wait(world_net_address(node), due_ns - now_ns);
+    else
+        world_yield();
+}
+
 /* ---- the client's end ------------------------------------------------------------------------ */
 
 void world_net_set_ranks(uint32_t num)

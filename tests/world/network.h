@@ -48,6 +48,9 @@ void world_net_boot(uint32_t node);
 const void *world_net_address(uint32_t node);
 /* The next moment at which something arrives there; WORLD_NEVER: nothing is under way. */
 uint64_t world_net_due_ns(uint32_t node);
+/* On a fiber of the node: waits until something arrives there or is sent to it, or the world's time
+ * is [until_ns]. Where something is due, only lets other fibers run. */
+void world_net_wait(uint32_t node, uint64_t until_ns);
 
 bool world_net_may_send(const world_connection *connection, int end);
 void world_net_send(world_connection *connection, int end, const uint8_t *data, size_t size);

@@ -412,15 +412,9 @@ static bool serve_once(process *self)
 
 static void wait_for_work(process *self)
 {
-    const uint64_t now_ns = world_now_ns(), now_ms = world_monotonic_ns() / MS;
-    uint64_t due_ns = world_net_due_ns(self->node);
-    const uint64_t tick_ns =
-        now_ns + (self->next_tick_ms > now_ms ? (self->next_tick_ms - now_ms) * MS : 0);
-    due_ns = tick_ns < due_ns ? tick_ns : due_ns;
-    if (due_ns > now_ns && !atomic_load(&self->awake))
-        (void)world_wait(world_net_address(self->node), due_ns - now_ns);
-    else
-        world_yield();
+    const uint64_t now_ms = world_monotonic_ns() / MS;
+    const bool busy = atomic_load(&self->awake) || self->next_tick_ms <= now_ms;
+    world_net_wait(self->node, busy ? 0 : world_now_ns() + (self->next_tick_ms - now_ms) * MS);
 }
 
 /* ---- the process ----------------------------------------------------------------------------- */
