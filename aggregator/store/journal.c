@@ -32,11 +32,13 @@
  * 6. While the phase ends. [ending] stops all acceptances; all updates are synced before CLOSE is
  *    written, and CLOSE before anything depends on it. A file with CLOSE therefore has all of them.
  * 7. When a write or a sync fails. It is unknown what the kernel has written, and a second sync may
- *    succeed although pages are lost: the journal is broken for good (break_journal), and recovery
- *    reads what is there.
- * 8. While recovery cuts a torn end. It only writes zeros after the last complete record, and does
- *    the same again after a crash. Without the zeros an old record could count once the log has
- *    grown up to it.
+ *    succeed although pages are lost: the journal is broken for good (break_journal). The next
+ *    process may read bytes that are only in memory, and that its own sync would pass over. So
+ *    recovery writes all that it goes on with again before it syncs: the records, the accepted
+ *    updates, and the zeros behind the log. Header and OPEN are on the disk since case 1.
+ * 8. While recovery writes. It writes bytes as it has read them, and zeros after the last complete
+ *    record; after a crash it does the same again. Without the zeros an old record could count once
+ *    the log has grown up to it.
  * 9. When the disk damages what it had stored. Each record says how far the log was durable when it
  *    was written: a gap before that offset is reported as damage, not taken for a torn end (3).
  *

@@ -116,9 +116,11 @@ FEDGE_MUST_USE fedge_status fedge_journal_create(const char *dir, const fedge_jo
                                                  fedge_error *err);
 
 /* Recovers a journal: replays the log, checks the CRC of every accepted update against the bytes in
- * its slot, and cuts a torn end. A damaged update reopens its slot, which the note says; a closed
- * phase that has one cannot be stepped with (fedge_journal_num_damaged). FEDGE_CORRUPT (the message
- * has file and offset), FEDGE_UNSUPPORTED: a newer release wrote it. */
+ * its slot, and cuts a torn end. Records and updates are durable when this returns, also after a
+ * sync of an earlier process has failed: they are all written again. A damaged update reopens its
+ * slot, which the note says; a closed phase that has one cannot be stepped with
+ * (fedge_journal_num_damaged). FEDGE_CORRUPT (the message has file and offset), FEDGE_UNSUPPORTED:
+ * a newer release wrote it. */
 FEDGE_MUST_USE fedge_status fedge_journal_recover(const char *path, fedge_journal **journal,
                                                   fedge_error *err);
 void fedge_journal_free(fedge_journal *journal); /* the file stays; NULL is allowed */

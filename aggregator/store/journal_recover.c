@@ -4,7 +4,9 @@
  * The log ends at the first incomplete record. The bytes after it distinguish a torn end from
  * damage: each record says how far the log was on the disk when it was written, so a complete later
  * record that covers this offset proves that a stored record is lost, and perhaps an acknowledged
- * update with it. Such a file is refused. */
+ * update with it. Such a file is refused.
+ *
+ * Recovery writes all that it goes on with again: case 7 in journal.c. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -226,8 +228,10 @@ static fedge_status begin(fedge_os_file *file, const journal_layout *layout, uin
     return FEDGE_OK;
 }
 
-static fedge_status replay_log(fedge_journal *journal, fedge_error *err)
+/* *crc: of all records after OPEN. */
+static fedge_status replay_log(fedge_journal *journal, uint32_t *crc, fedge_error *err)
 {
+    *crc = 0;
     for (;;) {
         journal_record record = {0};
         uint8_t *bytes;
@@ -236,6 +240,8 @@ static fedge_status replay_log(fedge_journal *journal, fedge_error *err)
         if (!bytes)
             return FEDGE_OK;
         const fedge_status status = replay(journal, &record, bytes + JOURNAL_RECORD_HEADER, err);
+        if (status == FEDGE_OK)
+            *crc = fedge_crc32(*crc, bytes, (size_t)record.total);
         free(bytes);
         FEDGE_TRY(status);
     }
@@ -337,43 +343,86 @@ static void note_cut(fedge_journal *journal, uint64_t size, const char *name, ui
              journal->file.path, size, journal->log_end, journal->next_number, name, later);
 }
 
-/* Overwrites the torn end with zeros, since its remains could look like a record once the log has
- * grown up to them. */
+/* Notes a torn end, and overwrites all that follows the log with zeros: remains of the end could
+ * look like a record once the log has grown up to them. Where zeros are read already, an earlier
+ * recovery may have written them, and its sync may have failed. */
 static fedge_status cut_tail(fedge_journal *journal, fedge_error *err)
 {
-    static const uint8_t zeros[4096];
     uint64_t dirty_end = 0;
     uint32_t num_later = 0;
     const char *name = "";
     FEDGE_TRY(scan_tail(journal, &dirty_end, &num_later, err));
-    if (dirty_end == journal->log_end)
-        return FEDGE_OK;
-    FEDGE_TRY(name_torn(journal, &name, err));
-    for (uint64_t at = journal->log_end; at < dirty_end;) {
-        uint64_t left = dirty_end - at;
-        size_t size = left < sizeof(zeros) ? (size_t)left : sizeof(zeros);
-        FEDGE_TRY(fedge_os_write_at(&journal->file, at, zeros, size, err));
+    if (dirty_end > journal->log_end) {
+        FEDGE_TRY(name_torn(journal, &name, err));
+        note_cut(journal, dirty_end - journal->log_end, name, num_later);
+    }
+    uint8_t *zeros = calloc(1, CHUNK);
+    if (!zeros)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to cut %s", journal->file.path);
+    fedge_status status = FEDGE_OK;
+    for (uint64_t at = journal->log_end; at < journal->layout.slots_offset && !status;) {
+        const uint64_t left = journal->layout.slots_offset - at;
+        const size_t size = left < CHUNK ? (size_t)left : CHUNK;
+        status = fedge_os_write_at(&journal->file, at, zeros, size, err);
         at += size;
     }
-    note_cut(journal, dirty_end - journal->log_end, name, num_later);
-    return FEDGE_OK;
+    free(zeros);
+    return status;
 }
 
-/* --- the updates ------------------------------------------------------------------------------ */
+/* --- what is relied on ------------------------------------------------------------------------ */
 
-static fedge_status slot_crc(const fedge_journal *journal, uint32_t slot, uint8_t *chunk,
-                             uint32_t *crc, fedge_error *err)
+typedef enum pass { PASS_READ, PASS_REWRITE } pass;
+
+/* CRC of [size] bytes at [at], which PASS_REWRITE writes again as they are. A power failure
+ * meanwhile changes none of them, as long as the disk writes sectors whole; every record that is
+ * appended relies on that too. */
+static fedge_status pass_over(const fedge_os_file *file, uint64_t at, uint64_t size, pass kind,
+                              uint32_t *crc, fedge_error *err)
 {
-    uint64_t at = journal->layout.slots_offset + slot * journal->layout.slot_stride;
-    uint64_t left = journal->slots[slot].facts.size;
+    uint8_t *chunk = malloc(CHUNK);
+    if (!chunk)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to read %s", file->path);
+    fedge_status status = FEDGE_OK;
     *crc = 0;
-    while (left > 0) {
-        size_t size = left < CHUNK ? (size_t)left : CHUNK;
-        FEDGE_TRY(fedge_os_read_at(&journal->file, at, chunk, size, err));
-        *crc = fedge_crc32(*crc, chunk, size);
-        at += size;
-        left -= size;
+    while (size > 0) {
+        const size_t count = size < CHUNK ? (size_t)size : CHUNK;
+        FEDGE_TRY_OR(fedge_os_read_at(file, at, chunk, count, err), end);
+        if (kind == PASS_REWRITE)
+            FEDGE_TRY_OR(fedge_os_write_at(file, at, chunk, count, err), end);
+        *crc = fedge_crc32(*crc, chunk, count);
+        at += count;
+        size -= count;
     }
+end:
+    free(chunk);
+    return status;
+}
+
+/* [crc]: of the [size] bytes of records at [at], as replayed. */
+static fedge_status rewrite_log(const fedge_journal *journal, uint64_t at, uint64_t size,
+                                uint32_t crc, fedge_error *err)
+{
+    uint32_t found = 0;
+    FEDGE_TRY(pass_over(&journal->file, at, size, PASS_REWRITE, &found, err));
+    /* The system may have dropped a page that it took for stored, and read an older one. */
+    return found == crc
+               ? FEDGE_OK
+               : fedge_fail(err, FEDGE_IO, "%s changes while it is read", journal->file.path);
+}
+
+/* Checks the bytes of an accepted update, and writes them again if they are good. Checked twice, as
+ * in rewrite_log: once more where they can no longer change. */
+static fedge_status check_update(const fedge_journal *journal, uint32_t slot, bool *good,
+                                 fedge_error *err)
+{
+    const fedge_journal_slot *facts = &journal->slots[slot].facts;
+    const uint64_t at = journal->layout.slots_offset + slot * journal->layout.slot_stride;
+    uint32_t crc = 0;
+    FEDGE_TRY(pass_over(&journal->file, at, facts->size, PASS_READ, &crc, err));
+    if (crc == facts->crc32)
+        FEDGE_TRY(pass_over(&journal->file, at, facts->size, PASS_REWRITE, &crc, err));
+    *good = crc == facts->crc32;
     return FEDGE_OK;
 }
 
@@ -391,24 +440,17 @@ static void drop_damaged(fedge_journal *journal, uint32_t slot)
 
 static fedge_status check_updates(fedge_journal *journal, fedge_error *err)
 {
-    uint8_t *chunk = malloc(CHUNK);
-    if (!chunk)
-        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to read %s", journal->file.path);
-    fedge_status status = FEDGE_OK;
     for (uint32_t slot = 0; slot < journal->phase.num_tasks; slot++) {
-        uint32_t crc = 0;
+        bool good = true;
         const fedge_journal_slot *facts = &journal->slots[slot].facts;
         /* Updates elsewhere are checked by the rank that has them; those of a failed attempt no
          * longer count. */
-        if (!facts->accepted || facts->elsewhere || journal->state == FEDGE_JOURNAL_FAILED)
-            continue;
-        FEDGE_TRY_OR(slot_crc(journal, slot, chunk, &crc, err), end);
-        if (crc != facts->crc32)
+        if (facts->accepted && !facts->elsewhere && journal->state != FEDGE_JOURNAL_FAILED)
+            FEDGE_TRY(check_update(journal, slot, &good, err));
+        if (!good)
             drop_damaged(journal, slot);
     }
-end:
-    free(chunk);
-    return status;
+    return FEDGE_OK;
 }
 
 /* --- the journal ------------------------------------------------------------------------------ */
@@ -428,6 +470,24 @@ static fedge_status read_header(const fedge_os_file *file, journal_layout *layou
     return fedge_journal_unpack_header(page, size, file->path, layout, num_slots, slot_size, err);
 }
 
+/* Replays the log of the journal that OPEN has made, and makes all that it goes on with durable. */
+static fedge_status recover_log(fedge_journal *journal, fedge_error *err)
+{
+    const uint64_t first = journal->log_end;
+    uint32_t crc = 0;
+    FEDGE_TRY(replay_log(journal, &crc, err));
+    FEDGE_TRY(cut_tail(journal, err));
+    FEDGE_TRY(rewrite_log(journal, first, journal->log_end - first, crc, err));
+    FEDGE_TRY(check_updates(journal, err));
+    /* Otherwise the end of the phase would have fewer updates than the log. */
+    if (journal->state == FEDGE_JOURNAL_OPEN)
+        FEDGE_TRY(fedge_journal_note_damaged(journal, err));
+    FEDGE_TRY(fedge_os_sync(&journal->file, err));
+    journal->ending = journal->state != FEDGE_JOURNAL_OPEN;
+    journal->durable = journal->log_end;
+    return FEDGE_OK;
+}
+
 fedge_status fedge_journal_recover(const char *path, fedge_journal **journal, fedge_error *err)
 {
     *journal = NULL;
@@ -440,16 +500,7 @@ fedge_status fedge_journal_recover(const char *path, fedge_journal **journal, fe
     fedge_status status;
     FEDGE_TRY_OR(read_header(&file, &layout, &num_slots, &slot_size, err), failed);
     FEDGE_TRY_OR(begin(&file, &layout, num_slots, slot_size, &made, err), failed);
-    FEDGE_TRY_OR(replay_log(made, err), failed);
-    FEDGE_TRY_OR(cut_tail(made, err), failed);
-    FEDGE_TRY_OR(check_updates(made, err), failed);
-    /* Otherwise the end of the phase would have fewer updates than the log. */
-    if (made->state == FEDGE_JOURNAL_OPEN)
-        FEDGE_TRY_OR(fedge_journal_note_damaged(made, err), failed);
-    /* The bytes just read may exist in memory only, and are relied on from here on. */
-    FEDGE_TRY_OR(fedge_os_sync(&made->file, err), failed);
-    made->ending = made->state != FEDGE_JOURNAL_OPEN;
-    made->durable = made->log_end;
+    FEDGE_TRY_OR(recover_log(made, err), failed);
     *journal = made;
     return FEDGE_OK;
 failed:

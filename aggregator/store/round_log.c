@@ -114,7 +114,22 @@ end:
     return status;
 }
 
-/* Cuts the file at the end of the last line to keep. */
+/* Writes the whole file again as it is, since its last lines may exist in memory only
+ * (fedge_os_sync). In place, which needs no space on a full disk. */
+static fedge_status write_again(const char *path, const uint8_t *text, size_t size,
+                                fedge_error *err)
+{
+    fedge_os_file file;
+    FEDGE_TRY(fedge_os_open(&file, path, FEDGE_OS_READ_WRITE, err));
+    fedge_status status;
+    FEDGE_TRY_OR(fedge_os_write_at(&file, 0, text, size, err), done);
+    status = fedge_os_sync(&file, err);
+done:
+    fedge_os_close(&file);
+    return status;
+}
+
+/* Cuts the file at the end of the last line to keep, and makes those before it durable. */
 static fedge_status cut_file(fedge_round_log *log, const char *path, uint32_t last_closed,
                              fedge_error *err)
 {
@@ -123,8 +138,8 @@ static fedge_status cut_file(fedge_round_log *log, const char *path, uint32_t la
     FEDGE_TRY(fedge_os_read_file(path, FEDGE_ROUND_LOG_MAX_SIZE, &text, &size, err));
     fedge_status status;
     FEDGE_TRY_OR(scan(log, path, (const char *)text, size, last_closed, err), end);
-    if (log->size < size)
-        status = fedge_os_write_file(path, text, (size_t)log->size, 0600, err);
+    status = log->size < size ? fedge_os_write_file(path, text, (size_t)log->size, 0600, err)
+                              : write_again(path, text, size, err);
 end:
     free(text);
     return status;

@@ -28,8 +28,9 @@ typedef struct fedge_round_log {
     bool lazy; /* appending does not sync; the caller syncs [file] when it needs to */
 } fedge_round_log;
 
-/* Opens or creates the file. Cuts a torn last line and all lines of rounds after [last_closed].
- * FEDGE_CORRUPT, with the line's number: a line is not as described above. */
+/* Opens or creates the file. Cuts a torn last line and all lines of rounds after [last_closed]. The
+ * others are durable when this returns. FEDGE_CORRUPT, with the line's number: a line is not as
+ * described above. */
 FEDGE_MUST_USE fedge_status fedge_round_log_open(fedge_round_log *log, const char *path,
                                                  uint32_t last_closed, fedge_error *err);
 

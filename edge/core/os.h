@@ -108,7 +108,9 @@ FEDGE_MUST_USE fedge_status fedge_os_read_at(const fedge_os_file *file, uint64_t
                                              size_t size, fedge_error *err);
 FEDGE_MUST_USE fedge_status fedge_os_write_at(const fedge_os_file *file, uint64_t offset,
                                               const void *data, size_t size, fedge_error *err);
-/* Syncs data and size. An error is final: do not retry. */
+/* Syncs data and size. An error is final: do not retry. The system takes the bytes for stored from
+ * then on: every process still reads them, and a later sync succeeds without them. So a process
+ * that goes on with a file which an earlier one wrote in place writes what it relies on again. */
 FEDGE_MUST_USE fedge_status fedge_os_sync(const fedge_os_file *file, fedge_error *err);
 /* Reserves [size] bytes on the disk (posix_fallocate), so that later writes below [size] do not
  * fail for lack of space. The file is at least that long afterwards. FEDGE_NO_SPACE. A file system

@@ -1,9 +1,9 @@
 #include "tests/world/disk_stub.h"
 #include "tests/world/heap.h"
 
-bool killed_at(uint64_t call, void (*work)(void))
+bool ended_by(world_disk_faults faults, void (*work)(void))
 {
-    set_faults((world_disk_faults){.die_at = call});
+    set_faults(faults);
     if (setjmp(stub.killed) != 0) {
         world_disk_drop(NODE);
         world_heap_drop(NODE);
@@ -13,4 +13,9 @@ bool killed_at(uint64_t call, void (*work)(void))
     work();
     set_faults((world_disk_faults){0});
     return false;
+}
+
+bool killed_at(uint64_t call, void (*work)(void))
+{
+    return ended_by((world_disk_faults){.die_at = call}, work);
 }

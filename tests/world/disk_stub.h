@@ -41,8 +41,11 @@ void set_faults(world_disk_faults faults);
 /* The node's power fails, after its process. */
 void power_off(void);
 
-/* Does [work], killed at the call of this number with all that it has allocated; false: it ended
- * before that call. For tests that fedge_world_disk_kills has made (world.cmake). */
+/* Does [work] on a disk with these faults, until it is killed or calls world_die, when all that it
+ * has allocated goes; false: it ended by itself. For tests that fedge_world_disk_kills has made
+ * (world.cmake). */
+bool ended_by(world_disk_faults faults, void (*work)(void));
+/* The same, killed at the call of this number. */
 bool killed_at(uint64_t call, void (*work)(void));
 
 /* All files with their sizes and a hash of their content; the caller frees it. */

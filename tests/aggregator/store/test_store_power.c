@@ -1,10 +1,12 @@
-/* The power fails, and processes are killed, at every call of a run's life: what was acknowledged
- * or announced before is there afterwards, once and with its bytes.
+/* The power fails, calls fail, and processes are killed, at every call of a run's life: what was
+ * acknowledged or announced before is there afterwards, once and with its bytes.
  *
  * A life goes from the start of a process to the end of its run, as the aggregator would, and notes
  * from when on the world knows something. It is killed somewhere, another one may go on from there,
  * and the disk is looked at as it may be after a power failure. */
 #include "tests/aggregator/store/store_fixture.h"
+
+#include <errno.h>
 
 #include "aggregator/store/recovery.h"
 #include "aggregator/store/round_log.h"
@@ -47,6 +49,17 @@ static void know(world *w, fact what)
 
 /* --- a life ----------------------------------------------------------------------------------- */
 
+static bool may_fail; /* a call of the disk */
+
+/* An error ends the process. */
+static void go_on_after(fedge_status status)
+{
+    if (status != FEDGE_OK && may_fail)
+        world_die();
+    OK(status);
+}
+#define GO(call) go_on_after(call)
+
 typedef struct process {
     fedge_state state;
     fedge_run run;
@@ -56,11 +69,11 @@ typedef struct process {
 
 static void begin_process(process *p)
 {
-    OK(fedge_state_open(STATE, &p->state, NULL));
-    OK(fedge_run_open(&p->state, &(fedge_run_request){.job = "{}", .job_size = 2}, &p->run, NULL));
-    OK(fedge_run_path(&p->run, "checkpoints", p->checkpoints, NULL));
-    OK(fedge_run_path(&p->run, "journal", p->journals, NULL));
-    OK(fedge_run_path(&p->run, "rounds.jsonl", p->lines, NULL));
+    GO(fedge_state_open(STATE, &p->state, NULL));
+    GO(fedge_run_open(&p->state, &(fedge_run_request){.job = "{}", .job_size = 2}, &p->run, NULL));
+    GO(fedge_run_path(&p->run, "checkpoints", p->checkpoints, NULL));
+    GO(fedge_run_path(&p->run, "journal", p->journals, NULL));
+    GO(fedge_run_path(&p->run, "rounds.jsonl", p->lines, NULL));
 }
 
 static int model_text(uint32_t round, char text[32])
@@ -79,7 +92,7 @@ static void save_checkpoint(const process *p, uint32_t round)
                                           .model_size = (size_t)size,
                                           .strategy_state = (const uint8_t *)"state",
                                           .strategy_state_size = 5};
-    OK(fedge_checkpoint_save(p->checkpoints, &facts, &files, NULL));
+    GO(fedge_checkpoint_save(p->checkpoints, &facts, &files, NULL));
 }
 
 /* Everything accepted is on the disk now, and told to the devices. */
@@ -109,13 +122,13 @@ static void take_updates(world *w, process *p, fedge_journal *journal)
             continue;
         if (fedge_rng_below(&w->rng, 3) == 0) {
             fedge_journal_task task = test_task(p->next_task_id++);
-            OK(fedge_journal_write(journal, slot, facts.task.task_id, 0, "half", 4, NULL));
-            OK(fedge_journal_assign(journal, slot, &task, NULL));
+            GO(fedge_journal_write(journal, slot, facts.task.task_id, 0, "half", 4, NULL));
+            GO(fedge_journal_assign(journal, slot, &task, NULL));
             facts.task = task;
         }
-        OK(test_accept(journal, slot, facts.task.task_id, NULL));
+        GO(test_accept(journal, slot, facts.task.task_id, NULL));
         if (fedge_rng_below(&w->rng, 2) == 0) {
-            OK(fedge_journal_sync(journal, NULL));
+            GO(fedge_journal_sync(journal, NULL));
             acknowledge_all(w, journal);
         }
     }
@@ -136,12 +149,12 @@ static fact end_of(fedge_journal *journal)
 static void close_round(world *w, process *p, uint32_t round)
 {
     fedge_round_log log;
-    OK(fedge_round_log_open(&log, p->lines, round - 1, NULL));
-    OK(fedge_round_log_append(&log, round, FEDGE_TASK_TRAIN, "\"clients\":4", NULL));
+    GO(fedge_round_log_open(&log, p->lines, round - 1, NULL));
+    GO(fedge_round_log_append(&log, round, FEDGE_TASK_TRAIN, "\"clients\":4", NULL));
     fedge_round_log_close(&log);
     save_checkpoint(p, round);
     know(w, (fact){.kind = FACT_CLOSED, .round = round});
-    OK(fedge_retention_apply(&p->run, KEEP, 0, NULL));
+    GO(fedge_retention_apply(&p->run, KEEP, 0, NULL));
 }
 
 static fedge_journal *open_phase(world *w, process *p, const fedge_recovery *recovery)
@@ -153,7 +166,7 @@ static fedge_journal *open_phase(world *w, process *p, const fedge_recovery *rec
     memcpy(phase.model, recovery->checkpoint.checkpoint.model, sizeof(phase.model));
     for (uint32_t slot = 0; slot < TEST_SLOTS; slot++)
         tasks[slot] = test_task(p->next_task_id++);
-    OK(fedge_journal_create(p->journals, &phase, tasks, 0, &journal, NULL));
+    GO(fedge_journal_create(p->journals, &phase, tasks, 0, &journal, NULL));
     know(w, (fact){.kind = FACT_OPENED,
                    .round = phase.round,
                    .attempt = phase.attempt,
@@ -173,7 +186,7 @@ static void work(world *w, process *p, fedge_recovery *recovery)
     if (fedge_journal_get_state(journal) == FEDGE_JOURNAL_OPEN) {
         take_updates(w, p, journal);
         bool fails = recovery->attempt < MAX_ATTEMPTS && fedge_rng_below(&w->rng, 3) == 0;
-        OK(fails ? fedge_journal_fail(journal, NULL) : fedge_journal_close(journal, NULL));
+        GO(fails ? fedge_journal_fail(journal, NULL) : fedge_journal_close(journal, NULL));
     }
     know(w, end_of(journal));
     bool closed = fedge_journal_get_state(journal) == FEDGE_JOURNAL_CLOSED;
@@ -193,7 +206,7 @@ static void live(world *w)
     memcpy(w->run_id, p.run.run_id, sizeof(w->run_id));
     know(w, (fact){.kind = FACT_RUN});
     for (;;) {
-        OK(fedge_recover(&p.run, &recovery, NULL));
+        GO(fedge_recover(&p.run, &recovery, NULL));
         p.next_task_id = recovery.next_task_id;
         if (!recovery.has_checkpoint) {
             save_checkpoint(&p, 0);
@@ -207,7 +220,7 @@ static void live(world *w)
         fedge_recovery_fini(&recovery);
     }
     fedge_recovery_fini(&recovery);
-    OK(fedge_run_finish(&p.run, NULL));
+    GO(fedge_run_finish(&p.run, NULL));
     know(w, (fact){.kind = FACT_FINISHED});
     fedge_state_close(&p.state);
 }
@@ -390,12 +403,30 @@ static void the_power_fails_after_many_kills(void **state)
     }
 }
 
+/* After a sync that failed, the next process reads what is not on the disk. */
+static void the_power_fails_after_a_call_failed(void **state)
+{
+    (void)state;
+    const uint32_t end = num_calls(7);
+    for (uint32_t call = 1; call <= end; call += STRIDE) {
+        for (uint32_t i = 0; i < 12; i++) {
+            begin_world(7, 12 * call + i);
+            may_fail = true;
+            (void)ended_by((world_disk_faults){.fail_at = call, .fail_errno = EIO}, live_in_it);
+            may_fail = false;
+            (void)killed_at(1 + fedge_rng_below(world_draw(), end), live_in_it);
+            check(&the_world);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(the_power_fails_at_every_call),
         TEST(the_power_fails_after_a_kill_at_every_call),
         TEST(the_power_fails_after_many_kills),
+        TEST(the_power_fails_after_a_call_failed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
