@@ -21,6 +21,9 @@
 #include "tests/world/scheduler.h"
 
 #define ROUNDS "\"num-server-rounds\":3,\"min-train-nodes\":4,\"min-available-nodes\":4"
+#define LONG_ROUNDS                                                                                \
+    "\"num-server-rounds\":5,\"min-train-nodes\":3,\"min-available-nodes\":3,\"round-deadline-"    \
+    "s\":5"
 
 static federation fed;
 
@@ -163,11 +166,21 @@ static void begin(const char *rounds, const char *strategy, const char *update)
     assert_true(oracle_models(fed.job));
 }
 
+static void begin_average(void)
+{
+    begin(ROUNDS, "\"type\":\"FedAvg\"", NULL);
+}
+
+static void open_run(void)
+{
+    fed_open(&fed);
+    oracle_look();
+}
+
 static void run(uint32_t num_devices)
 {
     fedge_error err;
-    fed_open(&fed);
-    oracle_look();
+    open_run();
     fed_join_all(&fed, num_devices);
     fed_finish(&fed, &err);
     assert_string_equal(err.status == FEDGE_OK ? "" : err.message, "");
@@ -258,37 +271,34 @@ static bool is_done(void)
     return fedge_engine_done(fed.engine, &why);
 }
 
-/* [what] FROM TO. */
-static void command(const char *what, const char *from, const char *to)
+static void backup_path(char path[96])
 {
-    char text[256];
-    snprintf(text, sizeof(text), "%s %s %s", what, from, to);
-    assert_int_equal(system(text), 0);
+    snprintf(path, 96, "%s.backup", fed.state_dir);
 }
 
 static void start_again(void)
 {
     fed_close(&fed);
-    fed_open(&fed);
-    oracle_look();
+    open_run();
     for (uint32_t i = 0; i < FED_DEVICES; i++) {
         if (fedge_rng_below(&draw, 4) > 0)
             fed_join(&fed, i);
     }
 }
 
-/* A backup, or back to the last one. */
+/* Makes a backup of the state directory. The second call goes back to it. */
 static void back_up(uint64_t *mark)
 {
-    char backup[96];
-    snprintf(backup, sizeof(backup), "%s.backup", fed.state_dir);
+    char backup[96], copy[256];
+    backup_path(backup);
     fed_close(&fed);
     if (*mark == 0) {
-        command("cp -a", fed.state_dir, backup);
+        snprintf(copy, sizeof(copy), "cp -a %s %s", fed.state_dir, backup);
+        assert_int_equal(system(copy), 0);
         *mark = oracle_mark();
     } else {
-        command("rm -rf", fed.state_dir, "");
-        command("mv", backup, fed.state_dir);
+        assert_int_equal(fedge_os_remove_tree(fed.state_dir, NULL), FEDGE_OK);
+        assert_int_equal(rename(backup, fed.state_dir), 0);
         oracle_restored(*mark);
         *mark = UINT64_MAX; /* once */
         fed.restored = true;
@@ -328,22 +338,20 @@ static void any_run(uint64_t seed)
     uint64_t mark = 0;
     draw = fedge_rng_stream(seed, FEDGE_PURPOSE_SAMPLE, 1, 2, 3);
     const uint32_t strategy = fedge_rng_below(&draw, 5);
-    begin(strategy < 3 ? "\"num-server-rounds\":5,\"min-train-nodes\":3,"
-                         "\"min-available-nodes\":3,\"round-deadline-s\":5,"
-                         "\"over-selection\":1.4,\"min-report-fraction\":0.6"
-                       : "\"num-server-rounds\":5,\"min-train-nodes\":3,"
-                         "\"min-available-nodes\":3,\"round-deadline-s\":5",
+    begin(strategy < 3 ? LONG_ROUNDS ",\"over-selection\":1.4,\"min-report-fraction\":0.6"
+                       : LONG_ROUNDS,
           STRATEGIES[strategy], NULL);
-    fed_open(&fed);
-    oracle_look();
+    open_run();
     fed_join_all(&fed, FED_DEVICES);
     while (!is_done() && !failure[0])
         happen(&mark);
     if (!failure[0])
         complete(5);
+    char backup[96];
+    backup_path(backup);
+    assert_int_equal(fedge_os_remove_tree(backup, NULL), FEDGE_OK);
     if (failure[0])
         fail_msg("seed %llu: %s", (unsigned long long)seed, failure);
-    command("rm -rf", "*.backup", "");
     fed_fini(&fed);
 }
 
@@ -355,7 +363,7 @@ static void its_books_hold_whatever_happens(void **state)
     const uint64_t num = many ? strtoull(many, NULL, 10) : 12;
     for (uint64_t seed = from; seed < from + num; seed++)
         any_run(seed);
-    begin(ROUNDS, "\"type\":\"FedAvg\"", NULL); /* for tear_down */
+    begin_average(); /* for tear_down */
 }
 
 /* ---- what a wrong server would do ------------------------------------------------------------ */
@@ -363,7 +371,7 @@ static void its_books_hold_whatever_happens(void **state)
 static void must_fail(enum lie about, const char *why)
 {
     lie = about;
-    begin(ROUNDS, "\"type\":\"FedAvg\"", NULL);
+    begin_average();
     run(4);
     print_message("%s\n", failure);
     assert_non_null(strstr(failure, why));
@@ -441,7 +449,7 @@ static void forge_update(uint32_t device)
 static void messages_contradict_its_books(void **state)
 {
     (void)state;
-    begin(ROUNDS, "\"type\":\"FedAvg\"", NULL);
+    begin_average();
     must_hold(5);
     const fedge_task last = fed.devices[0].task;
     uint8_t welcome[FEDGE_MESSAGE_MAX_SIZE];
@@ -477,7 +485,7 @@ static void messages_contradict_its_books(void **state)
 static void files_contradict_its_books(void **state)
 {
     (void)state;
-    begin(ROUNDS, "\"type\":\"FedAvg\"", NULL);
+    begin_average();
     must_hold(4);
     fed_close(&fed); /* the last checkpoint is written */
     damaged = "round-000003/model";
@@ -491,7 +499,7 @@ static void files_contradict_its_books(void **state)
 static void a_round_has_no_line(void **state)
 {
     (void)state;
-    begin(ROUNDS, "\"type\":\"FedAvg\"", NULL);
+    begin_average();
     must_hold(4);
     oracle_complete(fed_status(&fed).model_hash, 4);
     must_see("4 rounds have closed, and rounds.jsonl ends with the training of round 3");
