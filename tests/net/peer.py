@@ -180,13 +180,7 @@ class Peer:
     def receive(self):
         """The next message; answers pings. Closed at the end."""
         while True:
-            first, second = self._take(2)
-            size = second & 0x7F
-            if size == 126:
-                size = struct.unpack("!H", self._take(2))[0]
-            elif size == 127:
-                size = struct.unpack("!Q", self._take(8))[0]
-            data = self._take(size)
+            first, data = self._frame()
             opcode = first & 0x0F
             if opcode == PING:
                 self.send_bytes(self.frame(data, PONG))
@@ -195,11 +189,12 @@ class Peer:
                 raise Closed("close frame", code)
             elif opcode == BINARY:
                 while not first & 0x80:
-                    first, more = self._continuation()
+                    first, more = self._frame()
                     data += more
                 return Message(data)
 
-    def _continuation(self):
+    def _frame(self):
+        """The first byte of a websocket frame, and its payload."""
         first, second = self._take(2)
         size = second & 0x7F
         if size == 126:

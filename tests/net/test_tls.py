@@ -28,15 +28,66 @@ def odd_identity(folder, keys, role="device", offset_days=0, registry=None):
     return folder
 
 
-class Identity(NetTest):
-    def start(self, own_keys=False, **job):
-        keys = None
-        if own_keys:
-            keys = harness.make_keys(os.path.join(harness.make_folder(), "keys"), 4)
-        federation = self.federation(keys=keys, clients=2, **job)
+def own_keys(clients=4, **more):
+    """Keys that a test may change; those of harness.shared_keys are for all tests."""
+    return harness.make_keys(os.path.join(harness.make_folder(), "keys"), clients, **more)
+
+
+def certify(keys, folder, *request, authority="ca", sign=()):
+    """Makes a key in [folder], and lets an authority sign its request."""
+    run("fedge-keys", "request", "--identity", folder, *request)
+    run("fedge-keys", "sign", "--ca", f"{keys}/{authority}", "--registry", f"{keys}/registry", "--request",
+        f"{folder}/request.pem", "--out", f"{folder}/chain.pem", *sign)
+
+
+def certify_server(keys, folder, authority="ca"):
+    certify(keys, folder, "--role", "server", "--dns", "localhost", "--ip", "127.0.0.1", authority=authority,
+            sign=("--role", "server", "--accept-names"))
+
+
+def next_root(keys):
+    """The authority gets a second root, which is trusted beside the first one."""
+    run("fedge-keys", "ca", "--ca", f"{keys}/ca", "--next", "--trust", f"{keys}/trust")
+
+
+def take_root_away(federation):
+    """The first root is not trusted any more."""
+    trust = f"{federation.keys}/trust"
+    with open(f"{federation.keys}/ca/root.pem", encoding="ascii") as file:
+        root = file.read()
+    for name in os.listdir(trust):
+        with open(f"{trust}/{name}", encoding="ascii") as file:
+            is_root = file.read() == root
+        if is_root:
+            os.rename(f"{trust}/{name}", federation.path("old-root.pem"))
+
+
+def revoke(keys, name):
+    run("fedge-keys", "revoke", "--registry", f"{keys}/registry", "--name", name)
+
+
+def renew(federation, name):
+    """The client gets another certificate for another key."""
+    identity, keys = f"{federation.keys}/clients/{name}", federation.keys
+    run("fedge-keys", "renew", "--identity", identity)
+    run("fedge-keys", "sign", "--ca", f"{keys}/ca", "--registry", f"{keys}/registry", "--request",
+        f"{identity}/request.pem", "--out", federation.path("chain.pem"))
+    run("fedge-keys", "install", "--identity", identity, "--chain", federation.path("chain.pem"))
+
+
+class TlsTest(NetTest):
+    def start(self, changes_keys=False, **job):
+        federation = self.federation(keys=own_keys() if changes_keys else None, clients=2, **job)
         federation.start_aggregator()
         return federation
 
+    def reload(self, federation):
+        before = len(federation.aggregator.events("reloaded"))
+        federation.aggregator.send(signal.SIGHUP)
+        federation.aggregator.wait_event("reloaded", before + 1)
+
+
+class Identity(TlsTest):
     def assert_refused(self, federation, identity, reason):
         """Neither a websocket nor a message comes of it, the log says why, honest clients go on."""
         before = len(federation.aggregator.events("connection-refused"))
@@ -72,7 +123,7 @@ class Identity(NetTest):
         self.finish(federation)
 
     def test_expired(self):
-        federation = self.start(own_keys=True)
+        federation = self.start(changes_keys=True)
         odd = odd_identity(federation.path("odd"), federation.keys, "device", -30,
                            f"{federation.keys}/registry")
         federation.aggregator.send(signal.SIGHUP)
@@ -80,7 +131,7 @@ class Identity(NetTest):
         self.finish(federation)
 
     def test_not_valid_yet(self):
-        federation = self.start(own_keys=True)
+        federation = self.start(changes_keys=True)
         odd = odd_identity(federation.path("odd"), federation.keys, "device", 30,
                            f"{federation.keys}/registry")
         federation.aggregator.send(signal.SIGHUP)
@@ -97,11 +148,9 @@ class Identity(NetTest):
         self.finish(federation)
 
     def test_pending_until_activated(self):
-        federation = self.start(own_keys=True)
+        federation = self.start(changes_keys=True)
         odd, registry = federation.path("odd"), f"{federation.keys}/registry"
-        run("fedge-keys", "request", "--identity", odd, "--role", "device", "--name", "late")
-        run("fedge-keys", "sign", "--ca", f"{federation.keys}/ca", "--registry", registry, "--request",
-            f"{odd}/request.pem", "--out", f"{odd}/chain.pem", "--pending")
+        certify(federation.keys, odd, "--role", "device", "--name", "late", sign=("--pending",))
         federation.aggregator.send(signal.SIGHUP)
         self.assert_refused(federation, odd, "pending|regist")
         run("fedge-keys", "activate", "--registry", registry, "--name", "late")
@@ -126,9 +175,8 @@ class Identity(NetTest):
         self.finish(federation)
 
     def test_revoked_before_it_comes(self):
-        federation = self.federation(keys=harness.make_keys(os.path.join(harness.make_folder(), "keys"), 3),
-                                     clients=2)
-        run("fedge-keys", "revoke", "--registry", f"{federation.keys}/registry", "--name", "client-0002")
+        federation = self.federation(keys=own_keys(), clients=2)
+        revoke(federation.keys, "client-0002")
         federation.start_aggregator()
         event = self.assert_refused(federation, f"{federation.keys}/clients/0002", "revoked")
         self.assertTrue(event["who"], event)
@@ -141,12 +189,12 @@ class Identity(NetTest):
 
     def test_revocation_drops_a_live_connection(self):
         """Though another file of the same SIGHUP is broken."""
-        federation = self.start(own_keys=True, rounds__num_server_rounds=3)
+        federation = self.start(changes_keys=True, rounds__num_server_rounds=3)
         with Peer(federation, 3) as staying, Peer(federation, 2) as peer:
             staying.hello()
             peer.hello()
             peer.next_task()
-            run("fedge-keys", "revoke", "--registry", f"{federation.keys}/registry", "--name", "client-0002")
+            revoke(federation.keys, "client-0002")
             with open(f"{federation.keys}/trust/broken.pem", "w", encoding="ascii") as file:
                 file.write("nonsense")
             federation.aggregator.send(signal.SIGHUP)
@@ -168,11 +216,10 @@ class Identity(NetTest):
 
     def test_expiry_reaches_a_live_connection(self):
         """A certificate that is good for some seconds more; nobody says a word or sends a signal then."""
-        federation = self.start(own_keys=True)
+        federation = self.start(changes_keys=True)
         odd = odd_identity(federation.path("odd"), federation.keys, "device",
                            -1 + (60 if harness.SANITIZED else 12) / 86400, f"{federation.keys}/registry")
-        federation.aggregator.send(signal.SIGHUP)
-        federation.aggregator.wait_event("reloaded")
+        self.reload(federation)
         with Peer(federation, 3) as staying, Peer(federation, 0, identity=odd) as peer:
             staying.hello()
             peer.hello()
@@ -186,7 +233,7 @@ class Identity(NetTest):
     @unittest.skipUnless(harness.LONG, "waits for a minute")
     def test_each_minute_chains_are_judged_by_the_clock_of_then(self):
         """A clock that was ahead let a device in; it is set right, and nobody sends a signal."""
-        keys = harness.make_keys(os.path.join(harness.make_folder(), "keys"), 4)
+        keys = own_keys()
         federation = self.federation(keys=keys, clients=2)
         odd = odd_identity(federation.path("odd"), keys, "device", 2, f"{keys}/registry")
         link = federation.path("clock")
@@ -206,25 +253,16 @@ class Identity(NetTest):
                 peer.hello()
 
     def test_a_root_taken_away_reaches_a_live_connection(self):
-        federation = self.start(own_keys=True)
+        federation = self.start(changes_keys=True)
         keys = federation.keys
-        run("fedge-keys", "ca", "--ca", f"{keys}/ca", "--next", "--trust", f"{keys}/trust")
+        next_root(keys)
         new = federation.path("new")
-        run("fedge-keys", "request", "--identity", new, "--role", "device", "--name", "rolled")
-        run("fedge-keys", "sign", "--ca", f"{keys}/ca/next", "--registry", f"{keys}/registry", "--request",
-            f"{new}/request.pem", "--out", f"{new}/chain.pem")
-        federation.aggregator.send(signal.SIGHUP)
-        federation.aggregator.wait_event("reloaded")
+        certify(keys, new, "--role", "device", "--name", "rolled", authority="ca/next")
+        self.reload(federation)
         with Peer(federation, 3) as old, Peer(federation, 0, identity=new) as rolled:
             old.hello()
             rolled.hello()
-            with open(f"{keys}/ca/root.pem", encoding="ascii") as file:
-                text = file.read()
-            for name in os.listdir(f"{keys}/trust"):
-                with open(f"{keys}/trust/{name}", encoding="ascii") as file:
-                    is_old = file.read() == text
-                if is_old:
-                    os.rename(f"{keys}/trust/{name}", federation.path("old-root.pem"))
+            take_root_away(federation)
             federation.aggregator.send(signal.SIGHUP)
             self.assertIn("no longer trusted", old.expect_refusal("revoked")["text"])
             old.expect_end()
@@ -234,42 +272,31 @@ class Identity(NetTest):
             self.assertEqual(len(federation.aggregator.events("client-not-trusted")), 1)
 
     def test_two_roots_at_once(self):
-        federation = self.start(own_keys=True, rounds__num_server_rounds=2)
+        federation = self.start(changes_keys=True, rounds__num_server_rounds=2)
         keys = federation.keys
-        run("fedge-keys", "ca", "--ca", f"{keys}/ca", "--next", "--trust", f"{keys}/trust")
+        next_root(keys)
         new = federation.path("new")
-        run("fedge-keys", "request", "--identity", new, "--role", "device", "--name", "rolled")
-        run("fedge-keys", "sign", "--ca", f"{keys}/ca/next", "--registry", f"{keys}/registry", "--request",
-            f"{new}/request.pem", "--out", f"{new}/chain.pem")
+        certify(keys, new, "--role", "device", "--name", "rolled", authority="ca/next")
         self.assert_refused(federation, new, "trusted root|not signed")
-        federation.aggregator.send(signal.SIGHUP)
-        federation.aggregator.wait_event("reloaded")
+        self.reload(federation)
         old_client = federation.start_client(0)
         new_client = federation.start_client(1, identity=new)
         federation.complete()
         self.assertEqual((old_client.wait(), new_client.wait()), (0, 0))
 
     def test_a_server_of_the_next_root_is_trusted_too(self):
-        keys = harness.make_keys(os.path.join(harness.make_folder(), "keys"), 2)
-        run("fedge-keys", "ca", "--ca", f"{keys}/ca", "--next", "--trust", f"{keys}/trust")
+        keys = own_keys()
+        next_root(keys)
         federation = self.federation(keys=keys, clients=2)
         server = federation.path("server-2")
-        run("fedge-keys", "request", "--identity", server, "--role", "server", "--dns", "localhost", "--ip",
-            "127.0.0.1")
-        run("fedge-keys", "sign", "--ca", f"{keys}/ca/next", "--registry", f"{keys}/registry", "--role", "server",
-            "--accept-names", "--request", f"{server}/request.pem", "--out", f"{server}/chain.pem")
+        certify_server(keys, server, "ca/next")
         federation.start_aggregator(identity=server)
         self.finish(federation)
 
     def test_a_renewed_device_stays_who_it_is(self):
-        federation = self.start(own_keys=True)
-        identity, registry = f"{federation.keys}/clients/0001", f"{federation.keys}/registry"
-        run("fedge-keys", "renew", "--identity", identity)
-        run("fedge-keys", "sign", "--ca", f"{federation.keys}/ca", "--registry", registry, "--request",
-            f"{identity}/request.pem", "--out", federation.path("chain.pem"))
-        run("fedge-keys", "install", "--identity", identity, "--chain", federation.path("chain.pem"))
-        federation.aggregator.send(signal.SIGHUP)
-        federation.aggregator.wait_event("reloaded")
+        federation = self.start(changes_keys=True)
+        renew(federation, "0001")
+        self.reload(federation)
         with Peer(federation, 1) as peer:
             self.assertEqual(peer.hello()["client-index"], 1)
         self.finish(federation)
@@ -357,8 +384,7 @@ class Server(NetTest):
                          2 * ["TLS: the connection was closed during the handshake"])
 
     def test_under_another_host_name(self):
-        keys = harness.make_keys(os.path.join(harness.make_folder(), "keys"), 2, server_name="elsewhere.test",
-                                 ip="127.0.0.2")
+        keys = own_keys(server_name="elsewhere.test", ip="127.0.0.2")
         federation = self.federation(keys=keys, clients=2)
         federation.start_aggregator()
         client = federation.start_client(0)
@@ -433,15 +459,7 @@ class Server(NetTest):
             self.assertEqual(self.told_s(federation, i), 0)
 
 
-class Resumption(NetTest):
-    def start(self, own_keys=False, **job):
-        keys = None
-        if own_keys:
-            keys = harness.make_keys(os.path.join(harness.make_folder(), "keys"), 3)
-        federation = self.federation(keys=keys, clients=2, **job)
-        federation.start_aggregator()
-        return federation
-
+class Resumption(TlsTest):
     def first(self, federation, index=1):
         """A connection with a full handshake; the ticket has come with the answer to the upgrade."""
         with Peer(federation, index) as peer:
@@ -449,11 +467,6 @@ class Resumption(NetTest):
         self.assertFalse(peer.resumed)
         self.assertTrue(peer.session.has_ticket)
         return peer
-
-    def reload(self, federation):
-        before = len(federation.aggregator.events("reloaded"))
-        federation.aggregator.send(signal.SIGHUP)
-        federation.aggregator.wait_event("reloaded", before + 1)
 
     def assert_resumes(self, federation, first, resumed=True):
         with Peer(federation, first.index, resume=first) as peer:
@@ -483,21 +496,20 @@ class Resumption(NetTest):
         self.assert_resumes(federation, first)
 
     def test_a_revoked_device_is_refused(self):
-        federation = self.start(own_keys=True)
+        federation = self.start(changes_keys=True)
         first = self.first(federation)
-        run("fedge-keys", "revoke", "--registry", f"{federation.keys}/registry", "--name", "client-0001")
+        revoke(federation.keys, "client-0001")
         self.reload(federation)
         self.assert_refused(federation, first, "is revoked")
         self.assert_resumes(federation, self.first(federation, 0))
 
     def test_revocation_reaches_a_resumed_connection(self):
-        federation = self.start(own_keys=True)
+        federation = self.start(changes_keys=True)
         first = self.first(federation)
         with Peer(federation, 1, resume=first) as peer:
             peer.hello()
             self.assertTrue(peer.resumed)
-            run("fedge-keys", "revoke", "--registry", f"{federation.keys}/registry", "--name",
-                "client-0001")
+            revoke(federation.keys, "client-0001")
             self.reload(federation)
             peer.socket.settimeout(5 * (5 if harness.SANITIZED else 1))  # the promise
             self.assertIn("revoked", peer.expect_refusal("revoked")["text"])
@@ -505,31 +517,20 @@ class Resumption(NetTest):
 
     def test_a_renewed_certificate_makes_the_ticket_of_the_old_one_no_better(self):
         """The registry is asked for the certificate that the session began with."""
-        federation = self.start(own_keys=True)
+        federation = self.start(changes_keys=True)
         first = self.first(federation)
-        identity, registry = f"{federation.keys}/clients/0001", f"{federation.keys}/registry"
-        run("fedge-keys", "renew", "--identity", identity)
-        run("fedge-keys", "sign", "--ca", f"{federation.keys}/ca", "--registry", registry, "--request",
-            f"{identity}/request.pem", "--out", federation.path("chain.pem"))
-        run("fedge-keys", "install", "--identity", identity, "--chain", federation.path("chain.pem"))
+        renew(federation, "0001")
         self.reload(federation)
         self.assert_resumes(federation, first)  # both are active until the old one is revoked
-        run("fedge-keys", "revoke", "--registry", registry, "--name", "client-0001")
+        revoke(federation.keys, "client-0001")
         self.reload(federation)
         self.assert_refused(federation, first, "is revoked")
 
     def test_a_root_taken_away_takes_its_tickets(self):
-        federation = self.start(own_keys=True)
-        keys = federation.keys
+        federation = self.start(changes_keys=True)
         first = self.first(federation)
-        run("fedge-keys", "ca", "--ca", f"{keys}/ca", "--next", "--trust", f"{keys}/trust")
-        with open(f"{keys}/ca/root.pem", encoding="ascii") as file:
-            text = file.read()
-        for name in os.listdir(f"{keys}/trust"):
-            with open(f"{keys}/trust/{name}", encoding="ascii") as file:
-                is_old = file.read() == text
-            if is_old:
-                os.rename(f"{keys}/trust/{name}", federation.path("old-root.pem"))
+        next_root(federation.keys)
+        take_root_away(federation)
         self.reload(federation)
         before = len(federation.aggregator.events("connection-refused"))
         with self.assertRaises(Exception):
@@ -539,14 +540,10 @@ class Resumption(NetTest):
         self.assertIn("not signed by a trusted root", event["reason"])
 
     def test_another_key_of_the_server_makes_a_full_handshake(self):
-        federation = self.start(own_keys=True)
+        federation = self.start(changes_keys=True)
         keys = federation.keys
         first = self.first(federation)
-        run("fedge-keys", "request", "--identity", federation.path("server"), "--role", "server", "--dns",
-            "localhost", "--ip", "127.0.0.1")
-        run("fedge-keys", "sign", "--ca", f"{keys}/ca", "--registry", f"{keys}/registry", "--role", "server",
-            "--accept-names", "--request", federation.path("server", "request.pem"), "--out",
-            federation.path("server", "chain.pem"))
+        certify_server(keys, federation.path("server"))
         for name in ("key.pem", "chain.pem"):
             os.replace(federation.path("server", name), f"{keys}/server/{name}")
         self.reload(federation)

@@ -84,6 +84,19 @@ void forge_identity(const char *dir, const char *ca_dir, fedge_role role, const 
     free(chain);
 }
 
+void forge_identities(const char *dir)
+{
+    char ca[128], next[128], server[128], device[128];
+    snprintf(ca, sizeof(ca), "%s/ca", dir);
+    snprintf(next, sizeof(next), "%s/next", dir);
+    snprintf(server, sizeof(server), "%s/server", dir);
+    snprintf(device, sizeof(device), "%s/device", dir);
+    forge_ca(ca);
+    forge_ca(next);
+    forge_identity(server, ca, FEDGE_ROLE_SERVER, FORGE_OTHER_ID, "hub");
+    forge_identity(device, ca, FEDGE_ROLE_DEVICE, FORGE_ID, "pi-4");
+}
+
 static void set_extensions(mbedtls_x509write_cert *writer, const forge_leaf *leaf)
 {
     mbedtls_x509_san_list names[4] = {{{0}, NULL}};

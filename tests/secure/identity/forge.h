@@ -19,6 +19,10 @@ void forge_ca(const char *dir);
 void forge_identity(const char *dir, const char *ca_dir, fedge_role role, const char *device_id,
                     const char *name);
 
+/* Authorities DIR/ca and DIR/next; a server in DIR/server and a device in DIR/device, signed by the
+ * first of them. */
+void forge_identities(const char *dir);
+
 /* A certificate that fedge's own code would not make. */
 typedef struct forge_leaf {
     const char *cn;

@@ -55,14 +55,26 @@ static void on_verified(void *user, int socket, const fedge_chain *chain)
     }
 }
 
-/* Handshake of a server with [DIR/server] and a client with [identity] (NULL: none). */
+/* A server with DIR/server, and a client with [identity] (NULL: none) that connects to [host]. */
+static void sides_init(side *server, side *client, const char *identity, const char *host)
+{
+    side_init(server, MBEDTLS_SSL_IS_SERVER, DIR "/server", DIR "/ca");
+    side_init(client, MBEDTLS_SSL_IS_CLIENT, identity, DIR "/ca");
+    assert_int_equal(mbedtls_ssl_set_hostname(&client->ssl, host), 0);
+}
+
+static void sides_fini(side *server, side *client)
+{
+    side_fini(server);
+    side_fini(client);
+}
+
+/* Whether the server accepts the client's handshake. */
 static bool accepts(const char *identity, const char *host)
 {
     side server;
     side client;
-    side_init(&server, MBEDTLS_SSL_IS_SERVER, DIR "/server", DIR "/ca");
-    side_init(&client, MBEDTLS_SSL_IS_CLIENT, identity, DIR "/ca");
-    assert_int_equal(mbedtls_ssl_set_hostname(&client.ssl, host), 0);
+    sides_init(&server, &client, identity, host);
     bool accepted = handshake(&server, &client);
     if (accepted) {
         assert_string_equal(mbedtls_ssl_get_version(&server.ssl), "TLSv1.3");
@@ -73,8 +85,7 @@ static bool accepts(const char *identity, const char *host)
                                     : "TLS1-3-CHACHA20-POLY1305-SHA256");
         assert_int_equal(told.count[0] + told.count[1], 0);
     }
-    side_fini(&server);
-    side_fini(&client);
+    sides_fini(&server, &client);
     return accepted;
 }
 
@@ -91,10 +102,7 @@ static void expect_refused(const char *identity, const char *subject, const char
 static int group_set_up(void **state)
 {
     (void)state;
-    forge_ca(DIR "/ca");
-    forge_ca(DIR "/next");
-    forge_identity(DIR "/server", DIR "/ca", FEDGE_ROLE_SERVER, FORGE_OTHER_ID, "hub");
-    forge_identity(DIR "/device", DIR "/ca", FEDGE_ROLE_DEVICE, FORGE_ID, "pi-4");
+    forge_identities(DIR);
     forge_identity(DIR "/operator", DIR "/ca", FEDGE_ROLE_OPERATOR, FORGE_ID, "ops");
     forge_identity(DIR "/foreign", DIR "/next", FEDGE_ROLE_DEVICE, FORGE_ID, "pi-4");
     forge_identity(DIR "/next-server", DIR "/next", FEDGE_ROLE_SERVER, FORGE_OTHER_ID, "hub2");
@@ -160,8 +168,7 @@ static void refuse_server(const char *server_identity, const char *host, const c
     assert_int_equal(told.count[1], 1);
     if (!strstr(told.reason[1], reason))
         fail_msg("'%s' is not in: %s", reason, told.reason[1]);
-    side_fini(&server);
-    side_fini(&client);
+    sides_fini(&server, &client);
 }
 
 static void test_refused_servers(void **state)
@@ -185,9 +192,7 @@ static void test_old_protocol(void **state)
     (void)state;
     side server;
     side client;
-    side_init(&server, MBEDTLS_SSL_IS_SERVER, DIR "/server", DIR "/ca");
-    side_init(&client, MBEDTLS_SSL_IS_CLIENT, DIR "/device", DIR "/ca");
-    assert_int_equal(mbedtls_ssl_set_hostname(&client.ssl, "localhost"), 0);
+    sides_init(&server, &client, DIR "/device", "localhost");
     static const int suites[] = {MBEDTLS_TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, 0};
     mbedtls_ssl_conf_min_tls_version(&client.conf, MBEDTLS_SSL_VERSION_TLS1_2);
     mbedtls_ssl_conf_max_tls_version(&client.conf, MBEDTLS_SSL_VERSION_TLS1_2);
@@ -195,8 +200,7 @@ static void test_old_protocol(void **state)
     assert_false(handshake(&server, &client));
     assert_int_equal(told.count[0], 1);
     assert_string_equal(told.subject[0], "");
-    side_fini(&server);
-    side_fini(&client);
+    sides_fini(&server, &client);
 }
 
 /* Two roots at once, whatever libwebsockets was given; then only the next one. */
@@ -232,16 +236,13 @@ static bool accepts_by_name(const char *identity, char subject[256])
 {
     side server;
     side client;
-    side_init(&server, MBEDTLS_SSL_IS_SERVER, DIR "/server", DIR "/ca");
-    side_init(&client, MBEDTLS_SSL_IS_CLIENT, identity, DIR "/ca");
+    sides_init(&server, &client, identity, "localhost");
     mbedtls_ssl_conf_sni(&server.conf, on_name, &server);
-    assert_int_equal(mbedtls_ssl_set_hostname(&client.ssl, "localhost"), 0);
     bool accepted = handshake(&server, &client);
     subject[0] = '\0';
     if (accepted)
         fedge_x509_subject(&mbedtls_ssl_get_peer_cert(&client.ssl)->subject, subject, 256);
-    side_fini(&server);
-    side_fini(&client);
+    sides_fini(&server, &client);
     return accepted;
 }
 
@@ -285,15 +286,12 @@ static void test_server_identity(void **state)
     fedge_identity_free(identity);
     side server;
     side client;
-    side_init(&server, MBEDTLS_SSL_IS_SERVER, DIR "/server", DIR "/ca");
-    side_init(&client, MBEDTLS_SSL_IS_CLIENT, DIR "/device", DIR "/ca");
-    assert_int_equal(mbedtls_ssl_set_hostname(&client.ssl, "localhost"), 0);
+    sides_init(&server, &client, DIR "/device", "localhost");
     assert_true(handshake(&server, &client));
     char subject[256];
     fedge_x509_subject(&mbedtls_ssl_get_peer_cert(&client.ssl)->subject, subject, sizeof(subject));
     assert_string_equal(subject, "CN=hub2");
-    side_fini(&server);
-    side_fini(&client);
+    sides_fini(&server, &client);
 }
 
 /* Validity is judged by certificate time, which never runs behind what was set. */
@@ -472,9 +470,7 @@ static void test_buffers(void **state)
     set_roots(DIR "/ca", NULL);
     fedge_tls_share_buffers(own.group);
     for (int i = 0; i < 2; i++) {
-        side_init(&server[i], MBEDTLS_SSL_IS_SERVER, DIR "/server", DIR "/ca");
-        side_init(&client[i], MBEDTLS_SSL_IS_CLIENT, DIR "/device", DIR "/ca");
-        assert_int_equal(mbedtls_ssl_set_hostname(&client[i].ssl, "localhost"), 0);
+        sides_init(&server[i], &client[i], DIR "/device", "localhost");
         assert_true(handshake(&server[i], &client[i]));
         assert_null(server[i].ssl.MBEDTLS_PRIVATE(in_buf));
         assert_null(server[i].ssl.MBEDTLS_PRIVATE(out_buf));
@@ -492,8 +488,7 @@ static void test_buffers(void **state)
     }
     for (int i = 0; i < 2; i++) {
         assert_int_equal(mbedtls_ssl_close_notify(&server[i].ssl), 0);
-        side_fini(&server[i]);
-        side_fini(&client[i]);
+        sides_fini(&server[i], &client[i]);
     }
 }
 
@@ -539,9 +534,7 @@ static bool resumes(mbedtls_ssl_session *session, bool *has_ticket)
 {
     side server;
     side client;
-    side_init(&server, MBEDTLS_SSL_IS_SERVER, DIR "/server", DIR "/ca");
-    side_init(&client, MBEDTLS_SSL_IS_CLIENT, DIR "/device", DIR "/ca");
-    assert_int_equal(mbedtls_ssl_set_hostname(&client.ssl, "localhost"), 0);
+    sides_init(&server, &client, DIR "/device", "localhost");
     mbedtls_ssl_conf_tls13_enable_signal_new_session_tickets(
         &client.conf, MBEDTLS_SSL_TLS1_3_SIGNAL_NEW_SESSION_TICKETS_ENABLED);
     if (*has_ticket)
@@ -558,8 +551,7 @@ static bool resumes(mbedtls_ssl_session *session, bool *has_ticket)
     } else {
         assert_true(resumed);
     }
-    side_fini(&server);
-    side_fini(&client);
+    sides_fini(&server, &client);
     return resumed;
 }
 
@@ -613,14 +605,11 @@ static void test_tickets(void **state)
     set_roots(DIR "/next", NULL);
     side server;
     side client;
-    side_init(&server, MBEDTLS_SSL_IS_SERVER, DIR "/server", DIR "/ca");
-    side_init(&client, MBEDTLS_SSL_IS_CLIENT, DIR "/device", DIR "/ca");
-    assert_int_equal(mbedtls_ssl_set_hostname(&client.ssl, "localhost"), 0);
+    sides_init(&server, &client, DIR "/device", "localhost");
     assert_int_equal(mbedtls_ssl_set_session(&client.ssl, &session), 0);
     assert_false(handshake(&server, &client));
     assert_int_equal(shown.count, 3);
-    side_fini(&server);
-    side_fini(&client);
+    sides_fini(&server, &client);
     fedge_identity_free(identity);
     mbedtls_ssl_session_free(&session);
 }

@@ -13,10 +13,7 @@ static node own; /* the server's */
 static int group_set_up(void **state)
 {
     (void)state;
-    forge_ca(DIR "/ca");
-    forge_ca(DIR "/next");
-    forge_identity(DIR "/server", DIR "/ca", FEDGE_ROLE_SERVER, FORGE_OTHER_ID, "hub");
-    forge_identity(DIR "/device", DIR "/ca", FEDGE_ROLE_DEVICE, FORGE_ID, "pi-4");
+    forge_identities(DIR);
     return 0;
 }
 
