@@ -152,6 +152,20 @@ fedge_status fedge_os_read_file(const char *path, size_t limit, uint8_t **data, 
     return status;
 }
 
+bool fedge_os_read_fact(const char *path, char *out, size_t size)
+{
+    ssize_t got = -1;
+    const int fd = open_retry(path, O_RDONLY, 0);
+    if (fd >= 0) {
+        do
+            got = read(fd, out, size - 1);
+        while (got < 0 && errno == EINTR);
+        (void)close(fd);
+    }
+    out[got > 0 ? got : 0] = '\0';
+    return got >= 0;
+}
+
 /* Fills the new file [temporary] and renames it. */
 static fedge_status fill_and_rename(int fd, const char *temporary, const char *path,
                                     const fedge_os_part *parts, size_t num_parts, unsigned mode,

@@ -135,23 +135,6 @@ void fedge_os_large_pages(void *block, size_t size)
 #endif
 }
 
-bool fedge_os_read_fact(const char *path, char *out, size_t size)
-{
-    ssize_t got = -1;
-    int fd;
-    do
-        fd = open(path, O_RDONLY | O_CLOEXEC);
-    while (fd < 0 && errno == EINTR);
-    if (fd >= 0) {
-        do
-            got = read(fd, out, size - 1);
-        while (got < 0 && errno == EINTR);
-        (void)close(fd);
-    }
-    out[got > 0 ? got : 0] = '\0';
-    return got >= 0;
-}
-
 void fedge_os_each_line(const char *path, void (*take)(void *user, char *line), void *user)
 {
     char line[256];
