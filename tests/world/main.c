@@ -29,6 +29,7 @@ static const char HELP[] =
     "  --shrink      makes a world that fails smaller, and prints how to run what is left\n"
     "  --twice       runs each world twice: both must go the same way\n"
     "  --ranks       only worlds whose server has several ranks; others are not counted\n"
+    "  --strategy T  only worlds with this strategy; --seeds counts the others, too\n"
     "\n"
     "Of the world of a seed leave out (--shrink finds what can be left out):\n"
     "  --without B   faults, as a number with a bit for each\n"
@@ -42,7 +43,8 @@ enum { MAX_SKIPPED = 64, LONGEST_S = 600 /* of a world, which takes some millise
 
 typedef struct options {
     uint64_t from, count;
-    double minutes; /* 0: no limit */
+    double minutes;       /* 0: no limit */
+    const char *strategy; /* NULL: any */
     bool trace, job, twice, go_on, shrinks, ranks;
     shrink_cuts cuts;
     uint64_t skipped[MAX_SKIPPED];
@@ -114,6 +116,8 @@ static int parse(char **argv, options *out)
             out->count = 1;
         } else if (strcmp(argv[i], "--skip") == 0 && out->num_skipped < MAX_SKIPPED) {
             out->skipped[out->num_skipped++] = number(argv, &i);
+        } else if (strcmp(argv[i], "--strategy") == 0) {
+            out->strategy = value(argv, &i);
         } else if (strcmp(argv[i], "--without") == 0) {
             out->cuts.without = (uint32_t)number(argv, &i);
         } else if (strcmp(argv[i], "--rounds") == 0) {
@@ -267,9 +271,10 @@ static void watch_for_crashes(void)
 static bool is_skipped(const options *how, uint64_t seed)
 {
     static world_plan drawn;
-    if (how->ranks) {
+    if (how->ranks || how->strategy) {
         plan_draw(seed, &drawn);
-        if (drawn.num_ranks == 1)
+        if ((how->ranks && drawn.num_ranks == 1) ||
+            (how->strategy && strcmp(drawn.job.strategy, how->strategy) != 0))
             return true;
     }
     for (uint32_t i = 0; i < how->num_skipped; i++) {
@@ -292,7 +297,8 @@ int main(int argc, char **argv)
     world_trace_print(how.trace);
     const double begin_s = now_s();
     uint64_t next = how.from;
-    while ((how.ranks ? all.worlds < how.count : next < how.from + how.count) &&
+    const bool counts_worlds = how.ranks && !how.strategy;
+    while ((counts_worlds ? all.worlds < how.count : next < how.from + how.count) &&
            (how.go_on || all.failed == 0) &&
            (how.minutes <= 0 || now_s() - begin_s <= 60 * how.minutes)) {
         world_outcome outcome = {0};
