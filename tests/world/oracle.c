@@ -98,19 +98,16 @@ oracle_task *oracle_find_task(uint32_t client, uint64_t id)
     return *place > 0 ? &oracle.tasks[*place - 1] : NULL;
 }
 
-/* The attempt at [round] whose journal the server has. Each attempt has one before its first task,
- * and the next one's replaces it. */
-static uint32_t attempt_of(uint32_t round)
+/* Each attempt has a journal before its first task, and the next one's replaces it. */
+uint32_t oracle_attempt_of(uint32_t round)
 {
     const uint32_t first = oracle.rounds[round].attempt;
     uint32_t attempt = first;
     bool found = false;
     for (uint32_t i = 0; i < PROBES; i++) {
-        char name[64];
+        char name[ORACLE_JOURNAL_NAME];
         size_t size = 0;
-        snprintf(name, sizeof(name), "journal/round-%06" PRIu32 "-a%" PRIu32 ".fj", round,
-                 first + i);
-        if (oracle_read(name, &size)) {
+        if (oracle_read_journal(round, first + i, name, &size)) {
             attempt = first + i;
             found = true;
         } else if (found) {
@@ -164,6 +161,8 @@ static void forget_rounds(uint32_t first)
         round->decided = false;
         round->hash[0] = '\0';
         round->num_counted = 0;
+        round->num_accepted = 0;
+        round->closed = false;
     }
     for (uint32_t i = 0; i < oracle.num_tasks; i++) {
         if (oracle.tasks[i].used_in >= first)
@@ -172,11 +171,20 @@ static void forget_rounds(uint32_t first)
     oracle.decided = oracle.decided < first ? oracle.decided : first;
 }
 
+void oracle_note_base(uint32_t number, const char *hash)
+{
+    oracle_round *before = &oracle.rounds[number - 1];
+    /* A damaged round is closed again, and with other updates if its journal is lost. */
+    if (before->hash[0] && strcmp(before->hash, hash) != 0)
+        forget_rounds(number - 1);
+    memcpy(before->hash, hash, sizeof(before->hash));
+}
+
 static void begin_training(oracle_task *task)
 {
     oracle_round *round = &oracle.rounds[task->round];
-    const uint32_t attempt = attempt_of(task->round);
-    if (oracle.damaged && oracle.decided > task->round)
+    const uint32_t attempt = oracle_attempt_of(task->round);
+    if (oracle.damaged && oracle.decided > task->round && !oracle.async)
         forget_rounds(task->round);
     if (attempt != round->attempt)
         oracle_begin_attempt(task->round, attempt);
@@ -423,7 +431,7 @@ static void note_attempt(uint32_t round)
 {
     if (round == 0 || round > ORACLE_MAX_ROUNDS)
         return;
-    const uint32_t attempt = attempt_of(round);
+    const uint32_t attempt = oracle_attempt_of(round);
     if (attempt > oracle.rounds[round].attempt)
         oracle_begin_attempt(round, attempt);
 }
@@ -459,14 +467,6 @@ static void ack_sent(uint32_t client, const fedge_message *message)
         oracle_acked_late(task);
 }
 
-/* With a buffer, a task that is refused or cancelled will not count any more. Without one, its
- * result may be on its way to the disk. */
-static void note_ended(oracle_task *task)
-{
-    oracle_look(); /* it may have counted before */
-    task->ended = oracle.now;
-}
-
 static void end_sent(uint32_t client, const fedge_message *message)
 {
     fedge_notice notice;
@@ -475,14 +475,10 @@ static void end_sent(uint32_t client, const fedge_message *message)
     oracle_task *task = oracle_find_task(client, notice.task_id);
     if (!task || task->client != client)
         return;
-    /* A hostile client gets it also while another result of it is being written. */
     const bool hostile = oracle.clients[client].hostile;
-    if (oracle.async && (message->type == FEDGE_MESSAGE_CANCEL ||
-                         (notice.reason == FEDGE_REASON_STALE_TASK && !hostile)))
-        note_ended(task);
     oracle_version *version = hostile ? NULL : task->current;
-    if ((notice.reason == FEDGE_REASON_BAD_VALUE ||
-         notice.reason == FEDGE_REASON_SCHEMA_MISMATCH) &&
+    if ((notice.reason == FEDGE_REASON_BAD_VALUE || notice.reason == FEDGE_REASON_SCHEMA_MISMATCH ||
+         notice.reason == FEDGE_REASON_INTERNAL) &&
         oracle.models && version && version->complete > 0 && !oracle_check(task, version)) {
         world_fail("oracle: client %u's update of task %" PRIu64 " is refused, and nothing is "
                    "wrong with it: %s",
@@ -619,7 +615,6 @@ void oracle_restored(uint64_t mark)
         if (task->issued <= mark && task->round >= first && task->attempt > *attempt)
             *attempt = task->attempt;
         task->acked = task->acked > mark ? 0 : task->acked;
-        task->ended = task->ended > mark ? 0 : task->ended;
         for (oracle_version *version = task->versions; version; version = version->next) {
             if (version->complete > mark)
                 version->wrong = "it was sent after the backup";
@@ -641,11 +636,6 @@ void oracle_disk_missing(void)
     }
     for (uint32_t i = 0; i < ORACLE_MAX_CLIENTS; i++)
         oracle.clients[i].round = 0;
-}
-
-void oracle_model_nothing(void)
-{
-    oracle.models = false;
 }
 
 void oracle_disk_damaged(void)

@@ -40,8 +40,6 @@ void oracle_restored(uint64_t mark);
 /* Bits of the server's disk have flipped: from now on what was acknowledged may be lost, its files
  * may be damaged, and closed rounds may be closed again. */
 void oracle_disk_damaged(void);
-/* Models are not recomputed in this world. */
-void oracle_model_nothing(void);
 /* The server starts without a rank's disk: what was acknowledged of the open round may be lost. */
 void oracle_disk_missing(void);
 /* The server's disk may have gone back to what was synced. */

@@ -12,8 +12,16 @@ enum {
     ORACLE_MAX_CLIENTS = 32,
     ORACLE_MAX_ROUNDS = 512,
     ORACLE_MAX_TASKS = 4096,
-    ORACLE_MAX_VERSIONS = 8 /* different results of one task: its client lost the earlier ones */
+    ORACLE_MAX_VERSIONS = 8, /* different results of one task: its client lost the earlier ones */
+    ORACLE_MAX_ACCEPTED = PLAIN_MAX_UPDATES,
+    ORACLE_JOURNAL_NAME = 64
 };
+
+/* An update of a journal. */
+typedef struct oracle_accepted {
+    uint32_t slot, crc32;
+    uint64_t id, size; /* of its task; in bytes */
+} oracle_accepted;
 
 /* A result that a client has announced. */
 typedef struct oracle_version {
@@ -32,7 +40,6 @@ typedef struct oracle_task {
     uint32_t incarnation, client, round, attempt;
     fedge_task_kind kind;
     uint64_t issued, acked; /* when; acked 0: not yet, or it is excused */
-    uint64_t ended;         /* with a buffer: when it was refused or cancelled; 0: not */
     int8_t bounds_log2[FEDGE_MAX_TENSORS < 64 ? FEDGE_MAX_TENSORS : 64];
     oracle_version *versions, *current; /* current: of the last UPLOAD */
     const oracle_version *used;         /* what counted, in [used_in] */
@@ -53,6 +60,10 @@ typedef struct oracle_round {
     bool forgot;          /* a client had lost the strategy's state: all begin anew */
     uint32_t num_counted; /* of the round's line in rounds.jsonl; 0: not read */
     uint64_t num_examples;
+    /* With a buffer: what the newest attempt's journal has, when last seen. */
+    oracle_accepted *accepted; /* (num_accepted); room for ORACLE_MAX_ACCEPTED */
+    uint32_t num_accepted;
+    bool closed; /* no other updates count */
 } oracle_round;
 
 typedef struct oracle_client {
@@ -88,6 +99,8 @@ void oracle_begin_attempt(uint32_t round, uint32_t attempt);
 void oracle_name(uint32_t round, const char *hash, const char *who);
 /* Decides all rounds whose hash is known. */
 void oracle_decide(void);
+/* Of a journal on a damaged disk: the model that [round] begins with. */
+void oracle_note_base(uint32_t round, const char *hash);
 /* The task was acknowledged after its round was decided. */
 void oracle_acked_late(const oracle_task *task);
 /* Of the client's present incarnation; NULL: none. */
@@ -100,6 +113,13 @@ void oracle_check_encoded(oracle_task *task, oracle_version *version);
 const char *oracle_check(const oracle_task *task, oracle_version *version);
 /* An update is acknowledged: it must stand in the open round's journal, come what may. */
 void oracle_check_durable(const oracle_task *task);
+/* The attempt at [round] whose journal the server has. */
+uint32_t oracle_attempt_of(uint32_t round);
+/* The journal of an attempt; NULL: none. */
+const uint8_t *oracle_read_journal(uint32_t round, uint32_t attempt, char name[ORACLE_JOURNAL_NAME],
+                                   size_t *size);
+/* Notes which updates count in the open rounds. */
+void oracle_look_at_journals(void);
 /* Path of a file of the run. */
 void oracle_path(const char *name, char *path, size_t size);
 /* Compares what keep-best and early stopping have seen with what they had. */

@@ -1,4 +1,5 @@
-/* What stands in the server's journal when it acknowledges an update (aggregator/store/journal.h).
+/* What stands in the server's journals (aggregator/store/journal.h): each update when it is
+ * acknowledged, and, of asynchronous rounds, which updates count.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,13 +11,15 @@
 #include "tests/world/ranks.h"
 #include "tests/world/scheduler.h"
 
-enum { PAGE = 4096, HEADER = 24, ACCEPT = 3, ACCEPT_FIXED = 24, ELSEWHERE = 6 };
+enum { PAGE = 4096, HEADER = 24, BASE_AT = 48 /* in OPEN: the SHA-256 of the base model */ };
+enum { OPEN = 1, ACCEPT = 3, CLOSE = 4, ELSEWHERE = 6, LOSE = 7, ACCEPT_FIXED = 24 };
 
-/* A record of an accepted update. */
+/* A whole record. */
 typedef struct record {
     uint64_t at, size; /* in the file */
-    uint32_t type, slot, crc32;
-    uint64_t num_bytes; /* of the update */
+    uint32_t type, number;
+    const uint8_t *body; /* (body_size) */
+    uint64_t body_size;
 } record;
 
 static uint64_t little(const uint8_t *at, size_t size)
@@ -27,46 +30,77 @@ static uint64_t little(const uint8_t *at, size_t size)
     return value;
 }
 
-/* The last record of an accepted update of [id]. False: there is none. */
-static bool find_record(const uint8_t *file, size_t size, uint64_t id, record *found)
+/* Where the slots begin; 0: it is no journal. */
+static uint64_t end_of_log(const uint8_t *file, size_t size)
 {
-    const uint64_t end = size > PAGE ? little(file + 16, 8) : 0; /* where the slots begin */
+    const uint64_t end = size > PAGE ? little(file + 16, 8) : 0;
+    return end <= size ? end : 0;
+}
+
+/* False: there is no whole record at this place of the file, whose log ends at [end]. */
+static bool read_record(const uint8_t *file, uint64_t end, uint64_t at, record *out)
+{
+    if (at + HEADER >= end)
+        return false;
+    const uint8_t *head = file + at;
+    *out = (record){.at = at,
+                    .type = (uint32_t)little(head + 12, 4),
+                    .number = (uint32_t)little(head + 8, 4),
+                    .body = head + HEADER,
+                    .body_size = little(head, 4)};
+    out->size = (HEADER + out->body_size + 7) / 8 * 8;
+    if (out->size > end - at)
+        return false;
+    const uint32_t crc = fedge_crc32(fedge_crc32(0, head, 4), head + 8, 16);
+    return little(head + 4, 4) == fedge_crc32(crc, out->body, (size_t)out->body_size);
+}
+
+/* False: it is not the record of an accepted update. */
+static bool read_accepted(const record *of, oracle_accepted *out)
+{
+    if ((of->type != ACCEPT && of->type != ELSEWHERE) || of->body_size < ACCEPT_FIXED)
+        return false;
+    *out = (oracle_accepted){.slot = (uint32_t)little(of->body, 4),
+                             .crc32 = (uint32_t)little(of->body + 4, 4),
+                             .id = little(of->body + 8, 8),
+                             .size = little(of->body + 16, 8)};
+    return true;
+}
+
+/* ---- acknowledgements ------------------------------------------------------------------------ */
+
+/* The last record of an accepted update of [id]. False: there is none. */
+static bool find_record(const uint8_t *file, size_t size, uint64_t id, record *found,
+                        oracle_accepted *update)
+{
+    const uint64_t end = end_of_log(file, size);
     bool any = false;
-    for (uint64_t at = PAGE; at + HEADER < end && end <= size;) {
-        const uint8_t *body = file + at + HEADER;
-        const uint64_t num = little(file + at, 4), whole = (HEADER + num + 7) / 8 * 8;
-        const uint32_t type = (uint32_t)little(file + at + 12, 4);
-        if (num == 0 || whole > end - at)
-            break;
-        if ((type == ACCEPT || type == ELSEWHERE) && num >= ACCEPT_FIXED &&
-            little(body + 8, 8) == id) {
-            *found = (record){.at = at,
-                              .size = whole,
-                              .type = type,
-                              .slot = (uint32_t)little(body, 4),
-                              .crc32 = (uint32_t)little(body + 4, 4),
-                              .num_bytes = little(body + 16, 8)};
+    record next;
+    oracle_accepted read;
+    for (uint64_t at = PAGE; read_record(file, end, at, &next); at += next.size) {
+        if (read_accepted(&next, &read) && read.id == id) {
+            *found = next;
+            *update = read;
             any = true;
         }
-        at += whole;
     }
     return any;
 }
 
 /* What is wrong with the record and the bytes of an update on the node's disk; NULL: nothing. */
 static const char *check_record(uint32_t node, const char *path, const uint8_t *file, size_t size,
-                                const record *of)
+                                const record *of, const oracle_accepted *update)
 {
     const uint64_t stride = little(file + 24, 8);
-    const uint64_t at = little(file + 16, 8) + of->slot * stride;
+    const uint64_t at = little(file + 16, 8) + update->slot * stride;
     if (!world_disk_is_synced(node, path, of->at, of->at + of->size))
         return "its record is not synced";
-    if (at > size || of->num_bytes > size - at)
+    if (at > size || update->size > size - at)
         return "its slot is outside the journal";
-    if (fedge_crc32(0, file + at, (size_t)of->num_bytes) != of->crc32)
+    if (fedge_crc32(0, file + at, (size_t)update->size) != update->crc32)
         return "its slot has other bytes";
-    return world_disk_is_synced(node, path, at, at + of->num_bytes) ? NULL
-                                                                    : "its bytes are not synced";
+    return world_disk_is_synced(node, path, at, at + update->size) ? NULL
+                                                                   : "its bytes are not synced";
 }
 
 /* The same, of an update that another rank has: in its own journal, of the same [name]. */
@@ -77,41 +111,118 @@ static const char *check_elsewhere(const char *name, uint64_t id)
         char path[256];
         size_t size = 0;
         record found;
+        oracle_accepted update;
         snprintf(path, sizeof(path), WORLD_DISK_ROOT "/state/ranks/%s/%" PRIu32 "/%s",
                  oracle.run_id, rank, name);
         const uint8_t *file = world_disk_read(world_rank_node(rank), path, &size);
-        if (file && find_record(file, size, id, &found) && found.type == ACCEPT)
-            wrong = check_record(world_rank_node(rank), path, file, size, &found);
+        if (file && find_record(file, size, id, &found, &update) && found.type == ACCEPT)
+            wrong = check_record(world_rank_node(rank), path, file, size, &found, &update);
     }
     return wrong;
 }
 
 void oracle_check_durable(const oracle_task *task)
 {
-    char name[64], path[256];
+    char name[ORACLE_JOURNAL_NAME], path[256];
     size_t size = 0;
     record found;
+    oracle_accepted update;
     /* With a buffer the round is the open one. */
     const uint32_t round = oracle.async ? oracle.decided : task->round;
     if (oracle.damaged || task->used_in > 0 || round < oracle.decided || round == 0 ||
         round > ORACLE_MAX_ROUNDS)
         return;
     const uint32_t attempt = oracle.async ? oracle.rounds[round].attempt : task->attempt;
-    snprintf(name, sizeof(name), "journal/round-%06" PRIu32 "-a%" PRIu32 ".fj", round, attempt);
-    const uint8_t *file = oracle_read(name, &size);
+    const uint8_t *file = oracle_read_journal(round, attempt, name, &size);
     if (!file)
         return; /* the attempt is over */
     oracle_path(name, path, sizeof(path));
-    const bool is_there = find_record(file, size, task->id, &found);
+    const bool is_there = find_record(file, size, task->id, &found, &update);
     const char *wrong = NULL;
     /* Of another rank's update the first one may have lost the record, with its power, meanwhile.
      */
     if (is_there && found.type == ACCEPT)
-        wrong = check_record(WORLD_SERVER, path, file, size, &found);
+        wrong = check_record(WORLD_SERVER, path, file, size, &found, &update);
     else if (!oracle.async)
         wrong = check_elsewhere(strrchr(name, '/') + 1, task->id);
     if (wrong) {
         world_fail("oracle: client %u's update of task %" PRIu64 " is acknowledged: %s",
                    task->client, task->id, wrong);
     }
+}
+
+/* ---- what counts ----------------------------------------------------------------------------- */
+
+const uint8_t *oracle_read_journal(uint32_t round, uint32_t attempt, char name[ORACLE_JOURNAL_NAME],
+                                   size_t *size)
+{
+    snprintf(name, ORACLE_JOURNAL_NAME, "journal/round-%06" PRIu32 "-a%" PRIu32 ".fj", round,
+             attempt);
+    return oracle_read(name, size);
+}
+
+/* A slot's present update replaces what it had. */
+static void put_accepted(oracle_round *round, const oracle_accepted *update)
+{
+    uint32_t at = 0;
+    while (at < round->num_accepted && round->accepted[at].slot != update->slot)
+        at++;
+    if (at == ORACLE_MAX_ACCEPTED) {
+        world_fail("oracle: a journal has more than %d updates", ORACLE_MAX_ACCEPTED);
+        return;
+    }
+    round->num_accepted += at == round->num_accepted;
+    round->accepted[at] = *update;
+}
+
+static void drop_accepted(oracle_round *round, uint32_t slot)
+{
+    for (uint32_t i = 0; i < round->num_accepted; i++) {
+        if (round->accepted[i].slot == slot)
+            round->accepted[i] = round->accepted[--round->num_accepted];
+    }
+}
+
+static void note_record(oracle_round *round, const record *of)
+{
+    oracle_accepted update;
+    if (read_accepted(of, &update))
+        put_accepted(round, &update);
+    else if (of->type == LOSE && of->body_size >= 4)
+        drop_accepted(round, (uint32_t)little(of->body, 4));
+    round->closed = of->type == CLOSE;
+}
+
+/* Without a journal whose beginning is whole, what was known of the round stays. */
+static void look_at_journal(uint32_t number)
+{
+    oracle_round *round = &oracle.rounds[number];
+    char name[ORACLE_JOURNAL_NAME], base[FEDGE_HASH_TEXT] = "";
+    size_t size = 0;
+    record next;
+    const uint8_t *file = oracle_read_journal(number, oracle_attempt_of(number), name, &size);
+    const uint64_t end = file ? end_of_log(file, size) : 0;
+    uint32_t records = 0;
+    if (!read_record(file, end, PAGE, &next) || next.type != OPEN ||
+        next.body_size < BASE_AT + FEDGE_HASH_TEXT - 1)
+        return;
+    memcpy(base, next.body + BASE_AT, FEDGE_HASH_TEXT - 1);
+    if (!round->accepted)
+        round->accepted = oracle_memory(ORACLE_MAX_ACCEPTED * sizeof(oracle_accepted));
+    round->num_accepted = 0;
+    round->closed = false;
+    for (uint64_t at = PAGE; read_record(file, end, at, &next) && next.number == records;
+         at += next.size) {
+        note_record(round, &next);
+        records++;
+    }
+    if (oracle.damaged)
+        oracle_note_base(number, base);
+}
+
+void oracle_look_at_journals(void)
+{
+    const uint32_t first = oracle.decided > 0 ? oracle.decided : 1;
+    for (uint32_t r = first; r <= first + 2 && r <= ORACLE_MAX_ROUNDS && oracle.async; r++)
+        look_at_journal(r);
 }

@@ -130,8 +130,7 @@ static void look_at_first(void)
 
 /* ---- sets of updates ------------------------------------------------------------------------- */
 
-/* Results of which at most one counts: those of one client, or of one task if rounds have a
- * buffer. */
+/* Results of which at most one counts: those of one client, or of one update of the journal. */
 typedef struct choice {
     uint32_t client;
     bool must;           /* one of them counts */
@@ -153,9 +152,9 @@ typedef struct sets {
 static choice *choice_of(sets *all, const oracle_task *task)
 {
     uint32_t at = 0;
-    while (at < all->num && (oracle.async || all->choices[at].client < task->client))
+    while (at < all->num && all->choices[at].client < task->client)
         at++;
-    if (at < all->num && all->choices[at].client == task->client && !oracle.async)
+    if (at < all->num && all->choices[at].client == task->client)
         return &all->choices[at];
     if (all->num == PLAIN_MAX_UPDATES) {
         world_fail("oracle: more than %d updates may be in round %u", PLAIN_MAX_UPDATES,
@@ -189,37 +188,62 @@ static void add_task(sets *all, oracle_task *task)
     }
 }
 
-/* Where the acknowledged updates fill the round's buffer, the others are of attempts that failed.
- */
-static void leave_out_others(sets *all)
+/* Adds the results that an update of the round's journal may be: they have the same bytes, but may
+ * say other things of them. */
+static void add_accepted(sets *all, const oracle_accepted *update)
+{
+    choice *to = &all->choices[all->num++];
+    *to = (choice){.must = true};
+    for (uint32_t i = 0; i < oracle.num_tasks; i++) {
+        oracle_task *task = &oracle.tasks[i];
+        oracle_version *version =
+            task->id == update->id && task->kind == FEDGE_TASK_TRAIN ? task->versions : NULL;
+        for (; version && to->num < ORACLE_MAX_VERSIONS; version = version->next) {
+            if (version->complete == 0 || version->bytes.size != update->size ||
+                version->crc32 != update->crc32 || oracle_check(task, version))
+                continue;
+            to->of[to->num].task = task;
+            to->of[to->num++].version = version;
+        }
+    }
+}
+
+/* Why an update that the journal has cannot count; NULL: it can. */
+static const char *check_accepted(const sets *all, const choice *of)
+{
+    const oracle_task *task = of->num > 0 ? of->of[0].task : NULL;
+    if (!task)
+        return "which nobody has sent, or which is not valid";
+    if (task->used_in > 0 && task->used_in != all->round)
+        return "which has counted before";
+    return task->round > all->round || all->round - task->round > oracle.job->rounds.max_staleness
+               ? "which is too old"
+               : NULL;
+}
+
+/* Those of a round with a buffer are in its journal. */
+static void collect_accepted(sets *all)
 {
     const oracle_round *round = &oracle.rounds[all->round];
-    const uint32_t most =
-        round->num_counted > 0 ? round->num_counted : oracle.job->rounds.buffer_size;
-    uint32_t musts = 0;
-    for (uint32_t i = 0; i < all->num; i++)
-        musts += all->choices[i].must;
-    for (uint32_t i = 0; i < all->num && musts >= most; i++)
-        all->choices[i].num = all->choices[i].must ? all->choices[i].num : 0;
+    for (uint32_t i = 0; i < round->num_accepted; i++) {
+        add_accepted(all, &round->accepted[i]);
+        const char *wrong = check_accepted(all, &all->choices[i]);
+        if (wrong) {
+            world_fail("oracle: round %u has an update of task %" PRIu64 ", %s", all->round,
+                       round->accepted[i].id, wrong);
+        }
+    }
 }
 
 static void collect(sets *all)
 {
     const oracle_round *round = &oracle.rounds[all->round];
-    const uint32_t max_staleness = oracle.job->rounds.max_staleness;
+    if (oracle.async)
+        collect_accepted(all);
     for (oracle_task *task = round->tasks; task && !oracle.async; task = task->next) {
         if (task->attempt == round->attempt)
             add_task(all, task);
     }
-    for (uint32_t i = 0; oracle.async && i < oracle.num_tasks; i++) {
-        oracle_task *task = &oracle.tasks[i];
-        if (task->kind == FEDGE_TASK_TRAIN && task->ended == 0 && task->round <= all->round &&
-            all->round - task->round <= max_staleness &&
-            (task->used_in == 0 || task->used_in >= all->round))
-            add_task(all, task);
-    }
-    if (oracle.async)
-        leave_out_others(all);
 }
 
 /* Makes the updates of the taken results. False: the round's line speaks of others. */
@@ -282,13 +306,27 @@ static void note_used(const sets *all)
         const choice *one = &all->choices[i];
         for (uint32_t k = 0; k < one->num; k++) {
             oracle_task *task = one->of[k].task;
-            if (k == one->taken) {
+            /* After a restored backup two incarnations may have a task of that id. */
+            if (k == one->taken || oracle.async) {
                 task->used = one->of[k].version;
                 task->used_in = all->round;
             } else if (task->used_in == all->round &&
                        (one->taken == one->num || one->of[one->taken].task != task)) {
                 task->used_in = 0;
             }
+        }
+    }
+}
+
+/* What was acknowledged while a round with a buffer was open is in its journal. */
+static void check_acknowledged(uint32_t number)
+{
+    for (uint32_t i = 0; i < oracle.num_tasks && !oracle.damaged; i++) {
+        const oracle_task *task = &oracle.tasks[i];
+        if (task->kind == FEDGE_TASK_TRAIN && task->acked > 0 && task->used_in == 0) {
+            world_fail("oracle: client %u's update of task %" PRIu64
+                       " is acknowledged, and not in the journal of round %u",
+                       task->client, task->id, number);
         }
     }
 }
@@ -319,6 +357,28 @@ static bool is_last(sets *all)
     return true;
 }
 
+/* A damaged disk may have lost a round's journal before anybody could read it: that model is the
+ * server's, as its hash says, and not recomputed. "": that is not there either. */
+static const char *take_over(uint32_t number)
+{
+    oracle_round *round = &oracle.rounds[number];
+    const size_t bytes = oracle.job->plan.schema.num_elements * sizeof(float);
+    char hash[FEDGE_HASH_TEXT];
+    size_t head = 0;
+    const uint8_t *file = NULL, *values = read_checkpoint(number, &head, &file);
+    if (!oracle.damaged)
+        return "it has no journal that was closed";
+    if (!values)
+        return "";
+    memcpy(round->model.values, values, bytes);
+    hash_model(round->model.values, hash);
+    if (strcmp(round->hash, hash) != 0)
+        return "";
+    round->sure = false;
+    world_trace("oracle: round %u: its journal was lost", number);
+    return NULL;
+}
+
 /* Finds the updates that counted in a round; NULL, or why there are none: "" if nothing is known of
  * its model. */
 static const char *find_set(uint32_t number)
@@ -334,14 +394,20 @@ static const char *find_set(uint32_t number)
     all.values = oracle.damaged ? NULL : read_checkpoint(number, &head, &file);
     if (!all.values && !round->hash[0])
         return "";
-    collect(&all);
     new_model(&round->model);
+    if (oracle.async && !round->closed)
+        oracle_look_at_journals();
+    if (oracle.async && !round->closed)
+        return take_over(number);
+    collect(&all);
     uint32_t tried = 0, counted = 0, musts = 0;
     for (bool more = true; more && tried < MAX_SETS && counted < MAX_COUNTED; counted++) {
         const bool fits = take(&all);
         tried += fits;
         if (fits && makes_model(&all)) {
             note_used(&all);
+            if (oracle.async)
+                check_acknowledged(number);
             world_trace("oracle: round %u: %u updates make %.8s", number, all.with.num_updates,
                         round->hash);
             round->sure = tried == 1 && is_last(&all);
@@ -524,6 +590,7 @@ void oracle_look(void)
 {
     if (!oracle.job || world_failure())
         return;
+    oracle_look_at_journals();
     if (!oracle.damaged)
         (void)read_lines();
     oracle_decide();

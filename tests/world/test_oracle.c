@@ -31,6 +31,7 @@ static federation fed;
 
 static char failure[512];
 static char seen_path[256];
+static const char *hidden;  /* no file whose path has this in it is there */
 static const char *damaged; /* what has another byte, of the file whose path has this in it */
 
 void world_fail(const char *format, ...)
@@ -65,7 +66,8 @@ const uint8_t *world_disk_read(uint32_t node, const char *path, size_t *size)
     *of = NULL;
     assert_memory_equal(path, WORLD_DISK_ROOT "/state", strlen(WORLD_DISK_ROOT "/state"));
     snprintf(real, sizeof(real), "%s%s", fed.state_dir, path + strlen(WORLD_DISK_ROOT "/state"));
-    if (fedge_os_read_file(real, 1 << 20, &content, size, NULL) != FEDGE_OK)
+    if ((hidden && strstr(path, hidden)) ||
+        fedge_os_read_file(real, 1 << 20, &content, size, NULL) != FEDGE_OK)
         return NULL;
     *of = content;
     if (damaged && strstr(path, damaged)) {
@@ -143,7 +145,7 @@ static int set_up(void **state)
     (void)state;
     failure[0] = '\0';
     lie = TRUTH;
-    damaged = NULL;
+    damaged = hidden = NULL;
     unsynced = false;
     return 0;
 }
@@ -496,6 +498,26 @@ static void files_contradict_its_books(void **state)
     must_see("rounds.jsonl has 5 clients in round 1");
 }
 
+/* Which updates an asynchronous round has is known from its journal alone. */
+static void a_journal_is_lost(void **state)
+{
+    (void)state;
+    for (int is_damaged = 0; is_damaged < 2; is_damaged++) {
+        if (is_damaged)
+            fed_fini(&fed);
+        begin(ROUNDS, "\"type\":\"FedBuff\",\"buffer-size\":3", NULL);
+        hidden = "journal/round-000002";
+        if (is_damaged)
+            oracle_disk_damaged();
+        run(4);
+        if (is_damaged)
+            complete(3);
+        else
+            must_see("round 2: it has no journal that was closed");
+        assert_string_equal(failure, "");
+    }
+}
+
 static void a_round_has_no_line(void **state)
 {
     (void)state;
@@ -517,6 +539,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(an_ack_comes_before_the_sync, set_up, tear_down),
         cmocka_unit_test_setup_teardown(messages_contradict_its_books, set_up, tear_down),
         cmocka_unit_test_setup_teardown(files_contradict_its_books, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_journal_is_lost, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_round_has_no_line, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -261,6 +261,7 @@ static void flip(const plan_fault *fault)
     /* Any file, or one of those that are worth it. */
     static const char *const PARTS[] = {"", "/journal/", "/checkpoints/", "state/"};
     const char *path = "";
+    oracle_look();
     if (world_disk_flip(fault->node, PARTS[fault->number % 4], &path))
         world_trace("a bit flips in %s", path);
     if (world_is_rank(fault->node)) {
@@ -623,18 +624,6 @@ void world_set_up(void)
     world_at_kill(drop);
 }
 
-/* The steps of asynchronous rounds follow the journal's order, of which a damaged disk or a server
- * that stops at once may leave the oracle no trace. */
-static bool hides_order(const world_plan *plan)
-{
-    bool hides = false;
-    for (uint32_t i = 0; i < plan->num_faults; i++) {
-        const plan_fault_kind kind = plan->faults[i].kind;
-        hides = hides || kind == PLAN_FLIP || kind == PLAN_GPU;
-    }
-    return hides && plan->job.asynchronous && !plan->server_is_hostile;
-}
-
 void world_run(const world_plan *plan, world_outcome *outcome)
 {
     begin(plan, outcome);
@@ -642,8 +631,6 @@ void world_run(const world_plan *plan, world_outcome *outcome)
         set_up_hostile();
         if (!plan->server_is_hostile)
             oracle_begin(w.job, plan_num_clients(plan));
-        if (hides_order(plan))
-            oracle_model_nothing();
         answers_begin(w.job, plan, w.trainers);
         live();
         oracle_end();
