@@ -1,4 +1,4 @@
-/* The switch is a few instructions on x86-64 and swapcontext elsewhere. */
+/* On x86-64 a switch takes a few instructions; elsewhere it is swapcontext. */
 #define _GNU_SOURCE /* mmap */
 
 #include "tests/fibers/fiber.h"
@@ -33,11 +33,11 @@ void __tsan_switch_to_fiber(void *fiber, unsigned flags);
 struct fiber {
     void *stack_pointer;
     ucontext_t context; /* not on x86-64 */
-    char *stack;        /* NULL: the host's */
-    size_t size;        /* of the stack */
+    char *stack;        /* NULL: the host's own stack */
+    size_t size;        /* size of [stack] */
     void (*entry)(void);
     void *fake, *tsan;
-    fiber *next; /* in the pool */
+    fiber *next; /* next in the pool */
 };
 
 static fiber host, *running = &host, *before, *pool;
@@ -52,7 +52,7 @@ __asm__(".text\n.type fiber_switch,@function\nfiber_switch:\n"
         "pop %r15\npop %r14\npop %r13\npop %r12\npop %rbx\npop %rbp\nret\n");
 #endif
 
-/* On a stack of its own, after a jump. */
+/* Runs on the fiber's own stack after each switch to it. */
 static void arrive(const fiber *self)
 {
     const void *bottom = NULL;
@@ -74,7 +74,7 @@ static void start(void)
 static void prepare(fiber *self)
 {
 #if defined(__x86_64__)
-    void **top = (void **)(void *)(self->stack + self->size) - 1; /* as behind a call: 16 n + 8 */
+    void **top = (void **)(void *)(self->stack + self->size) - 1; /* as after a call: 16 n + 8 */
     *--top = (void *)(uintptr_t)start;
     self->stack_pointer = top - 6;
 #else
@@ -97,7 +97,7 @@ static void jump(fiber *from, fiber *to)
 #endif
 }
 
-/* Not by malloc, which a program with fibers may replace. */
+/* A program with fibers may replace malloc, so this uses mmap. */
 static void *map(size_t size)
 {
     void *block = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -129,7 +129,7 @@ fiber *fiber_take(void (*entry)(void), size_t stack_size)
 
 void fiber_release(fiber *self)
 {
-    /* Frames that never return leave their red zones. */
+    /* Frames that never return leave red zones behind. */
     __asan_unpoison_memory_region(self->stack, self->size);
     self->next = pool;
     pool = self;

@@ -1,5 +1,5 @@
-/* Fibers: stacks between which one thread of the system switches. The sanitizers are told of each
- * switch. */
+/* Fibers: stacks between which one OS thread switches. The sanitizers are informed of each switch.
+ */
 #ifndef FEDGE_TESTS_FIBERS_FIBER_H
 #define FEDGE_TESTS_FIBERS_FIBER_H
 
@@ -14,14 +14,14 @@
 
 typedef struct fiber fiber;
 
-/* A fiber that runs [entry] at the next switch to it; entry never returns but by fiber_go. Comes
- * from a pool, never NULL. */
+/* A fiber from a pool, which runs [entry] at the next switch to it. [entry] never returns but calls
+ * fiber_go. Never NULL. */
 fiber *fiber_take(void (*entry)(void), size_t stack_size);
-/* Returns it to the pool, wherever it stopped: not the one that runs. */
+/* Returns a fiber that is not running to the pool, wherever it stopped. */
 void fiber_release(fiber *self);
-/* Runs [to] from the host's stack, until a fiber goes back there; returns that one. */
+/* Runs [to] from the host's stack until some fiber switches back; returns that fiber. */
 fiber *fiber_resume(fiber *to);
-void fiber_go(fiber *to); /* from the running one; NULL: to the host's stack */
-fiber *fiber_self(void);  /* the running one */
+void fiber_go(fiber *to); /* switches from the running fiber to [to]; NULL: to the host's stack */
+fiber *fiber_self(void);  /* the running fiber */
 
 #endif

@@ -10,47 +10,50 @@
 #define SECOND_NS ((uint64_t)1000000000)
 /* Network and disk take a fraction of a second each, and a round opens with the next tick. */
 #define ANSWER_NS (10 * SECOND_NS)
-/* Of the time between reading a result and saying why it cannot be read. */
+/* Time between reading a result and reporting why it cannot be read. */
 #define DECLINE_NS (5 * SECOND_NS)
 /* A partition takes up to 4 s. */
 #define SEND_NS (8 * SECOND_NS)
 /* A task takes at most 3 s, and others may have to report before this client gets the next one. */
 #define WORK_NS (45 * SECOND_NS)
-/* MAX_ENDS: of connections in a second, after pauses of up to 100 ms that double. */
+/* MAX_ENDS: most ends of connections in a second. Pauses begin at up to 100 ms and double. */
 enum { MAX_CLIENTS = 32, MAX_WHOLE = 256, MAX_ENDS = 40 };
 
-/* An honest client. */
+/* State of an honest client. */
 typedef struct party {
-    bool welcome; /* connected, as far as messages tell */
+    bool welcome; /* connected, as its messages show */
     bool may_decline;
     char run_id[FEDGE_RUN_ID_TEXT];
     uint32_t incarnation;
-    fedge_upload upload;                  /* the last that it announced */
-    uint64_t whole[MAX_WHOLE], num_whole; /* tasks whose result was sent to its end */
-    uint64_t ended;            /* the last task that the server has answered or cancelled */
-    uint64_t waits_since_ns;   /* for an answer to a whole result; WORLD_NEVER: it does not */
-    uint64_t asked_since_ns;   /* for bytes of its result; WORLD_NEVER: they were sent */
-    uint64_t missing_since_ns; /* that result on its disk; WORLD_NEVER: it is there */
-    uint64_t ends_since_ns, num_ends; /* of its connections, within a second */
-    uint64_t worked_ns;               /* when it last got a task, or was connected */
+    fedge_upload upload;                  /* its last announcement */
+    uint64_t whole[MAX_WHOLE], num_whole; /* tasks whose result was sent completely */
+    uint64_t ended;          /* the last task that the server has answered or cancelled */
+    uint64_t waits_since_ns; /* since when it waits for an answer to a whole result; WORLD_NEVER: it
+                                does not */
+    uint64_t
+        asked_since_ns; /* since when bytes of its result are requested; WORLD_NEVER: none are */
+    uint64_t missing_since_ns; /* since when that result is missing on its disk; WORLD_NEVER: it is
+                                  there */
+    uint64_t ends_since_ns, num_ends; /* ends of its connections since [ends_since_ns] */
+    uint64_t worked_ns;               /* time of its last task or WELCOME */
 } party;
 
 static struct {
     const fedge_job *job;
     const world_plan *plan;
     const stub_trainer *trainers;
-    uint32_t num_clients; /* honest ones */
+    uint32_t num_clients; /* honest clients */
     party parties[MAX_CLIENTS];
 } answers;
 
-/* For parts that cross the answer. [task_id] 0: the client's own doing. */
+/* Stops waiting for an answer, also for parts under way. [task_id] 0: the client's own action. */
 static void answered(party *of, uint64_t task_id)
 {
     of->ended = task_id;
     of->waits_since_ns = of->missing_since_ns = of->asked_since_ns = WORLD_NEVER;
 }
 
-/* Whether its trainer or its disk may fail. */
+/* Whether the client's trainer or disk may fail. */
 static bool may_decline(uint32_t client)
 {
     const stub_trainer_chances *chances = &answers.trainers[client].chances;
@@ -140,8 +143,7 @@ static void part_sent(party *of, const fedge_message *message)
     of->waits_since_ns = position.task_id == of->ended ? WORLD_NEVER : world_now_ns();
 }
 
-/* The task's model may have been withdrawn while it was fetched; what the site says is looked at
- * elsewhere. */
+/* Reasons that other checks cover, and a model that was withdrawn while it was fetched. */
 static bool is_of_others(fedge_reason reason)
 {
     return reason == FEDGE_REASON_STALE_TASK || reason == FEDGE_REASON_POLICY ||
@@ -174,7 +176,7 @@ void answers_client_sent(uint32_t client, const uint8_t *frame, size_t size)
     else if (message.type == FEDGE_MESSAGE_HELLO)
         answers_client_wiped(client);
     else if (message.type != FEDGE_MESSAGE_FETCH)
-        answered(of, 0); /* goodbye */
+        answered(of, 0); /* it disconnects */
 }
 
 /* ---- of the server --------------------------------------------------------------------------- */
@@ -196,12 +198,12 @@ static void task_sent(uint32_t client, party *of, const fedge_message *message)
 {
     static fedge_task task;
     if (fedge_task_read(message, &task, NULL) != FEDGE_OK)
-        return; /* the oracle says so */
+        return; /* the oracle reports it */
     of->worked_ns = world_now_ns();
     check_last_accepted(client, of, &task);
 }
 
-/* Data may be damaged on the server's disk. */
+/* Reasons of a damaged message. Damaged data may come from the server's disk. */
 static bool is_of_wrong_message(fedge_reason reason)
 {
     return reason >= FEDGE_REASON_BAD_FRAME && reason < FEDGE_REASON_BAD_DATA;
@@ -245,7 +247,7 @@ static void welcome_sent(party *of, const fedge_message *message)
 {
     static fedge_welcome welcome;
     if (fedge_welcome_read(message, &welcome, NULL) != FEDGE_OK)
-        return; /* the oracle says so */
+        return; /* the oracle reports it */
     of->welcome = true;
     of->worked_ns = world_now_ns();
     of->incarnation = welcome.incarnation;
@@ -292,7 +294,7 @@ static uint64_t since(uint64_t begin_ns, uint64_t calm_ns)
     return world_now_ns() > from_ns ? world_now_ns() - from_ns : 0;
 }
 
-/* Whether all clients are to be at work at all times. */
+/* Whether each client must have a task at all times. */
 static bool has_work_for_all(void)
 {
     return answers.job->rounds.buffer_size > 0 && answers.job->rounds.fraction_train >= 1.0 &&

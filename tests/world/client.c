@@ -52,7 +52,7 @@ void world_client_check(const world_client *client)
 {
     if (!client->strict)
         return;
-    /* The grace, the time for its last message, and a few syncs. */
+    /* The grace period, the time of the last message, and a few syncs. */
     if (client->running && client->stop_ns > 0 &&
         world_now_ns() > client->stop_ns + (uint64_t)1500000000)
         world_fail("client %u was stopped, and runs on", (unsigned)client->index);

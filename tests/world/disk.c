@@ -1,4 +1,4 @@
-/* The world's side of the simulated disks: their beginning, power failures, backups and looks. */
+/* The world's functions of the simulated disks: begin, power failures, backups and queries. */
 #include "tests/world/disk.h"
 
 #include <stdio.h>
@@ -13,10 +13,10 @@ static struct {
     bool on;
     uint64_t seed;
     disk disks[WORLD_MAX_NODES];
-    uint32_t shared[WORLD_MAX_NODES]; /* ≠ 0: the node uses that one's disk */
+    uint32_t shared[WORLD_MAX_NODES]; /* ≠ 0: the node uses the disk of this node */
 } all;
 
-/* What a stream of random numbers is for. */
+/* Purposes of random streams. */
 enum { DRAW_CALLS, DRAW_POWER };
 
 static fedge_rng stream(uint32_t node, uint32_t number, uint16_t purpose)
@@ -81,7 +81,7 @@ void world_disk_drop(uint32_t node)
 
 /* ---- a power failure ------------------------------------------------------------------------- */
 
-/* Of eight unsynced changes, [eighths] survive. */
+/* Each unsynced change survives with a probability of [eighths] / 8. */
 typedef struct survival {
     fedge_rng rng;
     uint32_t eighths;
@@ -166,7 +166,7 @@ static void reach(disk_inode *inode)
         reach(inode->entries[i]);
 }
 
-/* Frees what no path leads to: of a directory whose name was lost, all that is in it. */
+/* Frees all inodes that no path reaches, such as the content of a directory whose name was lost. */
 static void free_unreached(disk *of)
 {
     for (disk_inode *i = of->inodes; i; i = i->next)
@@ -201,7 +201,7 @@ struct world_disk_copy {
     disk tree; /* only with inodes */
 };
 
-/* Puts what is in one directory into another, as synced. */
+/* Copies the content of one directory into another, as synced. */
 static void copy_entries(disk *to, disk_inode *dir, const disk_inode *from)
 {
     for (uint32_t i = 0; i < from->num_entries; i++) {
@@ -301,7 +301,7 @@ void world_disk_each(uint32_t node, void (*visit)(void *user, const char *path),
     walk_all(node, visit_path, &to);
 }
 
-/* The files that a bit may flip in: counts them, and finds the one numbered [wanted]. */
+/* Counts the files in which a bit may flip, and finds the one numbered [wanted]. */
 typedef struct flip_search {
     const char *part;
     uint32_t count, wanted;
@@ -349,7 +349,7 @@ const uint8_t *world_disk_read(uint32_t node, const char *path, size_t *size)
     return disk_fill(place.inode);
 }
 
-/* Whether all names on the way to the inode are synced. */
+/* Whether all names on the path to the inode are synced. */
 static bool has_synced_name(const disk *of, const disk_inode *inode)
 {
     for (const disk_inode *at = inode; at; at = at->parent) {
@@ -378,7 +378,7 @@ bool world_disk_is_synced(uint32_t node, const char *path, uint64_t begin, uint6
     return end <= place.inode->size && has_synced_name(of, place.inode);
 }
 
-/* The inode at [path], made with its name on the disk. */
+/* Makes an inode at [path], with its name synced. */
 static disk_inode *make_synced(disk *of, const char *path, bool is_dir)
 {
     disk_place place;

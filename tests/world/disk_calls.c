@@ -1,4 +1,5 @@
-/* The stand-ins of the system calls that open and close files, and what all of them share. */
+/* Replacements of the system calls that open and close files, and the functions that all
+ * replacements share. */
 #define _GNU_SOURCE
 #define _FILE_OFFSET_BITS 64
 
@@ -187,7 +188,7 @@ static int open_file(const char *path, int flags, mode_t mode)
 DEFINE_OPEN(__wrap_open64)
 DEFINE_OPEN(__wrap_open)
 
-/* What the compiler makes of them where it does not know the flags. */
+/* The compiler calls these where it does not know the flags. */
 int __wrap___open64_2(const char *path, int flags);
 int __wrap___open_2(const char *path, int flags);
 
@@ -201,7 +202,7 @@ int __wrap___open_2(const char *path, int flags)
     return open_file(path, flags, 0);
 }
 
-/* Draws the six letters at [at]. */
+/* Draws the six letters of a temporary name at [at]. */
 static void draw_letters(disk *of, char *at)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
@@ -229,7 +230,7 @@ WRAPPED(int, mkostemps64, char *template, int suffix, int flags)
     return error == 0 ? disk_number_of(of, opened) : disk_fail(error);
 }
 
-/* A lock's end lets others try. */
+/* The end of a lock wakes those that wait for it. */
 static void unlock(disk_inode *inode, int fd)
 {
     if (inode->lock_fd == fd) {
@@ -267,7 +268,7 @@ WRAPPED(int, flock, int fd, int operation)
             unlock(inode, fd);
             return 0;
         }
-        /* The product takes exclusive locks alone. */
+        /* The product uses only exclusive locks. */
         if (!(operation & LOCK_EX))
             return disk_fail(EINVAL);
         if (inode->lock_fd < 0 || inode->lock_fd == fd) {
@@ -279,7 +280,7 @@ WRAPPED(int, flock, int fd, int operation)
         (void)world_wait(inode, WORLD_NEVER);
     }
 }
-/* The product opens files of other folders alone by name as streams. */
+/* The product opens streams only on files outside the disk. */
 static FILE *open_stream(const char *path)
 {
     if (strncmp(path, WORLD_DISK_ROOT "/", sizeof(WORLD_DISK_ROOT)) == 0)

@@ -1,4 +1,4 @@
-/* The stand-ins of the system calls about the content of open files. */
+/* Replacements of the system calls that read, change and sync open files. */
 #define _GNU_SOURCE
 #define _FILE_OFFSET_BITS 64
 
@@ -22,7 +22,7 @@ static size_t shortened(disk *of, size_t size)
     return size;
 }
 
-/* How many of [size] bytes the disk has room for. */
+/* Returns how many of [size] bytes fit on the disk. */
 static size_t fitting(const disk *of, const disk_inode *file, uint64_t at, size_t size)
 {
     const uint64_t room = of->faults.capacity > of->used ? of->faults.capacity - of->used : 0;
@@ -109,7 +109,7 @@ WRAPPED(ssize_t, read, int fd, void *out, size_t size)
     return of ? read_some(of, fd, out, size, NULL) : __real_read(fd, out, size);
 }
 
-/* What the compiler makes of the two where it knows the size of the place to read to. */
+/* The compiler calls these where it knows the size of the buffer. */
 WRAPPED(ssize_t, __pread64_chk, int fd, void *out, size_t size, off64_t offset, size_t room)
 {
     disk *of = disk_with(fd);
@@ -128,8 +128,8 @@ WRAPPED(ssize_t, __read_chk, int fd, void *out, size_t size, size_t room)
     return read_some(of, fd, out, size, NULL);
 }
 
-/* Begins a call that changes the open file's size; returns an errno or 0, [unwritable] if it is
- * open for reading alone. */
+/* Begins a call that changes the open file's size. Returns an errno or 0; [unwritable] if it is
+ * open only for reading. */
 static int begin_resize(disk *of, int fd, off_t size, unsigned faults, int unwritable,
                         disk_inode **file)
 {
@@ -174,7 +174,7 @@ WRAPPED(int, ftruncate64, int fd, off64_t size)
     return disk_finish(error);
 }
 
-/* Returns the errno. */
+/* Returns an errno or 0. */
 WRAPPED(int, posix_fallocate64, int fd, off64_t offset, off64_t size)
 {
     disk *of = disk_with(fd);
@@ -208,7 +208,7 @@ static uint64_t draw_sync_ns(disk *of)
     return ns;
 }
 
-/* The inode, if another thread has not closed its last descriptor meanwhile. */
+/* The inode, unless another thread has closed its last descriptor meanwhile. */
 static disk_inode *find_inode(const disk *of, uint64_t number)
 {
     disk_inode *found = of->inodes;
@@ -228,8 +228,8 @@ static int sync_file(disk *of, int fd)
     if (ns > 0)
         disk_pass_time(ns);
     disk_inode *inode = find_inode(of, number);
-    /* After a failure the system takes a file's pages for written. A directory's entries are in the
-     * file system's journal: a later sync that succeeds has written them. */
+    /* After a failed sync the system treats a file's pages as written. Entries of directories are
+     * in the file system's journal, so a later successful sync has written them. */
     if (inode && error != 0 && !inode->is_dir)
         disk_fail_sync(of, inode, end);
     else if (inode && error == 0)
@@ -239,7 +239,7 @@ static int sync_file(disk *of, int fd)
     return disk_finish(error);
 }
 
-/* Real files of a test need not outlive the machine, and a slow disk would take long. */
+/* Real files of a test need no sync, and slow disks would delay it. */
 static int skip_sync(int fd)
 {
     return fcntl(fd, F_GETFD) < 0 ? -1 : 0;

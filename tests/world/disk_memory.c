@@ -1,5 +1,5 @@
-/* Memory of the simulated disks: blocks of a mapping of its own, since the world gives each node's
- * heap back when the node is killed. */
+/* Memory of the simulated disks. Its blocks lie in a mapping of their own, as the heap of a killed
+ * node is freed. */
 #define _GNU_SOURCE
 
 #include <stdio.h>
@@ -9,8 +9,8 @@
 
 #include "tests/world/disk_state.h"
 
-#define ARENA_SIZE ((size_t)16 << 30) /* of addresses; pages come with their first use */
-#define KEPT_SIZE ((size_t)64 << 20)  /* what a later world finds in memory still */
+#define ARENA_SIZE ((size_t)16 << 30) /* address space; pages are allocated at first use */
+#define KEPT_SIZE ((size_t)64 << 20)  /* memory that is kept for later worlds */
 
 enum { MIN_CLASS = 5, NUM_CLASSES = 36 };
 

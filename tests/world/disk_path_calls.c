@@ -1,4 +1,4 @@
-/* The stand-ins of the system calls about names, and of those that only look. */
+/* Replacements of the system calls that change names, and of those that only query. */
 #define _GNU_SOURCE
 #define _FILE_OFFSET_BITS 64
 
@@ -18,7 +18,7 @@
 
 /* ---- looking --------------------------------------------------------------------------------- */
 
-/* What is not set is 0: the disks have no owners and no times. */
+/* Other fields are 0: the disks have no owners and no times. */
 static void describe(const disk *of, const disk_inode *inode, struct stat *out)
 {
     *out = (struct stat){0};
@@ -73,7 +73,7 @@ WRAPPED(int, fstat64, int fd, struct stat *out)
     return of ? look_at_file(of, fd, out) : __real_fstat64(fd, out);
 }
 
-/* Whoever compiles without 64-bit offsets calls these. */
+/* Code compiled without 64-bit offsets calls these. */
 int __wrap_stat(const char *path, struct stat *out);
 int __wrap_fstat(int fd, struct stat *out);
 int __wrap_lstat(const char *path, struct stat *out);
@@ -139,7 +139,7 @@ WRAPPED(int, mkdir, const char *path, mode_t mode)
         return __real_mkdir(path, mode);
     disk_place place;
     int error = disk_begin_path(of, path, DISK_SURE, &place);
-    /* A slash after the name of a file gives no other error. */
+    /* A slash after the name of a file changes no other error. */
     if (place.inode)
         error = EEXIST;
     if (error == 0)
@@ -230,7 +230,7 @@ WRAPPED(int, rename, const char *from, const char *to)
 
 /* ---- listing --------------------------------------------------------------------------------- */
 
-/* A stream is its descriptor. NULL: it is a real one. */
+/* A stream stands for its descriptor. NULL: the stream is real. */
 static disk_descriptor *stream_of(const disk *of, DIR *stream)
 {
     disk_descriptor *descriptor = (disk_descriptor *)stream;
@@ -248,14 +248,14 @@ static void add_to_listing(struct dirent *entry, const char *name, const disk_in
     memcpy(entry->d_name, name, strlen(name) + 1);
 }
 
-/* The names that are there at the first look, in an order that the seed draws. */
+/* Lists the names that exist at the first read, in an order that the seed draws. */
 static void list(disk *of, disk_descriptor *descriptor)
 {
     const disk_inode *dir = descriptor->inode;
     const size_t count = (size_t)dir->num_entries + 2;
     struct dirent *entries = disk_take(count * sizeof(*entries));
     for (uint32_t i = 0; i < count; i++) {
-        /* The earlier entries stay in a drawn order when the next one takes a drawn place. */
+        /* Inserting each entry at a random position keeps a random order. */
         const uint32_t at = fedge_rng_below(&of->rng, i + 1);
         entries[i] = entries[at];
         if (i < 2)

@@ -1,4 +1,4 @@
-/* Files and directories of the simulated disks, and the logs of what is not synced. */
+/* Files and directories of the simulated disks, and the logs of their unsynced changes. */
 #include "tests/world/disk_state.h"
 
 #include <errno.h>
@@ -49,7 +49,7 @@ void disk_release(disk *of, disk_inode *inode)
         disk_free_inode(of, inode);
 }
 
-/* Where [name] is in the directory, or belongs. */
+/* The position of [name] in the directory, or the position at which to insert it. */
 static uint32_t entry_place(const disk_inode *dir, const char *name)
 {
     uint32_t low = 0, high = dir->num_entries;
@@ -129,7 +129,7 @@ static void make_room(disk_inode *file, uint64_t size)
     }
 }
 
-/* Bytes up to [size] are in memory. */
+/* Stores the zeros up to [size] bytes. */
 static void fill_to(disk_inode *file, uint64_t size)
 {
     make_room(file, size);
@@ -212,7 +212,7 @@ void disk_set_name(disk *of, disk_inode *dir, const char *name, disk_inode *inod
 
 /* ---- changes of content, logged -------------------------------------------------------------- */
 
-/* Logs a change that will replace the bytes from [at] to [end]. */
+/* Logs a change that is going to replace the bytes from [at] to [end]. */
 static disk_change *log_change(disk *of, disk_inode *file, disk_change_kind kind, uint64_t at,
                                uint64_t end, size_t num_new)
 {
@@ -299,7 +299,7 @@ static void unmention(disk *of, disk_inode *inode)
     }
 }
 
-/* Adds a name to the change, and makes it so. */
+/* Adds a name to the change and changes it in its directory. */
 static void add_binding(disk *of, disk_naming *to, disk_inode *dir, const char *name,
                         disk_inode *after)
 {
@@ -356,8 +356,8 @@ static bool same_name(const disk_naming *a, const disk_naming *b)
     return false;
 }
 
-/* A certain change stays in the log while one before it is uncertain about the same name, since
- * that one would be taken back over it. */
+/* A durable change stays in the log while an earlier change of the same name is not durable:
+ * undoing that one would undo this one, too. */
 static bool is_settled(const disk_naming *made)
 {
     if (made->certainty != DISK_CERTAIN)

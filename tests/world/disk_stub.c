@@ -1,4 +1,4 @@
-/* What the tests of the simulated disks share. */
+/* A scheduler of one fiber with its disk. */
 #define _GNU_SOURCE
 
 #include "tests/world/disk_stub.h"
@@ -32,7 +32,7 @@ void world_sleep(uint64_t ns)
     errno = ENOTTY;
 }
 
-/* Somebody has to wake it meanwhile. */
+/* Another fiber has to wake this one meanwhile. */
 bool world_wait(const void *address, uint64_t ns)
 {
     stub.woken = NULL;

@@ -1,6 +1,6 @@
-/* What the tests of the simulated disks share: a scheduler of one fiber, and the fiber's disk.
+/* A scheduler of one fiber with its disk, for the tests of the simulated disks.
  *
- * Whatever may let another fiber run changes errno, as that one may. */
+ * Each call at which another fiber may run changes errno, as another fiber may. */
 #ifndef FEDGE_TESTS_WORLD_DISK_STUB_H
 #define FEDGE_TESTS_WORLD_DISK_STUB_H
 
@@ -18,7 +18,7 @@
         assert_int_equal(errno, error);                                                            \
     } while (0)
 
-/* The running fiber's node, and another. */
+/* The running fiber's node, and another node. */
 enum { DRAWS = 60, NODE = WORLD_SERVER, OTHER = WORLD_FIRST_CLIENT };
 
 typedef struct disk_stub {
@@ -27,28 +27,28 @@ typedef struct disk_stub {
     fedge_rng rng;
     jmp_buf killed;
     char failure[200];
-    void (*while_asleep)(void); /* what another fiber does then, once */
-    const void *woken;          /* the last one */
+    void (*while_asleep)(void); /* what another fiber does at the next wait, once */
+    const void *woken;          /* the last world_fail */
 } disk_stub;
 extern disk_stub stub;
 
-/* A new world, on a fiber of NODE; as a test's setup, with 1 as its seed. */
+/* Begins a new world on a fiber of NODE; the second is a test's setup, with seed 1. */
 void begin(uint64_t seed);
 int setup(void **state);
-int teardown(void **state); /* fails after a world_fail */
+int teardown(void **state); /* fails the test after a world_fail */
 
 void set_faults(world_disk_faults faults);
-/* The node's power fails, after its process. */
+/* Kills the node's process; then its power fails. */
 void power_off(void);
 
-/* Does [work] on a disk with these faults, until it is killed or calls world_die, when all that it
- * has allocated goes; false: it ended by itself. For tests that fedge_world_disk_kills has made
+/* Runs [work] on a disk with these faults until it is killed or calls world_die; then all its
+ * memory is freed. False: it ended by itself. For tests built with fedge_world_disk_kills
  * (world.cmake). */
 bool ended_by(world_disk_faults faults, void (*work)(void));
-/* The same, killed at the call of this number. */
+/* The same, with a kill at the call of this number. */
 bool killed_at(uint64_t call, void (*work)(void));
 
-/* All files with their sizes and a hash of their content; the caller frees it. */
+/* A text of all files with their sizes and a hash of their content; the caller frees it. */
 char *tree(void);
 uint64_t bytes_of_files(void);
 

@@ -9,8 +9,8 @@
 #include "tests/world/observer.h"
 #include "tests/world/scheduler.h"
 
-/* A call that does not return is given up after so long: sooner than by a real watch, so that
- * worlds end early. */
+/* Time after which a call that does not return is given up. It is shorter than that of the real
+ * watch, so that worlds end early. */
 #define HANG_NS ((uint64_t)3000000000)
 #define QUICK_NS ((uint64_t)FEDGE_SUPERVISOR_QUICK_MS * 1000000)
 
@@ -21,7 +21,7 @@ static struct {
     world_gpu_failure how;
     uint64_t list;
     bool were_lost;
-    /* The supervisor's. */
+    /* What the supervisor remembers. */
     fedge_lost_gpus lost;
     uint32_t restarts, num_quick;
 } machine;
@@ -29,11 +29,11 @@ static struct {
 /* An open accumulator. */
 typedef struct gpu_sums {
     fedge_accumulator_config config;
-    void *cpu; /* state of fedge_accumulator_cpu, which does the work */
+    void *cpu; /* the accumulator "cpu", which does the work */
     uint32_t num_gpus, gpus[FEDGE_ACCUMULATOR_MAX_GPUS];
     size_t num_elements;
     bool lost;
-    uint32_t lost_gpu; /* which one, where [lost] */
+    uint32_t lost_gpu; /* index of the lost GPU, if [lost] */
 } gpu_sums;
 
 static const fedge_accumulator_ops *const CPU = &fedge_accumulator_cpu;
@@ -114,7 +114,7 @@ static fedge_status fail_lost(gpu_sums *self, uint32_t gpu, const char *what, fe
     return fedge_fail(err, FEDGE_GPU_LOST, "GPU %u %s", (unsigned)gpu, what);
 }
 
-/* A call on one of the GPUs; not FEDGE_OK: it failed, now or earlier. */
+/* A call to one of the GPUs. An error: it has failed now or before. */
 static fedge_status use(gpu_sums *self, fedge_error *err)
 {
     const uint32_t gpu = self->gpus[machine.calls % self->num_gpus];
@@ -147,7 +147,7 @@ static void leave_out(const fedge_accumulator_config *config, uint32_t gpu, cons
     }
 }
 
-/* As aggregator/reduce/cuda/open.c chooses. */
+/* Chooses GPUs as aggregator/reduce/cuda/open.c does. */
 static fedge_status take_gpu(gpu_sums *self, uint32_t gpu, fedge_error *err)
 {
     const fedge_accumulator_config *config = &self->config;
@@ -219,7 +219,7 @@ static fedge_status gpu_validate(void *state, fedge_encoded *update, fedge_error
     return CPU->validate(self->cpu, update, err);
 }
 
-/* A GPU may fail before or after it has added something. */
+/* A GPU may fail before or after the addition. */
 static fedge_status gpu_add(void *state, fedge_encoded *const *updates, uint32_t count,
                             uint64_t *ticket, fedge_error *err)
 {
@@ -327,5 +327,5 @@ static const fedge_accumulator_ops GPU = {
     .stats = gpu_stats,
 };
 
-/* The kinds of this program, in place of accumulator_kinds.c's. */
+/* The accumulator kinds of this program, in place of those in accumulator_kinds.c. */
 const fedge_accumulator_ops *const fedge_accumulator_kinds[] = {&GPU, &fedge_accumulator_cpu, NULL};

@@ -1,9 +1,8 @@
-/* The GPUs of a world's server, and its supervisor's memory of those that were lost.
+/* The simulated GPUs of the server, and what its supervisor remembers of lost ones.
  *
- * The kind of accumulator "gpu" of this program sums as the CPU does. A GPU of it may fail or hang
- * at any call, or lack memory: then its sums and values are wrong, and every call returns
- * FEDGE_GPU_LOST until the accumulator is opened again.
- */
+ * In this program the accumulator kind "gpu" sums on the CPU. One of its GPUs may fail or hang at
+ * any call, or lack memory: then its sums and values are wrong, and every call returns
+ * FEDGE_GPU_LOST until the accumulator is opened again. */
 #ifndef FEDGE_TESTS_WORLD_GPUS_H
 #define FEDGE_TESTS_WORLD_GPUS_H
 
@@ -14,29 +13,28 @@
 
 typedef enum world_gpu_failure {
     WORLD_GPU_FAILS,
-    WORLD_GPU_HANGS,  /* the call that meets it does not return, which is noticed */
-    WORLD_GPU_IS_FULL /* has no memory for an accumulator that is opened from now on */
+    WORLD_GPU_HANGS,  /* the call does not return, which the watch notices */
+    WORLD_GPU_IS_FULL /* it has no memory for accumulators that are opened from now on */
 } world_gpu_failure;
 
-/* A new world, whose server has so many GPUs. */
+/* Begins a new world, whose server has [num] GPUs. */
 void world_gpus_begin(uint32_t num);
-/* The GPU that would do the n-th call from now on fails at it. */
+/* The n-th call to a GPU from now on fails as [how] says, and with it the GPU. */
 void world_gpus_fail(uint64_t call, world_gpu_failure how);
-/* All GPUs work again, and a list without any that is there becomes "all". */
+/* All GPUs work again. A list that names no present GPU becomes "all". */
 void world_gpus_mend(void);
 
-/* What --gpus-file has from now on: a bit for each GPU, some of which may not be there; 0: "all".
- */
+/* Sets the content of --gpus-file: a bit for each GPU, some of which may not exist; 0: "all". */
 void world_gpus_set_list(uint64_t list);
 
-/* For the start of the server's process: the list, what the supervisor remembers, and whether this
- * is a restart. */
+/* Configures the start of the server's process: the list, what the supervisor remembers, and
+ * whether this is a restart. */
 void world_gpus_configure(fedge_accumulator_config *sums);
-/* The server's process has ended, with an exit code or [killed]. The supervisor starts another one,
- * or ends; then it is started anew and remembers nothing. */
+/* The server's process has ended with an exit code, or was [killed]. The supervisor starts another
+ * one; if it ends instead, its successor remembers nothing. */
 void world_gpus_ended(int exit_code, bool killed, uint64_t lived_ns);
-void world_gpus_forget(void); /* the machine was off */
-/* False: the present process has lost a GPU, and this exit code does not say so. */
+void world_gpus_forget(void); /* the machine was switched off */
+/* False: the present process has lost a GPU, and this exit code does not report it. */
 bool world_gpus_allow(int exit_code);
 
 #endif

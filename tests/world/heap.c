@@ -1,6 +1,6 @@
-/* The system's allocator does the work, so that the address sanitizer sees each block; a table
- * knows whose it is. Blocks that the table does not know come from shared libraries and stay
- * theirs. */
+/* The system's allocator does the work, so that the address sanitizer sees each block. A table
+ * holds the node of each block. Shared libraries allocate blocks that are not in the table; no node
+ * owns them. */
 #define _GNU_SOURCE
 
 #include "tests/world/heap.h"
@@ -70,7 +70,7 @@ static void *add(void *block, size_t size)
     return block;
 }
 
-/* Later entries that found this one taken move up. */
+/* Entries that were displaced by this one move back. */
 static void erase(slot *at)
 {
     uint32_t hole = (uint32_t)(at - slots);
@@ -134,25 +134,26 @@ void __wrap_free(void *block)
     __real_free(block);
 }
 
-/* Kills are rarer than allocations: this walks the whole table only where something is left. */
+/* Kills are rarer than allocations. So this scans the whole table, but only if the node has blocks.
+ */
 void world_heap_drop(uint32_t node)
 {
     uint32_t at = 0;
     while (heaps[node].blocks > 0 && at < NUM_SLOTS) {
         void *block = slots[at].node == node ? slots[at].block : NULL;
         if (block) {
-            erase(&slots[at]); /* another may have moved here */
+            erase(&slots[at]); /* another entry may have moved here */
             __real_free(block);
         } else {
             at++;
         }
     }
-    /* An entry may have moved over the table's end. */
+    /* An entry may have moved across the table's end. */
     if (heaps[node].blocks > 0)
         world_heap_drop(node);
 }
 
-/* Shared libraries call the real malloc: what a killed process had from them is lost for good. */
+/* Shared libraries call the real malloc, so their blocks are lost when a process is killed. */
 const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void)
 {

@@ -14,16 +14,16 @@
 #define MS ((uint64_t)1000000)
 enum { NUM_LINKS = 2, MAX_TASKS = 6, MAX_RESULTS = 3 };
 
-/* How it behaves on one connection. */
+/* Its behaviour on one connection. */
 typedef enum mood {
-    MOOD_HONEST, /* as an honest client */
-    MOOD_LIAR,   /* well-formed messages about wrong results */
-    MOOD_RUDE,   /* damaged frames */
-    MOOD_ANY,    /* everything */
+    MOOD_HONEST, /* acts as an honest client */
+    MOOD_LIAR,   /* sends well-formed messages about wrong results */
+    MOOD_RUDE,   /* sends damaged frames */
+    MOOD_ANY,    /* does all of these */
     MOOD_SILENT, /* says nothing */
-    MOOD_DEAF,   /* asks for much, and reads nothing */
-    MOOD_HASTY,  /* comes and goes */
-    MOOD_SHY,    /* declines */
+    MOOD_DEAF,   /* requests much and reads nothing */
+    MOOD_HASTY,  /* connects and disconnects quickly */
+    MOOD_SHY,    /* declines tasks */
     NUM_MOODS
 } mood;
 
@@ -35,7 +35,7 @@ typedef struct line {
     hostile_inbox in;
 } line;
 
-/* A task that it was given, and the results that it has announced for it. */
+/* A task of this client, and the number of results that it has announced for it. */
 typedef struct job_task {
     fedge_task task;
     uint32_t num_results;
@@ -44,12 +44,12 @@ typedef struct job_task {
 typedef struct process {
     hostile_client *config;
     fedge_rng draw;
-    uint64_t next_ns; /* when it acts by itself */
+    uint64_t next_ns; /* time of its next action */
     line lines[NUM_LINKS];
-    fedge_welcome welcome; /* the last; run_id "": none */
-    uint32_t num_tasks;    /* ever */
+    fedge_welcome welcome; /* the last WELCOME; run_id "": none */
+    uint32_t num_tasks;    /* tasks so far */
     job_task tasks[MAX_TASKS];
-    hostile_result result; /* the one announced last */
+    hostile_result result; /* the result announced last */
     uint8_t tx[FEDGE_MESSAGE_MAX_SIZE];
 } process;
 
@@ -83,7 +83,7 @@ static void put(process *self, const line *on, size_t size)
     world_observe_hostile_sent(self->config->index, self->tx, size, self->result.bytes,
                                self->result.size);
     if (size > 1 && (on->mood == MOOD_RUDE || on->mood == MOOD_ANY) && chance(self, 5)) {
-        /* The rest comes never, or in place of the next message's beginning. */
+        /* The rest never follows, or the next message begins in its place. */
         world_net_send_part(on->connection, NET_CLIENT_END, self->tx,
                             1 + below(self, (uint32_t)size - 1));
         return;
@@ -91,7 +91,7 @@ static void put(process *self, const line *on, size_t size)
     world_net_send(on->connection, NET_CLIENT_END, self->tx, size);
 }
 
-/* Sends the frame in [tx], damaged or not. */
+/* Sends the frame in [tx], perhaps damaged. */
 static void say(process *self, const line *on, size_t size)
 {
     const bool damages = on->mood == MOOD_RUDE  ? chance(self, 40)
@@ -115,7 +115,7 @@ static void say_hello(process *self, line *on)
     free(hello);
 }
 
-/* The task that it got last, or an older one; NULL: none yet. */
+/* Its newest task, or a random one; NULL: none yet. */
 static job_task *draw_task(process *self, bool newest)
 {
     const uint32_t known = self->num_tasks < MAX_TASKS ? self->num_tasks : MAX_TASKS;
@@ -173,10 +173,10 @@ static void say_wrong_part(process *self, const line *on)
     case 0: /* beyond the end */
         say_part(self, on, size + below(self, 100), 1000);
         break;
-    case 1: /* of no bytes */
+    case 1: /* no bytes */
         say_part(self, on, below(self, size + 1), 0);
         break;
-    case 2: /* at the end of all numbers */
+    case 2: /* at the greatest offsets */
         say_part(self, on, ((uint64_t)1 << 53) - 1 - below(self, 3), 1000);
         break;
     default: /* anywhere */
@@ -185,7 +185,7 @@ static void say_wrong_part(process *self, const line *on)
     }
 }
 
-/* The server asks for the bytes of a result. */
+/* Sends the bytes of a result that the server requests. */
 static void resume(process *self, const line *on, const fedge_message *message)
 {
     fedge_position position;
@@ -201,7 +201,7 @@ static void resume(process *self, const line *on, const fedge_message *message)
         say_part(self, on, at, most);
         at += most;
         if (!is_honest(on) && chance(self, 5))
-            return; /* leaves it there */
+            return; /* leaves it incomplete */
     }
 }
 
@@ -302,7 +302,7 @@ static void fetch(process *self, const line *on)
     HOSTILE_SAY(self, on, fedge_fetch_pack, &ref);
 }
 
-/* Many requests at once, of which a deaf one reads no answer. */
+/* Sends many requests at once; a deaf client reads none of the answers. */
 static void fetch_much(process *self, const line *on)
 {
     fedge_blob_ref ref = {0};

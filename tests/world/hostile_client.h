@@ -1,10 +1,9 @@
-/* A hostile client of a world: a device with a certificate, whose program says what it likes.
+/* A hostile client: a device with a valid certificate, whose program may send anything.
  *
- * It knows the protocol, and speaks it by hand: at times as an honest client does, so that it gets
- * tasks and its updates count, and at times damaged, out of order, for others' tasks, too much of
- * it, or nothing at all. It keeps to what TCP and TLS permit: it has at most two connections at
- * once, and no other device's certificate.
- */
+ * It knows the protocol and packs its messages itself. At times it acts as an honest client, so
+ * that it gets tasks and its updates count. At other times it sends damaged messages, messages out
+ * of order or about other clients' tasks, too many of them, or none. It stays within what TCP and
+ * TLS permit: it has at most two connections at once, and no certificate of another device. */
 #ifndef FEDGE_TESTS_WORLD_HOSTILE_CLIENT_H
 #define FEDGE_TESTS_WORLD_HOSTILE_CLIENT_H
 
@@ -14,14 +13,14 @@
 #include "edge/plan/plan.h"
 
 typedef struct hostile_client {
-    uint32_t index; /* of the client: those of honest ones come first */
+    uint32_t index; /* number of the client, above those of all honest ones */
     uint64_t seed;
-    const fedge_plan *plan; /* of the job */
-    uint64_t until_ns;      /* it goes for good then */
-    bool stop;              /* it goes now */
+    const fedge_plan *plan; /* the job's plan */
+    uint64_t until_ns;      /* it disconnects for good then */
+    bool stop;              /* it disconnects now */
 } hostile_client;
 
-/* The process: a fiber's entry, with a hostile_client. */
+/* The entry of the process's fiber. The argument is a hostile_client. */
 void hostile_client_main(void *client);
 void hostile_client_stop(hostile_client *client);
 

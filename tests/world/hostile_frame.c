@@ -67,7 +67,7 @@ static size_t change_type(fedge_rng *draw, uint8_t *frame, size_t size)
     return size;
 }
 
-/* Another length in the header, perhaps a huge one. */
+/* Changes a length in the header, perhaps to a huge one. */
 static size_t change_length(fedge_rng *draw, uint8_t *frame, size_t size)
 {
     static const uint32_t LENGTHS[] = {0, 1, 16384, 16385, 65536, 65537, 1u << 24, UINT32_MAX};
@@ -79,7 +79,8 @@ static size_t change_length(fedge_rng *draw, uint8_t *frame, size_t size)
     return size;
 }
 
-/* The first digit after a drawn place of the JSON, and *length digits; 0: there is none. */
+/* Finds the first digit after a random position of the JSON, and the number of digits; 0: there is
+ * none. */
 static size_t find_number(fedge_rng *draw, const uint8_t *frame, size_t size, size_t *length)
 {
     const size_t head = FEDGE_MESSAGE_HEADER_SIZE, end = head + get_u32(frame + META_SIZE_AT);
@@ -95,7 +96,7 @@ static size_t find_number(fedge_rng *draw, const uint8_t *frame, size_t size, si
     return *length > 0 ? at : 0;
 }
 
-/* Another value in place of a number of the JSON. */
+/* Replaces a number of the JSON by another value. */
 static size_t change_number(fedge_rng *draw, uint8_t *frame, size_t size)
 {
     static const char *const VALUES[] = {
@@ -118,7 +119,7 @@ static size_t change_number(fedge_rng *draw, uint8_t *frame, size_t size)
     return size + count - length;
 }
 
-/* Flips bytes of the JSON only, which the header does not notice. */
+/* Changes bytes of the JSON only, so that the header stays right. */
 static size_t flip_meta(fedge_rng *draw, uint8_t *frame, size_t size)
 {
     if (size <= FEDGE_MESSAGE_HEADER_SIZE)

@@ -1,5 +1,4 @@
-/* Frames as hostile peers send them: damaged on the way from a well-formed message to one that
- * nobody should have sent. */
+/* Frames of hostile peers: well-formed messages that are damaged, and random bytes. */
 #ifndef FEDGE_TESTS_WORLD_HOSTILE_FRAME_H
 #define FEDGE_TESTS_WORLD_HOSTILE_FRAME_H
 
@@ -11,12 +10,12 @@
 #include "edge/core/rng.h"
 #include "tests/world/network.h"
 
-/* Writes the right checksum into a frame of at least a header. */
+/* Writes the right checksum into a frame that has a header at least. */
 void hostile_seal(uint8_t *frame, size_t size);
-/* Damages the frame, which has room for FEDGE_MESSAGE_MAX_SIZE bytes, and returns its new size, at
- * least 1. Its checksum is right half of the time, so that what lies behind it is read. */
+/* Damages the frame, whose buffer has FEDGE_MESSAGE_MAX_SIZE bytes. Returns the new size, 1 at
+ * least. The checksum is right in half of the cases, so that the receiver reads what follows it. */
 size_t hostile_damage(fedge_rng *draw, uint8_t *frame, size_t size);
-/* Fills it with bytes that were never a frame, and returns their number. */
+/* Fills the buffer with bytes that are no frame. Returns their number. */
 size_t hostile_garbage(fedge_rng *draw, uint8_t *frame);
 
 /* The parts of a message that have arrived. */

@@ -86,7 +86,7 @@ bool hostile_result_make(fedge_rng *draw, const fedge_plan *plan, const fedge_ta
 
 /* ---- results that do not --------------------------------------------------------------------- */
 
-/* The announced checksum is that of the bytes. */
+/* Announces the right checksum of the bytes. */
 static void sum_up(hostile_result *result)
 {
     result->upload.crc32 = fedge_crc32(0, result->bytes, result->size);
@@ -103,7 +103,7 @@ static void change_bytes(fedge_rng *draw, hostile_result *result)
     sum_up(result);
 }
 
-/* Values that no bound admits, where they are floats. */
+/* Float values that no bound admits. */
 static void put_float(fedge_rng *draw, hostile_result *result)
 {
     static const float VALUES[] = {1e30f, -1e30f, 4.0f, -4.0000005f, NAN, INFINITY, 1e-45f, -0.0f};
@@ -127,7 +127,7 @@ static void change_crc(fedge_rng *draw, hostile_result *result)
     result->upload.crc32 ^= 1u << below(draw, 32);
 }
 
-/* Fewer or more bytes, announced as such or not. */
+/* Changes the number of bytes, with or without announcing it. */
 static void change_size(fedge_rng *draw, hostile_result *result)
 {
     const size_t size = result->size + below(draw, 40);
@@ -180,7 +180,7 @@ static void change_codec(fedge_rng *draw, hostile_result *result)
 static void change_sections(fedge_rng *draw, hostile_result *result)
 {
     fedge_upload *upload = &result->upload;
-    if (below(draw, 3) == 0) { /* of an evaluation */
+    if (below(draw, 3) == 0) { /* a result of an evaluation */
         upload->num_sections = 0;
         upload->size = 0;
     } else if (below(draw, 2) == 0 && upload->num_sections > 0) {
@@ -195,7 +195,7 @@ static void change_sections(fedge_rng *draw, hostile_result *result)
     }
 }
 
-/* A deflated stream of far more bytes than announced, whole or cut. */
+/* A deflated stream that inflates to far more bytes than announced, complete or cut. */
 static void put_bomb(fedge_rng *draw, hostile_result *result)
 {
     uLongf size = compressBound(BOMB_BYTES);
@@ -236,7 +236,7 @@ static void change_metrics(fedge_rng *draw, hostile_result *result)
     }
 }
 
-/* A task of another client, round, incarnation or run. */
+/* The task of another client, round, incarnation or run. */
 static void change_task(fedge_rng *draw, hostile_result *result)
 {
     fedge_upload *upload = &result->upload;

@@ -17,11 +17,11 @@
 #define LARGEST (((uint64_t)1 << 53) - 1)
 enum { MAX_CALLERS = 16, MAX_RESENT = 40, MAX_POURED = 4 };
 
-/* What it serves. */
+/* Kinds of its blobs. */
 typedef enum blob_kind {
-    BLOB_PLAN,       /* of the job */
-    BLOB_PLAN_MUST,  /* needs what nobody has */
-    BLOB_PLAN_OTHER, /* of a job that no site knows */
+    BLOB_PLAN,       /* the job's plan */
+    BLOB_PLAN_MUST,  /* needs a feature that no client has */
+    BLOB_PLAN_OTHER, /* a plan of a job that no site allows */
     BLOB_PLAN_CUT,   /* half of it */
     BLOB_MODEL,
     BLOB_MODEL_CUT, /* half of it */
@@ -34,7 +34,7 @@ typedef struct blob {
     char hash[FEDGE_HASH_TEXT];
 } blob;
 
-/* A blob that is only announced: its bytes are nothing, and there are too many of them. */
+/* A blob that is announced with a huge size; all its bytes are 0. */
 typedef struct flood {
     char hash[FEDGE_HASH_TEXT];
     uint64_t size, offset;
@@ -43,16 +43,16 @@ typedef struct flood {
 typedef struct caller {
     world_connection *connection; /* NULL: none */
     bool greeted;
-    uint64_t upload_size; /* of the last UPLOAD */
-    flood announced;      /* the last; hash "": none */
-    bool floods;          /* it is asked for */
+    uint64_t upload_size; /* size in the last UPLOAD */
+    flood announced;      /* the last announced flood; hash "": none */
+    bool floods;          /* the client has requested it */
     hostile_inbox in;
 } caller;
 
 typedef struct process {
     hostile_server *config;
     fedge_rng draw;
-    uint32_t honesty; /* percent of its answers that are right */
+    uint32_t honesty; /* percentage of right answers */
     char run_id[FEDGE_RUN_ID_TEXT];
     uint32_t incarnation;
     uint64_t num_tasks, next_ns;
@@ -76,7 +76,7 @@ static bool is_honest(process *self)
     return chance(self, self->honesty);
 }
 
-/* A number that may mean trouble. */
+/* A number that may cause errors. */
 static uint64_t draw_number(process *self)
 {
     static const uint64_t NUMBERS[] = {
@@ -326,7 +326,7 @@ static void ask(process *self, const caller *to, uint64_t task_id, uint64_t offs
 
 /* ---- transfers ------------------------------------------------------------------------------- */
 
-/* Bytes of a blob, which may be others. */
+/* Sends bytes of a blob, which may be wrong. */
 static void serve_chunk(process *self, const caller *to, const blob *of, uint64_t offset,
                         uint32_t most)
 {
@@ -359,8 +359,8 @@ static void serve_chunk(process *self, const caller *to, const blob *of, uint64_
     HOSTILE_SAY(self, to, fedge_chunk_pack, &ref, bytes, size);
 }
 
-/* Sends what was announced and asked for, as far as the window has room. The window of a client
- * that has hung up never fills: MAX_POURED messages fill that of any other. */
+/* Sends the announced and requested flood until the window is full. The window of a client that has
+ * disconnected never fills; MAX_POURED messages fill that of any other. */
 static void pour(process *self, caller *to)
 {
     static const uint8_t nothing[50000];
@@ -511,7 +511,7 @@ static void accept_one(process *self, world_connection *connection)
     world_net_admit(connection);
 }
 
-/* What it says unasked. */
+/* Sends a message without a request. */
 static void act(process *self, caller *to)
 {
     const uint64_t id = below(self, (uint32_t)self->num_tasks + 2);

@@ -5,15 +5,15 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What a strategy does not go with, as docs/strategies.md has it. */
+/* Properties of a job that a strategy does not permit (docs/strategies.md). */
 enum {
     NO_EXTERNAL = 1 << 0,
-    NO_STATISTICS = 1 << 1, /* BatchNorm's */
+    NO_STATISTICS = 1 << 1, /* BatchNorm layers */
     NO_FROZEN = 1 << 2,     /* layers that are not trained */
-    NO_SPARSE = 1 << 3,     /* and no error feedback */
+    NO_SPARSE = 1 << 3,     /* sparse codecs without error feedback */
     NO_DOWN = 1 << 4,
-    NO_EXAMPLES = 1 << 5, /* the sampler by examples */
-    NO_INVERSE = 1 << 6,  /* inverse probabilities of samplers */
+    NO_EXAMPLES = 1 << 5, /* a sampler weighted by examples */
+    NO_INVERSE = 1 << 6,  /* weighting by inverse sampling probabilities */
     NO_PROXIMAL = 1 << 7,
     NO_TEST_SET = 1 << 8,
     ONLY_SGD = 1 << 9,
@@ -21,11 +21,11 @@ enum {
     ASYNCHRONOUS = 1 << 11,
     COLLECTS = 1 << 12,
     PERSONAL = 1 << 13,
-    TWO_LAYERS = 1 << 14, /* with parameters */
-    BATCH_NORM = 1 << 15, /* one of them is it */
+    TWO_LAYERS = 1 << 14, /* layers with parameters */
+    BATCH_NORM = 1 << 15, /* one of them is BatchNorm */
     CORRECTS = 1 << 16,
     CLUSTERED = 1 << 17,
-    CONTROL = 1 << 18, /* a section of updates */
+    CONTROL = 1 << 18, /* updates have a section for control variates */
     /* Combinations. */
     ROBUST = COLLECTS | NO_STATISTICS | NO_INVERSE,
     OWN_PARTS = PERSONAL | NO_EXTERNAL | NO_FROZEN | NO_SPARSE,
@@ -36,7 +36,7 @@ enum {
 typedef struct drawing {
     fedge_rng *rng;
     world_job *out;
-    size_t used; /* bytes of the text */
+    size_t used; /* size of the text in bytes */
     const struct strategy *strategy;
     uint32_t min_train_nodes;
     uint32_t num_malicious; /* f of a robust rule */
@@ -59,7 +59,7 @@ static void put(drawing *d, const char *format, ...)
     d->used += (size_t)size;
 }
 
-/* Arguments of a call are evaluated in any order, so none has two draws. */
+/* The order of evaluation of a call's arguments is undefined, so no call has two draws. */
 
 /* True with a chance of [percent]. */
 static bool chance(drawing *d, uint32_t percent)
@@ -215,7 +215,7 @@ static uint32_t of_bulyan(uint32_t f)
 
 static const struct strategy {
     const char *name;
-    uint32_t weight; /* of its chance */
+    uint32_t weight; /* weight of the choice */
     unsigned flags;
     void (*arguments)(drawing *d);
     uint32_t (*min_updates)(uint32_t num_malicious); /* NULL: one */
@@ -286,7 +286,7 @@ static void put_schedule(drawing *d, const char *key)
 
 static void put_strategy(drawing *d)
 {
-    /* The default is left out at times. */
+    /* A default value is omitted at times. */
     if (d->strategy == STRATEGIES && chance(d, 30))
         return;
     put(d, ",\"strategy\":{\"type\":\"%s\"", d->strategy->name);
@@ -339,7 +339,7 @@ static void put_sampler(drawing *d)
     put(d, "}");
 }
 
-/* Keys of rounds that asynchronous strategies refuse. */
+/* Keys of "rounds" that asynchronous strategies refuse. */
 static void put_cohort(drawing *d)
 {
     if (chance(d, 20))
@@ -367,7 +367,7 @@ static void put_rounds(drawing *d)
         (unsigned)(d->out->deadline_ms / 1000), d->out->deadline_ms % 1000 ? 5 : 0);
     if (chance(d, 50))
         put(d, ",\"fraction-train\":%s", ONE_OF(d, FRACTIONS));
-    /* Every rule that needs a number of updates gets it of all that are wanted. */
+    /* A rule that needs several updates gets them, as all wanted clients must report. */
     if (!d->strategy->min_updates && !d->mixes && chance(d, 50))
         put(d, ",\"min-report-fraction\":%s", ONE_OF(d, REPORTS));
     if (chance(d, 10))
@@ -403,7 +403,7 @@ static void put_data(drawing *d, const char *shape, uint32_t inputs, uint32_t la
         labels);
 }
 
-/* The end of a layer's arguments; trained layers are frozen at times. */
+/* Ends a layer's arguments; some layers with parameters are frozen. */
 static void put_train(drawing *d, bool may_freeze)
 {
     static const char *const PARTS[] = {"\"none\"", "\"bias\""};
@@ -466,7 +466,7 @@ static void put_convolution(drawing *d, bool batch_norm)
     put(d, ",{\"type\":\"ReLU\"},{\"type\":\"Flatten\"},");
     put_linear(d, 4 * out, labels);
     put(d, "}]}");
-    d->has_statistics = batch_norm && !has(d, BATCH_NORM); /* FedBN's stay with the client */
+    d->has_statistics = batch_norm && !has(d, BATCH_NORM); /* FedBN's layers stay with the client */
     d->out->num_parameters += (channels * 9 + 1) * out + 2 * out;
     put_data(d, shape, channels * 16, labels);
 }
@@ -543,7 +543,7 @@ static void draw_codec(drawing *d, bool sparse, const char *end, char text[64])
         (void)snprintf(text, 64, "%s%s", values, end);
 }
 
-/* Other codecs for the tensors of a model of layers, of which something is sent for sure. */
+/* Draws codecs for single tensors of a model of layers; at least one tensor is sent. */
 static void put_layer_codecs(drawing *d)
 {
     char codec[64];
@@ -574,7 +574,7 @@ static void put_feedback(drawing *d)
 
 static void put_bounds(drawing *d)
 {
-    /* Small ones clamp. */
+    /* Small bounds clamp values. */
     if (chance(d, 30))
         put(d, ",\"bound-log2\":%d", (int)between(d, 0, 8) - 4);
     if (has(d, CONTROL) && chance(d, 30)) {

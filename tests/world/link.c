@@ -1,6 +1,6 @@
-/* A client's link in the world: client/link.h without TLS and sockets. Linked in place of
- * client/link.c, whose order of events it keeps: one service call waits for something to happen and
- * reports it. */
+/* A client's link on the simulated network: client/link.h without TLS and sockets. It is linked in
+ * place of client/link.c and keeps that file's order of events: one service call waits for an event
+ * and reports it. */
 #include "client/link.h"
 
 #include <assert.h>
@@ -23,7 +23,7 @@ struct fedge_link {
     world_connection *connection; /* NULL: none */
     bool open, wants_write, woken;
     uint64_t timer_ns; /* WORLD_NEVER: none */
-    uint64_t heard_ns; /* also the time of fedge_link_connect */
+    uint64_t heard_ns; /* time of the last arrival or of fedge_link_connect */
     uint64_t heartbeat_ns;
     bool pinged;
     size_t received; /* bytes of the present message in [rx] */
@@ -55,7 +55,7 @@ fedge_status fedge_link_new(const fedge_link_config *config, fedge_link **link, 
     *link = malloc(sizeof(**link));
     if (!*link)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the link");
-    memset(*link, 0, offsetof(fedge_link, rx)); /* buffers are large */
+    memset(*link, 0, offsetof(fedge_link, rx)); /* the buffers behind need no zeros */
     (*link)->events = config->events;
     (*link)->client = world_node() - WORLD_FIRST_CLIENT;
     (*link)->timer_ns = WORLD_NEVER;
@@ -175,7 +175,7 @@ static void write_frame(fedge_link *link)
     link->wants_write = true;
 }
 
-/* When the silence of the server has a consequence. */
+/* The time at which the server's silence has a consequence. */
 static uint64_t silence_ns(const fedge_link *link)
 {
     if (!link->connection)
@@ -196,7 +196,7 @@ static void on_silence(fedge_link *link)
     }
 }
 
-/* What happens at the connection; false: nothing. */
+/* Handles one event of the connection; false: there is none. */
 static bool handle_connection(fedge_link *link)
 {
     world_connection *connection = link->connection;

@@ -1,4 +1,5 @@
-/* Simulated federations by their seeds. tests/world.sh builds and runs it; --help says how. */
+/* Runs simulated federations by their seeds. tests/world.sh builds and runs it; --help describes
+ * it. */
 #define _XOPEN_SOURCE 700 /* clock_gettime, sigaltstack */
 
 #include <signal.h>
@@ -39,7 +40,10 @@ static const char HELP[] =
     "\n"
     "Exit code 0: all held; 1: a world failed, and its seed is printed; 2: wrong arguments.\n";
 
-enum { MAX_SKIPPED = 64, LONGEST_S = 600 /* of a world, which takes some milliseconds */ };
+enum {
+    MAX_SKIPPED = 64,
+    LONGEST_S = 600 /* time limit of a world, which takes some milliseconds */
+};
 
 typedef struct options {
     uint64_t from, count;
@@ -64,7 +68,7 @@ static int wrong(const char *what)
     return 2;
 }
 
-/* The value after an option; exits where there is none. */
+/* Returns the value after an option; exits if there is none. */
 static const char *value(char **argv, int *at)
 {
     const char *option = argv[(*at)++];
@@ -80,7 +84,7 @@ static uint64_t number(char **argv, int *at)
     return strtoull(value(argv, at), NULL, 10);
 }
 
-/* An option without a value; false: it is none of them. */
+/* Parses an option without a value; false: it is none. */
 static bool parse_flag(const char *option, options *out)
 {
     const struct {
@@ -202,7 +206,7 @@ static void report(const options *how, uint64_t seed, const world_outcome *outco
 
 /* Sums over the worlds of one call. */
 typedef struct tally {
-    uint64_t hash; /* of the steps of all worlds: a change that should not alter them keeps it */
+    uint64_t hash; /* hash of all worlds' traces: it stays the same if a change alters no world */
     uint64_t worlds, complete, kills, steps, failed, server_bytes, client_bytes;
 } tally;
 
@@ -236,11 +240,11 @@ static void print_tally(const tally *of, double seconds)
 
 /* ---- crashes --------------------------------------------------------------------------------- */
 
-/* For the signal handler, which gets no argument. */
+/* Read by the signal handler, which gets no argument. */
 static volatile uint64_t running_seed;
 
-/* An assertion of the product fails, it uses memory that is not its own, or a fiber goes round in
- * circles: the seed says where. */
+/* Prints the seed when an assertion of the product fails, when it uses invalid memory, or when a
+ * fiber loops for ever. */
 static void on_crash(int signal)
 {
     char line[96];
@@ -251,7 +255,7 @@ static void on_crash(int signal)
         (void)raise(signal); /* without a handler it ends the program */
 }
 
-/* A fiber's stack may be what is used up, so there is one more. */
+/* A fiber's stack may be exhausted, so the handler has its own. */
 static void watch_for_crashes(void)
 {
     static const int SIGNALS[] = {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGALRM};

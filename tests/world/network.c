@@ -8,7 +8,7 @@
 #include "tests/world/scheduler.h"
 #include "tests/world/threads.h"
 
-/* Bytes under way in one direction before a sender has to wait. */
+/* Most bytes under way in one direction; with more the sender waits. */
 enum { WINDOW_BYTES = 200000 };
 #define LATEST_NOTICE_NS ((uint64_t)3000000000)
 
@@ -30,14 +30,14 @@ struct world_connection {
     bool used;
     uint32_t client;
     uint32_t server;    /* the node at the other end */
-    packet_queue to[2]; /* by the end that receives */
+    packet_queue to[2]; /* packets by receiving end */
     bool closed[2];     /* the end does not use it any more */
     bool paused[2];
     bool cut;                /* nothing arrives any more */
-    uint64_t over_ns[2];     /* when the end learns that it is over; WORLD_NEVER */
-    uint64_t arrives_ns;     /* at the server */
+    uint64_t over_ns[2];     /* time at which the end learns that it is over; WORLD_NEVER */
+    uint64_t arrives_ns;     /* time of its arrival at the server */
     bool accepted, admitted; /* by the server */
-    uint64_t opens_ns;       /* when the client learns that it is admitted */
+    uint64_t opens_ns;       /* time at which the client learns that it is admitted */
     unsigned http_status;
 };
 
@@ -49,9 +49,9 @@ static struct {
     world_connection connections[NET_MAX_LINKS];
     uint32_t num_used; /* those beyond are free */
     place places[WORLD_MAX_NODES];
-    bool is_down[WORLD_MAX_NODES]; /* the machine, not only the process */
+    bool is_down[WORLD_MAX_NODES]; /* the machine is off, not only the process */
     bool listens[WORLD_MAX_NODES];
-    uint32_t num_ranks; /* of the server; 0: as 1 */
+    uint32_t num_ranks; /* ranks of the server; 0: as 1 */
 } net;
 static const char addresses[WORLD_MAX_NODES];
 
@@ -67,7 +67,7 @@ static uint32_t node_of(const world_connection *connection, int end)
 
 /* ---- packets --------------------------------------------------------------------------------- */
 
-/* Packets are the system's memory: they outlive the process that sent them. */
+/* Packets belong to the system: they outlive the process that sent them. */
 static packet *new_packet(size_t size)
 {
     world_atomic(true);
@@ -94,7 +94,7 @@ static uint64_t draw_ns(uint64_t most_ns)
     return most_ns == 0 ? 0 : fedge_rng_u64(world_draw()) % most_ns;
 }
 
-/* When something sent now arrives. */
+/* The arrival time of a packet that is sent now. */
 static uint64_t arrival_ns(const world_connection *connection, const packet_queue *queue,
                            size_t size)
 {
@@ -150,7 +150,7 @@ bool world_net_receive(world_connection *connection, int end, uint8_t *out, size
     *arrival = (world_arrival){of->size, of->final};
     memcpy(out, of->data, of->size);
     free(of);
-    /* The other end may wait for room in its window. */
+    /* The other end may be waiting for room in its window. */
     world_wake_all(world_net_address(node_of(connection, 1 - end)));
     return true;
 }
@@ -216,7 +216,7 @@ void world_net_cut(uint32_t client)
         connection->cut = true;
         for (int end = 0; end < 2; end++) {
             packet_queue *queue = &connection->to[end];
-            /* What has not arrived is lost from a drawn packet on. */
+            /* Packets that have not arrived are lost from a random one on. */
             packet **from = &queue->first;
             while (*from && fedge_rng_below(world_draw(), 4) > 0)
                 from = &(*from)->next;

@@ -1,4 +1,4 @@
-/* The processes of a world: how they begin and end, and those of several ranks together. */
+/* The start and end of processes, and of several ranks together. */
 #include "tests/world/nodes.h"
 
 #include "client/exit_codes.h"
@@ -9,8 +9,8 @@
 #include "tests/world/observer.h"
 #include "tests/world/oracle.h"
 
-enum { MAX_WORKERS = 3 /* of the server */ };
-/* mpirun notices an end, and ends the other ranks, within this. */
+enum { MAX_WORKERS = 3 /* most workers of the server */ };
+/* mpirun kills the other ranks within this time after the end of one. */
 #define FALL_NS (300 * MS_NS)
 
 world_state w;
@@ -51,7 +51,7 @@ bool nodes_serve(void)
     return false;
 }
 
-/* The ranks start together, perhaps with another number. */
+/* Starts the ranks together, perhaps with another number of them. */
 static void start_ranks(void)
 {
     const uint32_t most = w.plan->num_ranks;
@@ -84,7 +84,7 @@ void nodes_start(uint32_t index)
     if (index == WORLD_SERVER && w.plan->server_is_hostile) {
         world_spawn(index, hostile_server_main, &w.hostile_server, "hostile");
     } else if (world_is_rank(index)) {
-        /* The same bits with any number of workers, also of those that go on from a kill. */
+        /* The result has the same bits with any number of workers, also after a kill. */
         w.server.num_workers = 1 + (w.plan->num_workers - 1 + w.server_starts++) % MAX_WORKERS;
         world_spawn(index, world_server_main, &w.server, "main");
     } else if (index >= nodes_first_hostile()) {
@@ -94,7 +94,7 @@ void nodes_start(uint32_t index)
     }
 }
 
-/* One of several ranks is down: so are all, soon, and then they start together. */
+/* One of several ranks is down: all ranks end soon, and then they start together. */
 static void start_ranks_later(uint32_t index, uint64_t after_ns)
 {
     node *of = &w.nodes[index], *first = &w.nodes[WORLD_SERVER];
@@ -130,7 +130,7 @@ static void start_later(uint32_t index, uint64_t after_ns)
     of->start_ns = of->gone || of->finished ? WORLD_NEVER : world_now_ns() + after_ns;
 }
 
-/* Whether the exit code is one of those that the documentation lists. */
+/* Whether the documentation lists the exit code. */
 static bool is_documented(uint32_t index, int code)
 {
     return code >= 0 && code <= (world_is_rank(index) ? 8 : 9);
@@ -154,7 +154,7 @@ static void server_exits(int code)
     world_gpus_ended(code, false, world_now_ns() - w.nodes[WORLD_SERVER].started_ns);
 }
 
-/* The server was killed. */
+/* The server's process was killed. */
 static void server_dies(bool power)
 {
     if (power)
@@ -163,7 +163,7 @@ static void server_dies(bool power)
         world_gpus_ended(0, true, world_now_ns() - w.nodes[WORLD_SERVER].started_ns);
 }
 
-/* A rank may have to end because of a fault at another one. */
+/* Whether a fault excuses the node's exit. A fault of one rank excuses all ranks. */
 static bool is_excused(uint32_t index)
 {
     bool excused = w.nodes[index].excused;
@@ -180,7 +180,7 @@ void world_observe_signal(uint32_t index, bool stop)
     world_server_signal(world_rank_of(index));
 }
 
-/* The heap is looked at once the fiber has ended: see check_ended. */
+/* check_ended checks the heap once the fiber has ended. */
 void world_observe_exit(uint32_t index, int code, const char *why)
 {
     node *of = &w.nodes[index];
@@ -200,19 +200,19 @@ void world_observe_exit(uint32_t index, int code, const char *why)
     w.complete = w.complete || (code == 0 && index == WORLD_SERVER && w.written);
     if (code == 0 && w.complete)
         of->finished = true;
-    /* Where nothing is broken, only the end of the run ends a client. */
+    /* Without faults a client ends only at the end of the run. */
     if (code == 0 && !world_is_rank(index) && w.plan->num_faults == 0)
         of->gone = true;
 }
 
-/* Ranks that share a disk leave it together. */
+/* Ranks that share a disk lose their open files together. */
 void nodes_drop_files(uint32_t index)
 {
     if (!nodes_share_disk(index))
         world_disk_drop(index);
 }
 
-/* A process has ended by itself: it has freed everything. */
+/* Checks that a process that has ended by itself has freed all its resources. */
 static void check_ended(uint32_t index)
 {
     if (world_heap_blocks(index) > 0) {
@@ -262,7 +262,7 @@ void nodes_kill(uint32_t index, bool power, uint64_t down_ns)
     }
 }
 
-/* A process whose own system call killed it. */
+/* A process may also be killed in its own system call. */
 bool nodes_notice_deaths(void)
 {
     if (world_num_ends() == w.num_ends)

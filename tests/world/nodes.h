@@ -1,4 +1,4 @@
-/* The nodes of a world and all else that it knows: what world.c and nodes.c share. */
+/* The state of a world, with its nodes: what world.c and nodes.c share. */
 #ifndef FEDGE_TESTS_WORLD_NODES_H
 #define FEDGE_TESTS_WORLD_NODES_H
 
@@ -23,15 +23,15 @@
 #define EPOCH_NS ((uint64_t)1767225600 * SECOND_NS)
 
 typedef struct node {
-    bool up, gone;            /* gone: for good */
-    bool finished;            /* its work is done: exit code 0 after the run's end */
-    bool excused;             /* a fault may make it exit with an error */
-    bool exited;              /* the process that is up has ended by itself … */
+    bool up, gone;            /* gone: it is never started again */
+    bool finished;            /* it ended with code 0 after the run's end */
+    bool excused;             /* a fault justifies an exit with an error */
+    bool exited;              /* the present process has ended by itself … */
     bool failed;              /* … with another code than 0 */
-    uint64_t started_ns;      /* when the last process was started */
-    uint64_t start_ns;        /* when it is started; WORLD_NEVER: not */
-    uint64_t heal_ns;         /* when its disk, link or certificate is well again; WORLD_NEVER */
-    world_disk_faults faults; /* of its disk */
+    uint64_t started_ns;      /* time of the last start */
+    uint64_t start_ns;        /* time of the next start; WORLD_NEVER: none */
+    uint64_t heal_ns;         /* time at which its faults end; WORLD_NEVER: it has none */
+    world_disk_faults faults; /* faults of its disk */
 } node;
 
 typedef struct world_state {
@@ -45,43 +45,42 @@ typedef struct world_state {
     hostile_client hostile[PLAN_MAX_HOSTILE];
     hostile_server hostile_server;
     node nodes[WORLD_MAX_NODES];
-    uint32_t num_ranks, most_ranks; /* of the server, now and ever */
-    uint64_t fall_ns;               /* when all ranks are ended; WORLD_NEVER: not */
-    uint64_t down_ns;               /* no rank is started before then */
-    bool done[PLAN_MAX_FAULTS];     /* the fault has happened */
+    uint32_t num_ranks, most_ranks; /* ranks of the server: the present and the largest number */
+    uint64_t fall_ns;               /* time at which all ranks are killed; WORLD_NEVER: none */
+    uint64_t down_ns;               /* ranks start at this time or later */
+    bool done[PLAN_MAX_FAULTS];     /* whether each fault has begun */
     world_disk_copy *empty, *backup;
     uint64_t backup_mark;
     uint64_t steps;
-    uint64_t passed_ns;          /* until when sites have changed */
-    uint64_t num_ends;           /* world_num_ends() when deaths were looked for last */
-    uint64_t next_ns;            /* when something begins or ends, as far as is known */
-    uint64_t look_ns, look_step; /* nothing is to happen before the first of these two */
+    uint64_t passed_ns;          /* changes of sites up to this time are made */
+    uint64_t num_ends;           /* world_num_ends() at the last look for ended processes */
+    uint64_t next_ns;            /* next known time of a start, a fault or its end */
+    uint64_t look_ns, look_step; /* nothing is due before this time or this step */
     char run_id[FEDGE_RUN_ID_TEXT];
-    bool written;  /* the run's results are */
-    bool complete; /* and the run is marked as finished */
+    bool written;  /* the results of the run are written */
+    bool complete; /* the run is marked as finished */
     bool calm, sent_home;
     uint32_t server_starts;
     bool declined;           /* a device has declined a task */
-    uint64_t quiet_since_ns; /* no message was sent and no node started or ended since then */
+    uint64_t quiet_since_ns; /* time of the last message, start or end of a node */
 } world_state;
-extern world_state w; /* of the one world that runs */
+extern world_state w; /* state of the one world that runs */
 
-/* Clients of both kinds and the server's first rank have the numbers below this. */
+/* The server's first rank and the clients of both kinds have numbers below this. */
 uint32_t nodes_num(void);
 uint32_t nodes_first_hostile(void);
-/* All numbers are below this; not all of them exist. */
+/* All nodes have numbers below this, but not each number has a node. */
 uint32_t nodes_end(void);
 bool nodes_exist(uint32_t index);
-bool nodes_share_disk(uint32_t index); /* a rank's disk is that of all ranks */
-bool nodes_serve(void);                /* a rank of the server is up */
+bool nodes_share_disk(uint32_t index); /* the node is a rank, and all ranks share one disk */
+bool nodes_serve(void);                /* some rank of the server is up */
 
 void nodes_start(uint32_t index);
-/* Ends the node's process, for so long at least; on several ranks the others end soon after. */
+/* Kills the node's process, for [down_ns] at least. Of several ranks the others end soon after. */
 void nodes_kill(uint32_t index, bool power, uint64_t down_ns);
 void nodes_kill_ranks(bool power, uint64_t down_ns);
-/* Processes that ended by themselves, or whose own system call killed them. True: there may be
- * some. */
+/* Finds processes that ended by themselves or died in a system call. False: none has ended. */
 bool nodes_notice_deaths(void);
-void nodes_drop_files(uint32_t index); /* those that a process has open */
+void nodes_drop_files(uint32_t index); /* closes the files that the process has open */
 
 #endif

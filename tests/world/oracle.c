@@ -13,15 +13,15 @@
 #include "tests/world/oracle_books.h"
 #include "tests/world/scheduler.h"
 
-#define MEMORY ((size_t)1 << 30) /* of addresses; pages are taken as they are used */
-#define TABLE 16384u             /* places of tasks by their ids; a power of two */
-#define PROBES 64u               /* attempts of a round between two of its tasks */
+#define MEMORY ((size_t)1 << 30) /* address space; pages are allocated at first use */
+#define TABLE 16384u             /* size of the hash table of tasks; a power of two */
+#define PROBES 64u               /* most attempts at a round between two of its tasks */
 
 oracle_books oracle;
 
 static struct {
     uint8_t *base;
-    size_t used, touched; /* touched: bytes that may not be 0 */
+    size_t used, touched; /* touched: bytes that may differ from 0 */
 } arena;
 static oracle_task tasks[ORACLE_MAX_TASKS];
 static uint16_t table[TABLE]; /* a task's index + 1; 0: empty */
@@ -125,7 +125,7 @@ static uint32_t num_acked(const oracle_round *round, uint32_t attempt)
     return count;
 }
 
-/* The reports without which an attempt fails, if all clients are there when it opens. */
+/* The number of reports that an attempt needs, if all clients are present when it opens. */
 static uint32_t enough(void)
 {
     const fedge_rounds_spec *spec = &oracle.job->rounds;
@@ -149,11 +149,11 @@ void oracle_begin_attempt(uint32_t number, uint32_t attempt)
     round->attempt = attempt;
     for (uint32_t i = 0; oracle.async && i < oracle.num_tasks; i++) {
         if (oracle.tasks[i].used_in == 0)
-            oracle.tasks[i].acked = 0; /* its phase may have failed */
+            oracle.tasks[i].acked = 0; /* the phase of the update may have failed */
     }
 }
 
-/* The server's disk has lost closed rounds. */
+/* Forgets closed rounds from [first] on, which the server's disk has lost. */
 static void forget_rounds(uint32_t first)
 {
     for (uint32_t r = first; r <= ORACLE_MAX_ROUNDS; r++) {
@@ -228,8 +228,8 @@ static oracle_task *new_task(uint32_t client, const fedge_task *of)
     return task;
 }
 
-/* "last-counted" is the device's newest update that is in the model, and in what the strategy keeps
- * of it. */
+/* Checks that TASK names as last accepted the device's newest update that is part of the model and
+ * of the strategy's state. */
 static void check_last_counted(uint32_t client, const fedge_task *of)
 {
     const uint32_t end = of->kind == FEDGE_TASK_TRAIN ? of->round : of->round + 1;
@@ -277,13 +277,13 @@ static void task_sent(uint32_t client, const fedge_message *message)
                    "client %u, round %u",
                    of.task_id, task->client, task->round, client, of.round);
     } else if (task->acked > 0 && !oracle.damaged && !oracle.clients[client].hostile) {
-        /* A hostile client may have a connection to another rank, too, which learns of it later. */
+        /* A hostile client may also be connected to another rank, which learns of it later. */
         world_fail("oracle: client %u gets task %" PRIu64 " again after it was acknowledged",
                    client, of.task_id);
     }
     if (task && of.has_last_accepted)
         task->last_counted = of.last_accepted;
-    /* With a file of the strategy's behind it, the name is not the model's. */
+    /* If a file of the strategy follows the model, the hash is not that of the model alone. */
     if (task && of.control_size == 0)
         oracle_name(trains ? of.round - 1 : of.round, of.model, "a task");
     check_last_counted(client, &of);
@@ -358,8 +358,8 @@ static void upload_sent(uint32_t client, const fedge_message *message)
     }
     if (!task->current)
         task->current = new_version(task, &upload);
-    /* A device that has lost its store trains again: what it keeps is what this training has left,
-     * even if the server has the result of the other one, or both have the same bytes. */
+    /* A device that has lost its store trains again and keeps the residual of this training, even
+     * if the server has the result of the other one, or both have the same bytes. */
     task->residual = NULL;
     if (task->current->complete > 0)
         oracle_check_encoded(task, task->current);
@@ -381,7 +381,7 @@ static void part_sent(uint32_t client, const fedge_message *message)
     if (version->sent < version->bytes.size)
         return;
     if (fedge_crc32(0, version->bytes.bytes, version->bytes.size) != version->crc32) {
-        version->sent = 0; /* the server wants it once more */
+        version->sent = 0; /* the server requests it again */
         return;
     }
     version->complete = oracle.now;
@@ -411,7 +411,7 @@ const char *oracle_check(const oracle_task *task, oracle_version *version)
 
 /* ---- acknowledgements ------------------------------------------------------------------------ */
 
-/* Whether the client has sent what is acknowledged. */
+/* Checks that the client has sent the acknowledged update. */
 static void check_acked(uint32_t client, const oracle_task *task)
 {
     const char *wrong = "not all of its bytes were sent";
@@ -425,8 +425,7 @@ static void check_acked(uint32_t client, const oracle_task *task)
                task->id, wrong);
 }
 
-/* A later attempt at the round may have open tasks alone, of which none is sent for the first time.
- */
+/* A later attempt at the round may only reissue open tasks. */
 static void note_attempt(uint32_t round)
 {
     if (round == 0 || round > ORACLE_MAX_ROUNDS)
@@ -445,7 +444,8 @@ static void ack_sent(uint32_t client, const fedge_message *message)
         return;
     }
     oracle_task *task = oracle_find_task(client, ack.task_id);
-    /* A restored backup has tasks of the incarnation before, which a hostile client may guess. */
+    /* After the restore of a backup there are tasks of the earlier incarnation, whose ids a hostile
+     * client may guess. */
     if (!task && ack.duplicate && oracle.clients[client].hostile)
         return;
     if (!task || task->client != client) {
@@ -455,7 +455,7 @@ static void ack_sent(uint32_t client, const fedge_message *message)
     }
     const bool again = task->acked > 0;
     if (oracle.async && !again) {
-        oracle_look(); /* a round that has closed does not have it */
+        oracle_look(); /* a round that has closed does not contain it */
         note_attempt(oracle.decided);
     }
     task->acked = again ? task->acked : oracle.now;
@@ -488,7 +488,7 @@ static void end_sent(uint32_t client, const fedge_message *message)
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
-/* Whether [frame] is told to the oracle: the type's place is in every header. */
+/* Unpacks a frame; false: the oracle ignores it. The message type is in every header. */
 static bool unpack(uint32_t client, const uint8_t *frame, size_t size, fedge_message *message)
 {
     oracle.now++;
@@ -507,7 +507,7 @@ void oracle_client_sent(uint32_t client, const uint8_t *frame, size_t size)
         part_sent(client, &message);
 }
 
-/* What it announces may count once the last of its bytes has been sent on any connection. */
+/* The announced result may count once its last byte was sent on any connection. */
 static void hostile_upload_sent(uint32_t client, const fedge_message *message, const uint8_t *bytes,
                                 size_t num_bytes)
 {
@@ -576,7 +576,7 @@ void oracle_server_sent(uint32_t client, const uint8_t *frame, size_t size)
 {
     fedge_message message;
     if (size > 5 && (frame[5] == FEDGE_MESSAGE_CHUNK || frame[5] == FEDGE_MESSAGE_RESUME))
-        return; /* most of all bytes */
+        return; /* these have most of all bytes and nothing to check */
     if (!unpack(client, frame, size, &message)) {
         if (oracle.job && client < ORACLE_MAX_CLIENTS)
             world_fail("oracle: the server sent client %u a damaged message", client);
@@ -627,7 +627,7 @@ void oracle_restored(uint64_t mark)
 void oracle_disk_missing(void)
 {
     oracle_look();
-    /* The last round may have no checkpoint yet: then it is opened again. */
+    /* The last round may have no checkpoint yet, and is opened again then. */
     if (oracle.decided > 1)
         forget_rounds(oracle.decided - 1);
     for (uint32_t i = 0; i < oracle.num_tasks; i++) {
@@ -650,5 +650,5 @@ void oracle_disk_damaged(void)
 void oracle_client_wiped(uint32_t client)
 {
     if (client < ORACLE_MAX_CLIENTS)
-        oracle.clients[client].may_lose = true; /* what it sent may count all the same */
+        oracle.clients[client].may_lose = true; /* results that it has sent may still count */
 }

@@ -1,5 +1,5 @@
-/* What clients send: their results belong to the tasks that they were given, and an update is what
- * its training encodes to, with the residual of the update that counted last. */
+/* Checks what clients send: their results belong to their tasks, and an update is the encoded
+ * change of its training plus the residual of the update that counted last. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -22,13 +22,13 @@ void oracle_trained(uint32_t client, uint64_t task_id, const float *before, cons
         const fedge_tensor_spec *spec = &sent->schema.tensors[t];
         const size_t at = sent->model_offsets[t];
         if (at + spec->count > oracle.job->plan.schema.num_elements)
-            continue; /* it is the strategy's, and no part of the model */
+            continue; /* a part of the strategy's state, not of the model */
         for (size_t i = 0; i < spec->count; i++)
             task->changes[spec->offset + i] = after[at + i] - before[at + i];
     }
 }
 
-/* What is left of a residual after the rounds between two tasks. */
+/* The part of a residual that remains after the rounds between two tasks. */
 static float left_of(const oracle_task *residual_of, uint32_t round)
 {
     const uint32_t half_life = oracle.job->plan.update.residual_half_life;
@@ -40,7 +40,8 @@ static float left_of(const oracle_task *residual_of, uint32_t round)
     return ldexpf(1.0f - 0.5f * part, -(int)(halvings < 256 ? halvings : 256));
 }
 
-/* One tensor of a section. [rest]: what is not sent of it; NULL: it keeps no residual. */
+/* Encodes one tensor of a section. [rest]: the part that is not sent; NULL: there is no residual.
+ */
 static bool encodes_tensor(const oracle_task *task, const oracle_version *version,
                            const fedge_section *section, uint32_t t, float *rest)
 {
@@ -62,7 +63,8 @@ static bool encodes_tensor(const oracle_task *task, const oracle_version *versio
     return memcmp(v, version->v + spec->offset, spec->count * sizeof(*v)) == 0;
 }
 
-/* Whether the update is that of the training with the residual of [residual_of]; NULL: none. */
+/* Whether the update encodes the training's change plus the residual of [residual_of]; NULL:
+ * without one. */
 static bool encodes(oracle_task *task, const oracle_version *version,
                     const oracle_task *residual_of)
 {
@@ -98,7 +100,8 @@ void oracle_check_encoded(oracle_task *task, oracle_version *version)
     const oracle_task *last = task->last_counted > 0 && fedge_plan_retains_residual(plan)
                                   ? oracle_find_task(task->client, task->last_counted)
                                   : NULL;
-    /* A device that has lost its store, or discarded it with a run's incarnation, has none. */
+    /* A device has no residual after it has lost its store, or discarded it because of a new
+     * incarnation. */
     const bool may_lack = client->may_lose || !last;
     const bool known = !last || last->residual;
     const bool lacks = may_lack && encodes(task, version, NULL);
@@ -111,7 +114,7 @@ void oracle_check_encoded(oracle_task *task, oracle_version *version)
     if (lacks && !has)
         (void)encodes(task, version, NULL);
     if ((lacks && (has || !known)) || !(lacks || has))
-        task->residual = NULL; /* what is left of it is not known */
+        task->residual = NULL; /* the remainder is unknown */
 }
 
 void oracle_check_offered(uint32_t number, const fedge_upload *upload)

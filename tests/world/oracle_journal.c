@@ -1,6 +1,4 @@
-/* What stands in the server's journals (aggregator/store/journal.h): each update when it is
- * acknowledged, and, of asynchronous rounds, which updates count.
- */
+/* Checks the server's journal when it acknowledges an update (aggregator/store/journal.h). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,7 +14,7 @@ enum { OPEN = 1, ACCEPT = 3, CLOSE = 4, ELSEWHERE = 6, LOSE = 7, ACCEPT_FIXED = 
 
 /* A whole record. */
 typedef struct record {
-    uint64_t at, size; /* in the file */
+    uint64_t at, size; /* position in the file */
     uint32_t type, number;
     const uint8_t *body; /* (body_size) */
     uint64_t body_size;
@@ -69,7 +67,7 @@ static bool read_accepted(const record *of, oracle_accepted *out)
 
 /* ---- acknowledgements ------------------------------------------------------------------------ */
 
-/* The last record of an accepted update of [id]. False: there is none. */
+/* Finds the last record of an accepted update of task [id]. False: there is none. */
 static bool find_record(const uint8_t *file, size_t size, uint64_t id, record *found,
                         oracle_accepted *update)
 {
@@ -87,7 +85,7 @@ static bool find_record(const uint8_t *file, size_t size, uint64_t id, record *f
     return any;
 }
 
-/* What is wrong with the record and the bytes of an update on the node's disk; NULL: nothing. */
+/* Returns what is wrong with an update's record and bytes on the node's disk; NULL: nothing. */
 static const char *check_record(uint32_t node, const char *path, const uint8_t *file, size_t size,
                                 const record *of, const oracle_accepted *update)
 {
@@ -103,7 +101,7 @@ static const char *check_record(uint32_t node, const char *path, const uint8_t *
                                                                    : "its bytes are not synced";
 }
 
-/* The same, of an update that another rank has: in its own journal, of the same [name]. */
+/* The same for an update that another rank has in its own journal of the same [name]. */
 static const char *check_elsewhere(const char *name, uint64_t id)
 {
     const char *wrong = "no journal has a record of it";
@@ -127,7 +125,7 @@ void oracle_check_durable(const oracle_task *task)
     size_t size = 0;
     record found;
     oracle_accepted update;
-    /* With a buffer the round is the open one. */
+    /* Asynchronous updates are in the journal of the open round. */
     const uint32_t round = oracle.async ? oracle.decided : task->round;
     if (oracle.damaged || task->used_in > 0 || round < oracle.decided || round == 0 ||
         round > ORACLE_MAX_ROUNDS)
@@ -139,8 +137,7 @@ void oracle_check_durable(const oracle_task *task)
     oracle_path(name, path, sizeof(path));
     const bool is_there = find_record(file, size, task->id, &found, &update);
     const char *wrong = NULL;
-    /* Of another rank's update the first one may have lost the record, with its power, meanwhile.
-     */
+    /* Rank 0 may have lost the record of another rank's update in a power failure meanwhile. */
     if (is_there && found.type == ACCEPT)
         wrong = check_record(WORLD_SERVER, path, file, size, &found, &update);
     else if (!oracle.async)

@@ -10,8 +10,8 @@
 #include "tests/world/scheduler.h"
 
 #define RUNS WORLD_DISK_ROOT "/state/runs/"
-#define MAX_SETS 4096u         /* sets of updates whose model is computed */
-#define MAX_COUNTED (1u << 22) /* sets that are counted */
+#define MAX_SETS 4096u         /* most sets of updates whose model is computed */
+#define MAX_COUNTED (1u << 22) /* most sets that are enumerated */
 #define LARGEST_FILE ((size_t)1 << 20)
 
 /* ---- the server's disk ----------------------------------------------------------------------- */
@@ -37,7 +37,8 @@ const uint8_t *oracle_read(const char *name, size_t *size)
     return oracle.run_id[0] ? world_disk_read(WORLD_SERVER, path, size) : NULL;
 }
 
-/* The values of a model's file, and *head bytes before them; NULL: there is no such file. */
+/* Returns the values of a model's file, which begin after *head bytes; NULL: there is no such file.
+ */
 static const uint8_t *read_model(const char *name, size_t *head, const uint8_t **file)
 {
     const size_t bytes = oracle.job->plan.schema.num_elements * sizeof(float);
@@ -79,7 +80,7 @@ static void new_model(plain_model *model)
     }
 }
 
-/* The SHA-256 of the file with these values. */
+/* Computes the SHA-256 of the model's file with these values. */
 static void hash_model(const float *values, char hash[FEDGE_HASH_TEXT])
 {
     const size_t bytes = oracle.job->plan.schema.num_elements * sizeof(float);
@@ -98,7 +99,7 @@ static void note_decided(uint32_t number)
     oracle.decided = number + 1;
 }
 
-/* The model before any round. */
+/* Reads the model before the first round. */
 static void look_at_first(void)
 {
     size_t head = 0;
@@ -130,10 +131,11 @@ static void look_at_first(void)
 
 /* ---- sets of updates ------------------------------------------------------------------------- */
 
-/* Results of which at most one counts: those of one client, or of one update of the journal. */
+/* Results of which at most one counts: those of one client, or in asynchronous rounds those of one
+ * task. */
 typedef struct choice {
     uint32_t client;
-    bool must;           /* one of them counts */
+    bool must;           /* exactly one of them counts */
     uint32_t num, taken; /* taken = num: none */
     struct {
         oracle_task *task;
@@ -145,7 +147,7 @@ typedef struct sets {
     uint32_t round;
     uint32_t num;
     choice choices[PLAIN_MAX_UPDATES];
-    const uint8_t *values; /* of the model that the round has made; NULL: only its hash is known */
+    const uint8_t *values; /* values of the round's model; NULL: only its hash is known */
     plain_round with;
 } sets;
 
@@ -167,7 +169,7 @@ static choice *choice_of(sets *all, const oracle_task *task)
     return &all->choices[at];
 }
 
-/* Adds the results of a task that may count. */
+/* Adds those results of a task that may count. */
 static void add_task(sets *all, oracle_task *task)
 {
     const bool must = task->acked > 0 && !oracle.damaged;
@@ -179,7 +181,7 @@ static void add_task(sets *all, oracle_task *task)
         if (!to)
             return;
         if (must && !to->must)
-            to->num = 0; /* what another task brought does not count */
+            to->num = 0; /* results of the other tasks of the client do not count */
         if ((must || !to->must) && to->num < ORACLE_MAX_VERSIONS) {
             to->of[to->num].task = task;
             to->of[to->num++].version = version;
@@ -246,7 +248,8 @@ static void collect(sets *all)
     }
 }
 
-/* Makes the updates of the taken results. False: the round's line speaks of others. */
+/* Lists the updates of the selected results. False: the round's line in rounds.jsonl has other
+ * numbers. */
 static bool take(sets *all)
 {
     const oracle_round *round = &oracle.rounds[all->round];
@@ -331,7 +334,7 @@ static void check_acknowledged(uint32_t number)
     }
 }
 
-/* The next set; false after the last. */
+/* Selects the next set; false after the last one. */
 static bool next_set(sets *all)
 {
     for (uint32_t i = 0; i < all->num; i++) {
@@ -346,7 +349,7 @@ static bool next_set(sets *all)
     return false;
 }
 
-/* Whether no set behind the present one fits. */
+/* Whether no later set fits. */
 static bool is_last(sets *all)
 {
     uint32_t counted = 0;
@@ -379,8 +382,8 @@ static const char *take_over(uint32_t number)
     return NULL;
 }
 
-/* Finds the updates that counted in a round; NULL, or why there are none: "" if nothing is known of
- * its model. */
+/* Finds the updates that counted in a round. Returns why there are none; "": the round's model is
+ * unknown; NULL: found. */
 static const char *find_set(uint32_t number)
 {
     static sets all;
@@ -441,7 +444,7 @@ void oracle_decide(void)
 
 void oracle_acked_late(const oracle_task *task)
 {
-    /* With a buffer a later round may count it. */
+    /* A later asynchronous round may count it. */
     if (oracle.async || task->round >= oracle.decided || oracle.damaged ||
         task->attempt != oracle.rounds[task->round].attempt || task->used_in == task->round)
         return;
@@ -470,7 +473,7 @@ void oracle_name(uint32_t number, const char *hash, const char *who)
 
 /* ---- rounds.jsonl ---------------------------------------------------------------------------- */
 
-/* The text behind "key": in a line. */
+/* The text after "key": in a line. */
 static const char *member(const char *line, const char *key)
 {
     const size_t length = strlen(key);
@@ -523,14 +526,15 @@ static bool evaluates(void)
     return oracle.job->rounds.fraction_evaluate > 0.0;
 }
 
-/* Of a line's number, as read_lines returns it. */
+/* The phase of a line by its number, as read_lines returns it. */
 static const char *phase_of(uint64_t line)
 {
     return line % 2 == 0 ? "the training" : "the evaluation";
 }
 
-/* Each round has its line and, if clients evaluate, one of its evaluation, which is repeated where
- * a kill has cut it off. Returns the line's number; [last]: of the line before. */
+/* Checks the order of lines. Each round has a line and, if clients evaluate, a second one of the
+ * evaluation, which is repeated after a kill. Returns the line's number; [last]: that of the line
+ * before. */
 static uint64_t check_order(const char *line, uint64_t last)
 {
     const bool trains = strncmp(member(line, "phase"), "\"train\"", 7) == 0;
@@ -544,7 +548,8 @@ static uint64_t check_order(const char *line, uint64_t last)
     return at;
 }
 
-/* Returns the round of the last line, doubled, and one more if it is of an evaluation. */
+/* Reads all lines. Returns the number of the last one: twice the round, plus 1 for an evaluation.
+ */
 static uint64_t read_lines(void)
 {
     static char line[1 << 14];
@@ -552,7 +557,7 @@ static uint64_t read_lines(void)
     size_t size = 0;
     const uint8_t *at = oracle_read("rounds.jsonl", &size);
     const uint8_t *end = at + size;
-    /* A last line without its end is being written. */
+    /* A last line without a newline is still being written. */
     for (const uint8_t *next; at && (next = memchr(at, '\n', (size_t)(end - at))); at = next + 1) {
         const size_t length = (size_t)(next - at), kept = sizeof(line) - 1;
         memcpy(line, at, length < kept ? length : kept);
@@ -574,7 +579,7 @@ static void check_last_line(uint32_t rounds_closed)
 
 /* ---- looks ----------------------------------------------------------------------------------- */
 
-/* The newest checkpoints hold the models of their rounds. */
+/* Checks that the newest checkpoints contain the models of their rounds. */
 static void check_checkpoints(void)
 {
     const size_t bytes = oracle.job->plan.schema.num_elements * sizeof(float);
@@ -612,7 +617,7 @@ void oracle_complete(const char *final_model_sha256, uint32_t rounds_closed)
     if (!oracle.damaged)
         check_last_line(rounds_closed);
     oracle_name(rounds_closed, final_model_sha256, "the end");
-    /* Of models whose tasks do not name them, a damaged disk may be all that tells. */
+    /* If tasks do not name a model, only the disk shows it, which may be damaged. */
     if (oracle.models && !oracle.damaged && oracle.decided != rounds_closed + 1 &&
         !world_failure()) {
         world_fail("oracle: %u rounds have closed, and %u are known", rounds_closed,

@@ -1,5 +1,5 @@
-/* What keep-best and early stopping have seen must outlive every start: their state in the newest
- * checkpoint only ever goes on. And as many checkpoints stay as the job says. */
+/* The state of keep-best and early stopping survives every start: in the newest checkpoint it only
+ * ever advances. The number of checkpoints follows the job. */
 #include <cjson/cJSON.h>
 #include <inttypes.h>
 #include <math.h>
@@ -9,7 +9,7 @@
 #include "tests/world/oracle_books.h"
 #include "tests/world/scheduler.h"
 
-/* Of one metric; all 0: nothing was evaluated so far. */
+/* State of one metric; all 0: nothing was evaluated yet. */
 typedef struct progress {
     uint32_t best_round, waited, seen;
     double best;
@@ -39,7 +39,7 @@ static progress read_progress(const cJSON *json, const char *key)
                       .best = number(item, "best")};
 }
 
-/* Why [now] does not go on from [before]; NULL: it does. */
+/* Returns why [now] is no continuation of [before]; NULL: it is one. */
 static const char *compare(const fedge_watch_spec *spec, const progress *before,
                            const progress *now)
 {
@@ -78,7 +78,7 @@ static bool has_checkpoint(uint32_t round)
     return oracle_read(name, &size) != NULL;
 }
 
-/* 0: none but that of the first model, or none at all. */
+/* 0: only that of the first model, or none */
 static uint32_t newest_checkpoint(void)
 {
     uint32_t round = oracle.job->rounds.num_server_rounds;
@@ -87,8 +87,8 @@ static uint32_t newest_checkpoint(void)
     return round;
 }
 
-/* Where the server has real threads, its writer may have gone on since [newest] was the newest
- * checkpoint: what it removed then is not missed. */
+/* With real threads the checkpoint writer may have continued since [newest] was the newest
+ * checkpoint. Checkpoints that it removed meanwhile are not missing. */
 static bool is_missing(uint32_t round, uint32_t newest)
 {
     return !has_checkpoint(round) && newest_checkpoint() == newest;
@@ -101,7 +101,7 @@ static void check_best_checkpoint(const cJSON *json, uint32_t newest)
         world_fail("oracle: the best model is that of round %g, whose checkpoint is gone", round);
 }
 
-/* As many checkpoints stay as the job says. */
+/* Checks that the job's number of checkpoints is kept. */
 static void check_retention(uint32_t newest)
 {
     for (uint32_t age = 1; age < oracle.job->keep_checkpoints && age <= newest; age++) {

@@ -1,5 +1,6 @@
-/* What goes wrong in a world, drawn from its seed before it begins. Each fault is drawn from its
- * own stream, so that a world without some of them keeps the others as they are. */
+/* The plan of a world: its job, its nodes and its faults, drawn from the seed before it begins.
+ * Each fault has a random stream of its own, so a world without some faults keeps the others
+ * unchanged. */
 #ifndef FEDGE_TESTS_WORLD_PLAN_H
 #define FEDGE_TESTS_WORLD_PLAN_H
 
@@ -45,23 +46,23 @@ typedef enum plan_fault_kind {
 
 typedef struct plan_fault {
     plan_fault_kind kind;
-    uint32_t node;     /* WORLD_SERVER, or that of a client or another rank */
-    uint64_t at_ns;    /* when it begins: at this time … */
+    uint32_t node;     /* WORLD_SERVER, or the node of a client or another rank */
+    uint64_t at_ns;    /* it begins at this time … */
     uint64_t at_step;  /* … or, if not 0, at this step of the scheduler */
-    uint64_t lasts_ns; /* until the node is well again, or is started again */
-    uint64_t number;   /* of a system call, of a call to a GPU, or a list of GPUs */
-    int error;         /* of a GPU: EIO it fails, ETIME it hangs, ENOMEM it is full */
+    uint64_t lasts_ns; /* time until it is repaired, or the node started again */
+    uint64_t number;   /* number of a system call or GPU call, or a list of GPUs */
+    int error; /* errno of the call; of a GPU: EIO it fails, ETIME it hangs, ENOMEM it is full */
 } plan_fault;
 
-/* A client's site (docs/reference/client-file.md): what it forbids. */
+/* The kinds of a client's site (docs/reference/client-file.md). */
 typedef enum plan_site_kind {
     PLAN_SITE_NONE,   /* no client file */
     PLAN_SITE_ALLOWS, /* a policy that the job meets */
-    PLAN_SITE_JOBS,   /* other jobs than this one; these forbid it: */
-    PLAN_SITE_CODECS, /* other codecs */
-    PLAN_SITE_EPOCHS, /* fewer epochs */
-    PLAN_SITE_RAM,    /* less memory */
-    PLAN_SITE_DATA,   /* it lacks the job's data */
+    PLAN_SITE_JOBS,   /* allows other jobs only; this kind and the next ones forbid the job */
+    PLAN_SITE_CODECS, /* allows other codecs only */
+    PLAN_SITE_EPOCHS, /* allows fewer epochs only */
+    PLAN_SITE_RAM,    /* allows less memory than the job needs */
+    PLAN_SITE_DATA,   /* has no data set of the job's name */
     PLAN_NUM_SITES
 } plan_site_kind;
 
@@ -81,39 +82,40 @@ typedef struct plan_site {
     uint64_t unmet_from_ns, unmet_until_ns; /* both 0: always met */
 } plan_site;
 
-/* All of a world that is drawn in advance. Plain data. */
+/* All that is drawn in advance. Plain data. */
 typedef struct world_plan {
     uint64_t seed;
-    uint32_t order; /* which order of steps is drawn, with this seed; 0 at first */
+    uint32_t order; /* selects another order of steps for the same seed; 0: the first */
     world_job job;
-    uint32_t num_workers;   /* of the server's first process */
-    uint32_t num_ranks;     /* of the server, at most; 1: one process */
-    bool ranks_vary;        /* each start of them has another number */
-    bool shares_disk;       /* all ranks have one */
-    uint64_t rank_delay_ns; /* bytes take up to this from one to another */
-    uint32_t num_gpus;      /* of the server; 0: the CPU sums */
-    bool needs_gpus;        /* its accumulator is not "auto", which may sum on the CPU */
-    uint64_t queue_bytes;   /* of the server's connections */
-    uint64_t sync_ns;       /* a sync takes up to this, on a healthy disk */
-    /* By client; hostile ones follow the honest ones. */
+    uint32_t num_workers;   /* workers of the server's first process */
+    uint32_t num_ranks;     /* most ranks of the server; 1: one process */
+    bool ranks_vary;        /* the number of ranks changes from start to start */
+    bool shares_disk;       /* all ranks share one disk */
+    uint64_t rank_delay_ns; /* longest delay from rank to rank */
+    uint32_t num_gpus;      /* GPUs of the server; 0: the CPU sums */
+    bool needs_gpus;        /* the accumulator is "gpu"; else "auto", which may use the CPU */
+    uint64_t queue_bytes;   /* memory for frames of the server's connections */
+    uint64_t sync_ns;       /* longest sync of a healthy disk */
+    /* In arrays by client, hostile clients follow the honest ones. */
     uint32_t num_hostile;
-    bool server_is_hostile;    /* another program than the real one, without other faults */
-    uint64_t hostile_until_ns; /* they leave for good then */
+    bool server_is_hostile;    /* the hostile server replaces the real one, and there are no other
+                                  faults */
+    uint64_t hostile_until_ns; /* time at which hostile nodes leave for good */
     uint64_t delay_ns[PLAN_MAX_CLIENTS], ns_per_byte[PLAN_MAX_CLIENTS];
-    uint64_t starts_ns[PLAN_MAX_CLIENTS]; /* when the client is first started */
+    uint64_t starts_ns[PLAN_MAX_CLIENTS]; /* time of the client's first start */
     plan_site sites[WORLD_JOB_MAX_CLIENTS];
     uint32_t num_faults;
     plan_fault faults[PLAN_MAX_FAULTS];
-    uint64_t healed_ns; /* all faults are over by then */
-    bool may_fail;      /* a fault may end the run for good: a bit has flipped */
+    uint64_t healed_ns; /* time at which all faults are over */
+    bool may_fail;      /* the run may fail for good, since a bit flips */
 } world_plan;
 
-/* Clients of both kinds. */
+/* The number of clients of both kinds. */
 uint32_t plan_num_clients(const world_plan *of);
 void plan_draw(uint64_t seed, world_plan *out);
-/* The job is not run by such a site. */
+/* Whether the site forbids the job. */
 bool plan_site_forbids(const plan_site *site);
-/* Sets what follows from the faults, after some were taken out. */
+/* Sets the fields that depend on the faults, after some were removed. */
 void plan_finish(world_plan *of);
 const char *plan_fault_text(plan_fault_kind kind);
 

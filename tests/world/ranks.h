@@ -1,10 +1,9 @@
-/* What Open MPI does for the ranks of a world's server: their collective, in virtual time.
+/* The collective of a simulated server's ranks in place of Open MPI's, in virtual time.
  *
- * Rank 0 is the node WORLD_SERVER, rank r > 0 WORLD_FIRST_RANK + r − 1. The bytes that one rank
- * sends another arrive in their order, after drawn delays; a send may or may not wait for its
- * receive. Calls that do not fit each other are a world_fail. When a rank ends other than by
- * itself, the world ends all (world.c).
- */
+ * Rank 0 is the node WORLD_SERVER, rank r > 0 the node WORLD_FIRST_RANK + r − 1. Messages from one
+ * rank to another keep their order and arrive after random delays. A send may or may not wait for
+ * its receive. Calls that do not match each other are a world_fail. When a rank is killed or fails,
+ * the world kills all ranks (world.c). */
 #ifndef FEDGE_TESTS_WORLD_RANKS_H
 #define FEDGE_TESTS_WORLD_RANKS_H
 
@@ -34,11 +33,11 @@ static inline uint32_t world_rank_of(uint32_t node)
 
 void world_ranks_begin(void);
 void world_ranks_end(void);
-/* All ranks are down. The next ones are so many, and bytes take up to [delay_ns] from one to
- * another. */
+/* All ranks are down. The next start has [num] ranks, and bytes take up to [delay_ns] from one rank
+ * to another. */
 void world_ranks_start(uint32_t num, uint64_t delay_ns);
 
-/* As fedge_collective_open, for the running fiber's rank. */
+/* Opens the collective of the running fiber's rank, as fedge_collective_open does. */
 void world_ranks_open(fedge_collective *collective);
 
 #endif

@@ -1,6 +1,6 @@
-/* What a client's site forbids, and what it must say: an oracle that knows the policy from the
- * world's plan, and looks at every message that the client sends. Everything that does not hold is
- * a world_fail. */
+/* An oracle of sites: what a client's site forbids, and what the client must report. It knows the
+ * policy from the world's plan and sees every message of the client. Each violation is a
+ * world_fail. */
 #ifndef FEDGE_TESTS_WORLD_SITE_ORACLE_H
 #define FEDGE_TESTS_WORLD_SITE_ORACLE_H
 
@@ -10,13 +10,13 @@
 
 #include "tests/world/plan.h"
 
-/* A new world. [plan] outlives it. */
+/* Begins a new world. [plan] outlives it. */
 void site_oracle_begin(const world_plan *plan);
-/* The client's disk fails or is slow: it may look at its condition late, or not know it. */
+/* The client's disk fails or is slow, so it may read its condition late or not at all. */
 void site_oracle_excuse(uint32_t client);
-/* A plan with this hash is of a job that the policy of every site forbids. */
+/* The plan with this hash is of a job that every site's policy forbids. */
 void site_oracle_forbid(const char *hash);
-/* Whole messages, as oracle.h has them. */
+/* Whole messages, as in oracle.h. */
 void site_oracle_client_sent(uint32_t client, const uint8_t *frame, size_t size);
 void site_oracle_server_sent(uint32_t client, const uint8_t *frame, size_t size);
 

@@ -1,4 +1,4 @@
-/* One simulated federation, from its seed to its verdict. */
+/* Runs one simulated federation from its plan to its outcome. */
 #ifndef FEDGE_TESTS_WORLD_WORLD_H
 #define FEDGE_TESTS_WORLD_WORLD_H
 
@@ -10,16 +10,16 @@
 typedef struct world_outcome {
     bool failed;
     char why[1024];
-    uint64_t hash;                       /* of the world's story */
-    uint64_t steps;                      /* of the scheduler */
-    double seconds;                      /* virtual */
+    uint64_t hash;                       /* hash of the world's trace */
+    uint64_t steps;                      /* steps of the scheduler */
+    double seconds;                      /* virtual time */
     uint32_t num_kills;                  /* processes that were killed */
-    uint32_t num_starts;                 /* of all nodes */
-    bool complete;                       /* the run reached its end */
-    uint64_t server_bytes, client_bytes; /* most memory that one process held */
+    uint32_t num_starts;                 /* starts of all nodes */
+    bool complete;                       /* the run was completed */
+    uint64_t server_bytes, client_bytes; /* largest heap of one process */
 } world_outcome;
 
-/* Once, before the first world. */
+/* Called once, before the first world. */
 void world_set_up(void);
 void world_run(const world_plan *plan, world_outcome *outcome);
 
