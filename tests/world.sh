@@ -4,17 +4,17 @@
 #
 #   bash tests/world.sh [--preset NAME] [option]...
 #
-#   --seeds N       so many worlds
+#   --seeds N       the number of worlds
 #   --from S        the first seed (default: that of one of 20 blocks, by the commit's hash)
-#   --minutes M     ends after so long (default: a third of a minute)
-#   --seed S [--trace]   one world, and its story line by line
-#   --shrink        makes a world that fails smaller, and prints how to run what is left
+#   --minutes M     begins no world after this time (default: a third of a minute)
+#   --seed S [--trace]   only this world; prints what happens, line by line
+#   --shrink        removes what a failing world does not need, and prints the options for the rest
 #   --preset NAME   builds build/NAME first: release (default) or asan
 #   --program PATH  runs this program instead of building one
 #
-# Without a number of worlds the seeds of tests/world/regressions.txt come first. Further options are
-# those of the program: build/release/bin/world --help. Exit code 0: all held; 1: a world failed; its
-# seed is printed, and gives the same world on every machine.
+# Without a number of worlds the seeds of tests/world/regressions.txt come first. For further options
+# see build/release/bin/world --help. Exit code 0: no world failed; 1: a world failed. Its seed is
+# printed, and gives the same world on every machine.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -51,7 +51,7 @@ if [ -z "$program" ]; then
     cmake --build "build/$preset" -j "$(nproc)" --target world
     program=build/$preset/bin/world
 fi
-# Worlds that failed once.
+# Runs worlds that failed once.
 if [ -z "$chosen" ]; then
     while read -r seed _; do
         [[ $seed != [0-9]* ]] || output=$("$program" --seed "$seed") || {
@@ -60,12 +60,12 @@ if [ -z "$chosen" ]; then
         }
     done <tests/world/regressions.txt
 fi
-# By the commit one of 20 blocks of worlds, all of which have been run: a change is to break none of them.
+# The commit selects one of 20 blocks of worlds. No world of these blocks fails, so a failure shows a wrong change.
 if [ -z "$from" ]; then
     hash=$(git rev-parse --short=7 HEAD 2>/dev/null || echo 1)
     options+=(--from "$((16#$hash % 20 * 5000 + 1))")
 fi
-# Worlds whose fault is not mended yet.
+# Skips worlds whose bug is not fixed yet.
 while read -r seed _; do
     [[ $seed != [0-9]* ]] || options+=(--skip "$seed")
 done <tests/world/open.txt

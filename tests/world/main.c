@@ -19,26 +19,28 @@
 static const char HELP[] =
     "world: simulates whole federations with faults, one for each seed\n"
     "\n"
-    "  --seeds N     so many worlds (default 100)\n"
+    "  --seeds N     the number of worlds (default 100)\n"
     "  --from S      the first seed (default 1)\n"
-    "  --minutes M   ends after so long, at the latest; may be a fraction\n"
-    "  --seed S      this world alone\n"
-    "  --trace       and its story, line by line\n"
+    "  --minutes M   begins no world after this time; may be a fraction\n"
+    "  --seed S      only this world\n"
+    "  --trace       prints what happens, line by line\n"
     "  --job         prints the world's job and its faults, and ends\n"
-    "  --skip S      not this one; may be repeated\n"
-    "  --go-on       does not end at the first world that fails\n"
-    "  --shrink      makes a world that fails smaller, and prints how to run what is left\n"
-    "  --twice       runs each world twice: both must go the same way\n"
-    "  --ranks       only worlds whose server has several ranks; others are not counted\n"
-    "  --strategy T  only worlds with this strategy; --seeds counts the others, too\n"
+    "  --skip S      leaves this seed out; may be repeated\n"
+    "  --go-on       continues after a world that fails\n"
+    "  --shrink      removes what a failing world does not need, and prints the options for the "
+    "rest\n"
+    "  --twice       runs each world twice: both runs must be equal\n"
+    "  --ranks       only worlds whose server has several ranks; --seeds counts only these\n"
+    "  --strategy T  only worlds with this strategy; --seeds counts all\n"
     "\n"
-    "Of the world of a seed leave out (--shrink finds what can be left out):\n"
+    "Removed from the world of each seed (--shrink finds what can be removed):\n"
     "  --without B   faults, as a number with a bit for each\n"
-    "  --rounds R, --clients C   what is more than that, and than a run needs\n"
+    "  --rounds R, --clients C   rounds and clients above this number and what a run needs\n"
     "  --peaceful    hostile clients\n"
-    "  --order K     another order of steps\n"
+    "  --order K     the order of steps: K selects another one\n"
     "\n"
-    "Exit code 0: all held; 1: a world failed, and its seed is printed; 2: wrong arguments.\n";
+    "Exit code 0: no world failed; 1: a world failed, and its seed is printed; 2: wrong "
+    "arguments.\n";
 
 enum {
     MAX_SKIPPED = 64,
@@ -181,8 +183,7 @@ static bool run_one(const options *how, uint64_t seed, world_outcome *outcome)
         world_run(&drawn, outcome);
         if (hash != outcome->hash) {
             outcome->failed = true;
-            (void)snprintf(outcome->why, sizeof(outcome->why),
-                           "it went another way in a second run");
+            (void)snprintf(outcome->why, sizeof(outcome->why), "a second run went another way");
         }
     }
     (void)alarm(0);

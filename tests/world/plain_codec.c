@@ -15,7 +15,7 @@ typedef struct reader {
     const char *wrong; /* NULL: nothing yet */
 } reader;
 
-/* The next [size] bytes; zeros behind the end. */
+/* The next [size] bytes, and zeros after the end. */
 static const uint8_t *take(reader *in, size_t size)
 {
     static const uint8_t nothing[2 * PLAIN_MAX_VALUES * sizeof(float)];
@@ -128,7 +128,7 @@ static uint32_t philox(uint64_t key, const uint32_t counter[4], uint64_t i)
     return c[i % 4];
 }
 
-/* The index that randk draws as the [i]-th of k. */
+/* The [i]-th of the k indices that randk draws. */
 static size_t drawn_index(uint64_t key, uint64_t i, uint64_t n, uint64_t k)
 {
     const uint32_t counter[4] = {(uint32_t)(i / 4), 14u << 16, 0, 0};
@@ -146,7 +146,7 @@ static void read_randk(reader *in, const char *codec, int bound_log2, size_t n, 
         v[drawn_index(key, i, n, k)] = chosen[i];
 }
 
-/* The next bit of [bytes], the lowest of each byte first. */
+/* The next bit of [bytes]; the lowest bit of each byte comes first. */
 static uint32_t next_bit(reader *in, const uint8_t *bytes, size_t size, size_t *at)
 {
     if (*at >= 8 * size) {
@@ -158,8 +158,8 @@ static uint32_t next_bit(reader *in, const uint8_t *bytes, size_t size, size_t *
     return bit;
 }
 
-/* The gaps of a tensor of one group, which has all values that are modelled. chosen: (k); NULL:
- * each gap is followed by the sign of ±[magnitude]. */
+/* Reads the gaps of a tensor, which is one group as it has no more values than the oracle
+ * recomputes. chosen: (k); NULL: the sign of ±[magnitude] follows each gap. */
 static void read_gaps(reader *in, size_t size, size_t n, size_t k, const int32_t *chosen,
                       int32_t magnitude, int32_t *v)
 {
@@ -312,8 +312,8 @@ const char *plain_decode(const fedge_plan *plan, const int8_t *bounds_log2,
 
 /* ---- encoding -------------------------------------------------------------------------------- */
 
-/* [x] rounded to [bits] of precision, ties to even; the smallest exponent of full precision is
- * [least]. */
+/* [x] rounded to [bits] of precision, ties to even. [least]: the smallest exponent with full
+ * precision. */
 static double rounded(double x, int bits, int least)
 {
     int exponent = 0;
@@ -352,7 +352,7 @@ static void encode_values(const char *codec, int bound_log2, const float *x, siz
 
 static const float *sorted_by;
 
-/* The largest first, of equals that with the lower index. */
+/* Sorts by size, the largest first; of equal values the one with the lower index. */
 static int by_size(const void *a, const void *b)
 {
     const size_t i = *(const size_t *)a, j = *(const size_t *)b;

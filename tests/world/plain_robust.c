@@ -1,4 +1,5 @@
-/* Robust rules: which updates count, and how the values of a coordinate become one. */
+/* Robust rules: selection of updates, and the combination of their values coordinate by coordinate.
+ */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,16 +7,16 @@
 #include "tests/world/plain_codec.h"
 #include "tests/world/plain_step.h"
 
-/* A round's updates, mixed if the job says so. */
+/* The updates of a round, mixed if the job requires it. */
 typedef struct rows {
     uint32_t num;
     const int32_t *v[PLAIN_MAX_UPDATES];
 } rows;
 
-/* What a rule makes of them. */
+/* The result of a rule. */
 typedef struct choice {
-    uint32_t weights[PLAIN_MAX_UPDATES]; /* 0: left out */
-    double divisor;                      /* of the weighted sum; 0: the sum of the weights */
+    uint32_t weights[PLAIN_MAX_UPDATES]; /* 0: the update is left out */
+    double divisor; /* divisor of the weighted sum; 0: the sum of the weights */
 } choice;
 
 static int by_value(const void *a, const void *b)
@@ -63,7 +64,7 @@ static double product(const plain_round *round, const int32_t *a, const int32_t 
     return (double)high * 0x1p32 + (double)(low & 0xffffffff);
 }
 
-/* Each update becomes the mean of all but the [malicious] farthest from it. */
+/* Replaces each update by the mean of all but the [malicious] farthest from it. */
 static void mix(const plain_round *round, rows *all, uint32_t malicious)
 {
     static int32_t mixed[PLAIN_MAX_UPDATES][PLAIN_MAX_VALUES];
@@ -94,7 +95,7 @@ static void mix(const plain_round *round, rows *all, uint32_t malicious)
 
 /* ---- whole updates --------------------------------------------------------------------------- */
 
-/* The sum of the distances of [of] to the [near] nearest others that are alive. */
+/* The sum of the distances from [of] to its [near] nearest among those that are left. */
 static double krum_score(const plain_round *round, const rows *all, const bool *alive, uint32_t of,
                          uint32_t near)
 {
@@ -110,8 +111,8 @@ static double krum_score(const plain_round *round, const rows *all, const bool *
     return score;
 }
 
-/* The update with the lowest score among those with can[i], of equal ones the first from the
- * variant on. */
+/* The update with the lowest score among those with can[i]. Of equal scores the first one counts,
+ * beginning at the variant. */
 static uint32_t lowest(const plain_round *round, const double *scores, const bool *can,
                        uint32_t num)
 {
@@ -124,7 +125,7 @@ static uint32_t lowest(const plain_round *round, const double *scores, const boo
     return best;
 }
 
-/* Krum and MultiKrum score once; Bulyan anew after each that is taken. */
+/* Krum and MultiKrum compute scores once, Bulyan after each selection. */
 static void choose_by_krum(const plain_round *round, const rows *all, choice *out)
 {
     const fedge_job *job = round->job;
@@ -153,7 +154,8 @@ static void choose_by_krum(const plain_round *round, const rows *all, choice *ou
     }
 }
 
-/* Coefficients as integers of as many bits as the sums have; returns the integer of 1. */
+/* Coefficients as integers of the bits that the sums permit. Returns the integer that stands for 1.
+ */
 static double weigh(choice *out, const double *coefficients, uint32_t num)
 {
     double most = 0.0;
@@ -237,7 +239,7 @@ static int64_t nearest(const int32_t *values, uint32_t num, uint32_t cut)
     return sum;
 }
 
-/* One coordinate of those that are chosen, and by what its sum is divided. */
+/* Combines one coordinate of the selected updates. Sets the divisor of the sum. */
 static int64_t reduce(const fedge_job *job, int32_t *values, uint32_t num, uint32_t f,
                       double *divisor)
 {

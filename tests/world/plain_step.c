@@ -54,7 +54,7 @@ double plain_argument(const fedge_job *job, const char *key)
         memcpy(&less, at, sizeof(less));
         return (double)less;
     }
-    memcpy(&whole, at, field->size); /* U32, BOOL and ENUM */
+    memcpy(&whole, at, field->size); /* kinds U32, BOOL and ENUM */
     return (double)whole;
 }
 
@@ -67,9 +67,9 @@ static double rate_of(const plain_round *round)
 bool plain_step_models(const fedge_job *job)
 {
     const fedge_optimizer *optimizer = &job->plan.training.optimizer;
-    /* The length of a path with momentum or a proximal term would need the same roundings. */
-    /* Weights depend on the cohort's size, which is tried: two sizes may make the same model down,
-     * and other residuals. */
+    /* The path length with momentum or a proximal term would need the product's roundings. */
+    /* Weights depend on the cohort's size, which the oracle tries. Two sizes may make the same
+     * model but different residuals of "down". */
     if (plain_is(job, "FedNova")) {
         return optimizer->momentum == 0.0f && optimizer->proximal_mu == 0.0f &&
                !job->plan.update.down.values;
@@ -120,7 +120,7 @@ static double staleness_weight(const fedge_job *job, uint32_t staleness)
     }
 }
 
-/* Steps of plain SGD of FedNova's client. */
+/* Number of plain SGD steps of FedNova's client. */
 static double nova_steps(const fedge_job *job, const plain_update *update)
 {
     const fedge_training_spec *training = &job->plan.training;
@@ -132,7 +132,7 @@ static double nova_steps(const fedge_job *job, const plain_update *update)
     return steps > 0 ? (double)steps : 1.0;
 }
 
-/* The cohort, on which FedNova's weights depend, is the variant. */
+/* The variant selects the cohort's size, on which FedNova's weights depend. */
 static uint32_t nova_weight(const plain_round *round, const plain_update *update)
 {
     const fedge_training_spec *training = &round->job->plan.training;
@@ -216,7 +216,7 @@ static double qfed_rate(const plain_round *round, double total_weight)
     return rate_of(round) * lipschitz * (total_weight / unit) / h;
 }
 
-/* The factor of the weighted mean in the step. */
+/* The factor of the weighted mean in a step. */
 static double mean_rate(const plain_round *round, double total_weight)
 {
     const fedge_job *job = round->job;
@@ -271,7 +271,7 @@ static mover mover_of(const plain_round *round, double rate)
                    .fraction = fraction_of(round)};
 }
 
-/* One value's way from [x], by the mean change [d]; m and v are its moments. */
+/* The step of one value from [x] by the mean change [d]. m and v are its moments. */
 static float move(const mover *with, double d, float x, float *m, float *v)
 {
     if (with->by == MOMENTUM) {
@@ -293,7 +293,7 @@ static float move(const mover *with, double d, float x, float *m, float *v)
     return x + (float)(with->rate * (double)*m / (sqrt((double)*v) + with->tau));
 }
 
-/* FedAsync: towards what the clients' models became, which may have begun elsewhere. */
+/* FedAsync: steps towards the client's model, whose training may have begun from an older model. */
 static float move_async(const plain_round *round, const mover *with, const uint32_t *weights,
                         double total_weight, double d, size_t i, float x)
 {
@@ -306,7 +306,7 @@ static float move_async(const plain_round *round, const mover *with, const uint3
     return (float)((double)x + change);
 }
 
-/* Whether it moves the model: with IFCA only those of the first one do. */
+/* Whether the update moves the model: with IFCA only updates of the first model do. */
 static bool moves(const plain_round *round, const plain_update *update)
 {
     return !plain_is(round->job, "IFCA") || !(update->said.cluster >= 1.0);
@@ -351,7 +351,7 @@ static void step_delta(const plain_round *round, const int64_t *sums, double div
     }
 }
 
-/* BatchNorm's statistics become the weighted mean of the clients'. */
+/* Replaces BatchNorm's statistics by the weighted mean of the clients'. */
 static void step_statistics(const plain_round *round, const int64_t *sums, double divisor,
                             plain_model *model)
 {
@@ -373,7 +373,7 @@ static void step_statistics(const plain_round *round, const int64_t *sums, doubl
     }
 }
 
-/* SCAFFOLD's c. */
+/* Updates SCAFFOLD's control variate c. */
 static void step_control(const plain_round *round, const int64_t *sums, double divisor,
                          plain_model *model)
 {
@@ -394,7 +394,7 @@ static void step_control(const plain_round *round, const int64_t *sums, double d
     }
 }
 
-/* What clients know becomes what "down" tells them; the rest is told later. */
+/* Advances the model that clients have by what "down" sends. The rest is sent later. */
 static void step_down(const plain_round *round, const plain_model *before, plain_model *model)
 {
     static float clipped[PLAIN_MAX_VALUES];

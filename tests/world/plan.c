@@ -25,11 +25,11 @@ static uint64_t below(fedge_rng *draw, uint64_t bound)
     return fedge_rng_u64(draw) % bound;
 }
 
-/* How often each kind comes, among all. */
+/* Draws a kind of fault by its weight. */
 static plan_fault_kind draw_kind(fedge_rng *draw)
 {
     static const uint8_t WEIGHTS[PLAN_NUM_KINDS] = {
-        /* Those of GPUs are drawn by themselves. */
+        /* Faults of GPUs are drawn separately. */
         [PLAN_KILL] = 20,     [PLAN_POWER] = 20,    [PLAN_STOP] = 6,      [PLAN_DIE_AT_CALL] = 20,
         [PLAN_CUT] = 10,      [PLAN_PARTITION] = 6, [PLAN_SLOW_LINK] = 5, [PLAN_SLOW_DISK] = 8,
         [PLAN_BAD_CALL] = 10, [PLAN_FULL_DISK] = 4, [PLAN_CLOCK] = 4,     [PLAN_REVOKE] = 3,
@@ -54,10 +54,10 @@ static void draw_fault(const world_plan *of, uint32_t index, plan_fault *out)
 {
     fedge_rng draw = fedge_rng_stream(of->seed, FEDGE_PURPOSE_TEST, 3, index, 0);
     const uint32_t client = WORLD_FIRST_CLIENT + fedge_rng_below(&draw, of->job.num_clients);
-    /* One draw a statement: an initializer's order is not defined. */
+    /* Each draw has its own statement, as the order in an initializer is undefined. */
     out->kind = draw_kind(&draw);
     out->node = fedge_rng_below(&draw, 3) > 0 ? WORLD_SERVER : client;
-    /* Early ones are likelier: many runs are short. */
+    /* Early faults are more likely, as many runs are short. */
     const uint64_t before_ns = 1 + below(&draw, 12 * SECOND_NS);
     out->at_ns = below(&draw, before_ns);
     out->lasts_ns = 10 * MS_NS + below(&draw, 4 * SECOND_NS);
@@ -86,7 +86,7 @@ static void draw_fault(const world_plan *of, uint32_t index, plan_fault *out)
     }
 }
 
-/* Some of the server's faults come to another rank than the first one. */
+/* Moves some of the server's faults to other ranks. */
 static void spread_fault(plan_fault *fault, uint32_t rank)
 {
     switch (fault->kind) {
@@ -100,8 +100,7 @@ static void spread_fault(plan_fault *fault, uint32_t rank)
     }
 }
 
-/* One server in six has several ranks, where they can have the job. They are drawn from a stream of
- * their own, too. */
+/* One server in six has several ranks if the job permits it. A separate stream draws them. */
 static void draw_ranks(world_plan *out)
 {
     static const uint64_t DELAYS_NS[] = {100000, 5 * MS_NS, 50 * MS_NS};
@@ -112,19 +111,19 @@ static void draw_ranks(world_plan *out)
     out->num_ranks = 2 + fedge_rng_below(&draw, WORLD_MAX_RANKS - 1);
     const bool vary = fedge_rng_below(&draw, 2) == 0;
     out->shares_disk = fedge_rng_below(&draw, 2) == 0;
-    /* A machine that stays away takes its disk, and the updates on it, along. */
+    /* A machine that stays away keeps the updates on its disk. */
     out->ranks_vary = vary && out->shares_disk;
     out->rank_delay_ns = DELAYS_NS[fedge_rng_below(&draw, 3)];
     for (uint32_t i = 0; i < out->num_faults; i++) {
-        /* The backup of one disk is none of a server on several. */
+        /* A backup of one disk is no backup of a server with several disks. */
         if (out->faults[i].kind == PLAN_RESTORE)
             out->faults[i].kind = PLAN_KILL;
         spread_fault(&out->faults[i], fedge_rng_below(&draw, out->num_ranks));
     }
 }
 
-/* One world in four has GPUs. They are drawn from streams of their own, so that the others stay as
- * they are without them. */
+/* One world in four has GPUs. Separate streams draw them, so worlds without GPUs keep all else
+ * unchanged. */
 static void draw_gpus(world_plan *out)
 {
     static const int ERRORS[] = {EIO, EIO, ETIME, ENOMEM};
@@ -141,7 +140,7 @@ static void draw_gpus(world_plan *out)
         fault->kind = fedge_rng_below(&draw, 3) > 0 ? PLAN_GPU : PLAN_GPUS;
         fault->at_ns = below(&draw, 4 * SECOND_NS);
         fault->lasts_ns = SECOND_NS + below(&draw, 8 * SECOND_NS);
-        /* A list may name a GPU that is not there, or none, which is "all". */
+        /* A list may name GPUs that do not exist, or none, which means "all". */
         fault->number = fault->kind == PLAN_GPU ? 1 + below(&draw, 30)
                                                 : below(&draw, (uint64_t)2 << out->num_gpus);
         fault->error = ERRORS[fedge_rng_below(&draw, 4)];
@@ -158,8 +157,8 @@ static void draw_places(world_plan *out, fedge_rng *draw, uint32_t first, uint32
     }
 }
 
-/* One world in five has hostile clients. They have their own stream: a world without them is the
- * same otherwise. */
+/* One world in five has hostile clients. A separate stream draws them, so all else is unchanged
+ * without them. */
 static void draw_hostile(world_plan *out)
 {
     fedge_rng draw = fedge_rng_stream(out->seed, FEDGE_PURPOSE_TEST, 5, 0, 0);
@@ -170,7 +169,7 @@ static void draw_hostile(world_plan *out)
     draw_places(out, &draw, out->job.num_clients, plan_num_clients(out));
 }
 
-/* One world in twenty has a hostile server and nothing else that is wrong. */
+/* One world in twenty has a hostile server and no other faults. */
 static void draw_hostile_server(world_plan *out)
 {
     fedge_rng draw = fedge_rng_stream(out->seed, FEDGE_PURPOSE_TEST, 8, 0, 0);
@@ -186,7 +185,7 @@ bool plan_site_forbids(const plan_site *site)
     return site->kind > PLAN_SITE_ALLOWS;
 }
 
-/* A kind that the job can violate. */
+/* Draws a kind of site that forbids the job. */
 static plan_site_kind draw_forbidding(const world_plan *of, fedge_rng *draw)
 {
     const plan_site_kind kind =
@@ -206,8 +205,8 @@ static void draw_condition(plan_site *site, fedge_rng *draw)
     }
 }
 
-/* One world in four has clients with sites. Of those whose site forbids the job there are so few
- * that a round can open without them. */
+/* One world in four has clients with sites. Few sites forbid the job, so that rounds can open
+ * without their clients. */
 static void draw_sites(world_plan *out)
 {
     fedge_rng draw = fedge_rng_stream(out->seed, FEDGE_PURPOSE_TEST, 7, 0, 0);
@@ -226,7 +225,8 @@ static void draw_sites(world_plan *out)
         }
         if (fedge_rng_below(&draw, 2) == 0)
             draw_condition(site, &draw);
-        /* A device that hangs up would be away for minutes when its condition is not met. */
+        /* A device that disconnects between tasks would be away for minutes when its condition is
+         * not met. */
         site->hangs_up = site->unmet_until_ns == 0 && fedge_rng_below(&draw, 6) == 0;
     }
 }
@@ -248,7 +248,7 @@ void plan_draw(uint64_t seed, world_plan *out)
     draw_places(out, &draw, 0, out->job.num_clients);
     draw_hostile(out);
     draw_sites(out);
-    /* One world in eight has no faults: whatever fails there needs none. */
+    /* One world in eight has no faults; failures there need none. */
     out->num_faults = fedge_rng_below(&draw, 8) == 0 ? 0 : 1 + fedge_rng_below(&draw, 6);
     for (uint32_t i = 0; i < out->num_faults; i++)
         draw_fault(out, i, &out->faults[i]);

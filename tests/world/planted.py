@@ -1,19 +1,19 @@
-"""Whether the simulated federations find bugs: plants one at a time in a copy of the tree, and runs worlds.
+"""Measures whether simulated federations find bugs: plants one bug at a time in a copy of the tree, and runs worlds.
 
   python3 -B tests/world/planted.py [option]...
 
   --only NAME    only this bug (tests/world/planted/NAME.patch), may be repeated
-  --count N      N of them, drawn by --seed; found.txt stays as it is
+  --count N      N random bugs, which --seed draws; found.txt stays as it is
   --seed S       any text (default 1): the same text draws the same bugs
-  --seconds N    for each bug (default 60), on one core, from seed 1 on
-  --place DIR    where the copy is built, so that several can run at once (default build/planted)
+  --seconds N    time for each bug (default 60), on one core, from seed 1 on
+  --place DIR    folder of the copy (default build/planted); runs at the same time need one each
   --jobs N       compilers at the same time (default: all cores)
   --wrap CMD     put before each build, e.g. "nice"
-  --build        only builds each
-  --list         prints names and what is broken, and ends
+  --build        only builds the tree with each bug
+  --list         prints each bug's name and what it breaks, and ends
 
-A bug is found by a world that fails with it and not without it. tests/world/planted/found.txt gets a line "NAME SEED
-SECONDS MESSAGE" for each that ran. Exit code 1: one was not found. All happens in a copy of the tree.
+A bug is found if a world fails with it but not without it. For each bug tests/world/planted/found.txt gets a line
+"NAME SEED SECONDS MESSAGE". Exit code 1: some bug was not found. The tree itself is not changed.
 """
 
 import argparse
@@ -35,9 +35,9 @@ import scratch  # noqa: E402
 PATCHES = ROOT / "tests" / "world" / "planted"
 FOUND = PATCHES / "found.txt"
 KEYS = ("broken", "promise", "seen")
-GRACE_S = 20  # for the last world; one that takes longer hangs, which finds nothing
-MANY = 1_000_000_000  # seeds: the time ends before them
-LONGEST = 160  # of a message in the table
+GRACE_S = 20  # time for the last world; a longer one hangs, which is no finding
+MANY = 1_000_000_000  # seeds; the time ends first
+LONGEST = 160  # characters of a message in the table
 
 
 def say(text):
@@ -48,19 +48,19 @@ def say(text):
 
 
 class Bug:
-    """A patch. [comment]: its texts by key; [changes]: the lines that it takes away or adds."""
+    """A patch. [comment]: its texts by key; [changes]: the lines that it removes or adds."""
 
     def __init__(self, path):
         self.path, self.name = path, path.stem
         head, self.diff = re.match(r"(.*?)(^diff --git .*)", path.read_text(), re.S | re.M).groups()
-        text = re.sub(r"\n# {3}", " ", head)  # a line that goes on
+        text = re.sub(r"\n# {3}", " ", head)  # a continued line
         self.comment = dict(re.findall(r"^# (\w+): (.+)$", text, re.M))
         self.files = re.findall(r"^\+\+\+ b/(.+)$", self.diff, re.M)
         self.changes = [line for line in self.diff.splitlines() if re.match(r"[-+](?!--|\+\+)", line)]
 
     def apply(self, tree, *options):
-        """None, or why it does not apply."""
-        # Otherwise git would take the paths for those of the repository around the copy.
+        """Applies the patch to a tree. Returns why it does not apply, or None."""
+        # Otherwise git would apply the patch to the repository around the copy.
         environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str(tree.parent)}
         done = subprocess.run(
             ["git", "apply", *options, self.path], cwd=tree, env=environment, capture_output=True, text=True
@@ -86,7 +86,7 @@ def choose(bugs, only, count, seed):
 
 
 class Finding:
-    """What a run of worlds has shown. [seed]: of the one that failed; None: the program did not say."""
+    """The result of a run of worlds. [seed]: that of the failed world; None: the program did not report it."""
 
     def __init__(self, failed, seed, seconds, message):
         self.failed, self.seed, self.seconds = failed, seed, seconds
@@ -97,7 +97,7 @@ class Finding:
 
 
 def judge(code, output, seconds):
-    """code: None: it ran out of time, which finds nothing."""
+    """[code] None: the time ran out, which is no finding."""
     failures = re.findall(r"^world: seed (\d+) failed: (.*)$", output, re.M)
     if failures and code not in (0, None):
         return Finding(True, int(failures[0][0]), seconds, failures[0][1])
@@ -127,7 +127,7 @@ def run_worlds(program, seconds, seeds=MANY, first=1):
 
 
 def look_for(program, sound, seconds):
-    """Runs [program], which has a bug, up to a world that fails in it and not in [sound], which has none."""
+    """Runs [program], which has a bug, until a world fails with it but not with [sound], which has no bug."""
     first, spent = 1, 0
     while True:
         finding = run_worlds(program, seconds - spent, first=first)
@@ -152,7 +152,7 @@ class Bench:
         scratch.configure(ROOT, self.tree, self.build)
 
     def make(self, *targets):
-        """None, or the compiler's words."""
+        """Builds the targets. Returns the compiler's messages if it fails, else None."""
         done = self.builder.build(*targets)
         return done.stdout[-2000:] or "ninja failed" if done.returncode else None
 
@@ -163,13 +163,13 @@ class Bench:
         sys.exit("planted: the target world makes no program of that name")
 
     def keep_sound(self):
-        """A copy of the program without a bug."""
+        """Copies the program that has no bug."""
         path = self.build / "world-without-a-bug"
         shutil.copy2(self.program(), path)
         return path
 
     def plant(self, bug, *targets):
-        """Builds the tree with the bug in it, which stays as it was: None, or why that is not possible."""
+        """Builds the tree with the bug, and restores the tree. Returns why it cannot be built, or None."""
         files = [self.tree / name for name in bug.files]
         texts = [file.read_bytes() for file in files]
         try:
@@ -188,7 +188,7 @@ def read_table(path):
 
 
 def write_table(path, names, findings):
-    """Lines of bugs that did not run stay; those of bugs that are no more go."""
+    """Keeps the lines of bugs that did not run, and drops those of bugs that no longer exist."""
     lines = {**read_table(path), **{name: finding.line(name) for name, finding in findings.items()}}
     path.write_text("".join(lines[name] + "\n" for name in sorted(names) if name in lines))
 
@@ -210,7 +210,7 @@ def read_options():
 
 
 def try_bugs(bench, chosen, seconds):
-    """The findings by name. A bug that cannot be planted is not found."""
+    """Returns the findings by name. A bug that cannot be planted counts as not found."""
     failed = bench.make("world")
     if failed:
         sys.exit(f"planted: the tree as it is: {failed}")
@@ -225,7 +225,7 @@ def try_bugs(bench, chosen, seconds):
 
 
 def build_bugs(bench, chosen):
-    """How many cannot be built."""
+    """Returns how many bugs cannot be built."""
     failures = 0
     for bug in chosen:
         broken = bench.plant(bug, "fedge_server", "fedge_client")

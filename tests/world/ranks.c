@@ -14,7 +14,7 @@
 #include "tests/world/observer.h"
 #include "tests/world/threads.h"
 
-/* The longest sleep of a thread that looks for messages: others wake it when there are some. */
+/* Longest sleep of a thread that polls for messages; messages wake it earlier. */
 #define MAX_NAP_NS ((uint64_t)100000000)
 
 typedef struct message {
@@ -24,7 +24,7 @@ typedef struct message {
     uint8_t bytes[];
 } message;
 
-/* What one rank has sent another, oldest first. */
+/* Messages from one rank to another, oldest first. */
 typedef struct line {
     message *first, **last;
     uint64_t last_due_ns;
@@ -39,10 +39,11 @@ typedef struct operation {
 static struct {
     uint32_t num;
     uint64_t delay_ns;
-    line calls[WORLD_MAX_RANKS][WORLD_MAX_RANKS];    /* [from][to]: calls that wait */
-    line messages[WORLD_MAX_RANKS][WORLD_MAX_RANKS]; /* those that do not */
-    uint64_t sent_ns[WORLD_MAX_RANKS]; /* when the rank's last message that is under way is sent */
-    const void *naps[WORLD_MAX_RANKS]; /* what the rank's thread for messages waits for, or NULL */
+    line calls[WORLD_MAX_RANKS][WORLD_MAX_RANKS];    /* [from][to]: blocking calls */
+    line messages[WORLD_MAX_RANKS][WORLD_MAX_RANKS]; /* non-blocking calls */
+    uint64_t sent_ns[WORLD_MAX_RANKS]; /* time at which the rank's last message has been sent */
+    const void
+        *naps[WORLD_MAX_RANKS]; /* address at which the rank's message thread waits, or NULL */
 } job;
 static const char inbox[WORLD_MAX_RANKS]; /* addresses to wait for */
 
@@ -55,7 +56,7 @@ static uint64_t draw_below(uint64_t most)
 
 static void put(line *to, uint32_t rank, const void *bytes, size_t size)
 {
-    world_atomic(true); /* it outlives the process that sent it */
+    world_atomic(true); /* it survives the process that sent it */
     message *of = malloc(sizeof(*of) + size);
     world_atomic(false);
     if (!of)
@@ -119,7 +120,7 @@ static uint32_t self_of(const void *state)
     return *(const uint32_t *)state;
 }
 
-/* As by MPI, without bytes nothing is sent or received. */
+/* As in MPI, a transfer of no bytes sends nothing. */
 static void send_bytes(void *state, const void *bytes, size_t size, uint32_t to)
 {
     line *through = &job.calls[self_of(state)][to];
@@ -229,7 +230,7 @@ static void *begin_receive(void *state, void *bytes, size_t size, uint32_t from)
 
 /* ---- waiting for messages -------------------------------------------------------------------- */
 
-/* When something happens that the rank's thread for messages looks for. */
+/* The next time at which the rank's message thread has something to do. */
 static uint64_t next_ns(uint32_t self)
 {
     const uint64_t now_ns = world_now_ns();
@@ -246,8 +247,8 @@ static uint64_t next_ns(uint32_t self)
 void __real_fedge_condition_wait_us(pthread_cond_t *condition, pthread_mutex_t *mutex, uint64_t us);
 void __wrap_fedge_condition_wait_us(pthread_cond_t *condition, pthread_mutex_t *mutex, uint64_t us);
 
-/* A thread that looks for messages again and again would take most of a world's steps: it sleeps
- * until there is something to see. */
+/* A polling message thread would take most of a world's steps, so it sleeps until there is a
+ * message. */
 void __wrap_fedge_condition_wait_us(pthread_cond_t *condition, pthread_mutex_t *mutex, uint64_t us)
 {
     const bool looks = world_is_rank(world_node()) && strcmp(world_thread_name(), "ranks") == 0;
@@ -280,7 +281,7 @@ int __wrap_kill(pid_t process, int number)
 int __wrap_fprintf(FILE *to, const char *format, ...);
 int __wrap___fprintf_chk(FILE *to, int flag, const char *format, ...);
 
-/* A rank that gives up says so on the standard error stream: the world's story has it, too. */
+/* A rank that gives up reports it on the standard error stream; the trace shows that, too. */
 #define PRINT(to, format)                                                                          \
     va_list arguments;                                                                             \
     if (world_node() != WORLD_ITSELF)                                                              \
@@ -303,7 +304,7 @@ int __wrap___fprintf_chk(FILE *to, int flag, const char *format, ...)
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-/* Each waits for the others. */
+/* Waits for all ranks. */
 static void close_job(void *state)
 {
     uint8_t end = 0;

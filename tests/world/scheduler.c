@@ -10,7 +10,7 @@
 #include "tests/world/threads.h"
 #include "tests/world/trace.h"
 
-/* The deepest call of the product stands on 200 KB, frames of whole messages among them. */
+/* The product's deepest calls use 200 KB of stack, which includes buffers of whole messages. */
 #define STACK_BYTES ((size_t)512 << 10)
 enum { MAX_STEP_NS = 20000, MAX_DROPS = 4 };
 
@@ -20,21 +20,21 @@ typedef enum strand_state { STRAND_FREE, STRAND_READY, STRAND_WAITING } strand_s
 typedef struct strand {
     strand_state state;
     uint32_t node;
-    uint32_t serial; /* never used again: tells a thread from an earlier one in the same place */
+    uint32_t serial; /* never reused: tells a thread from an earlier one in the same slot */
     fiber *fiber;
     void (*entry)(void *argument);
     void *argument;
     const char *name;
-    uint64_t until_ns; /* STRAND_WAITING: at most until then */
+    uint64_t until_ns; /* STRAND_WAITING: end of the wait */
     bool woken;
     int saved_errno;
 } strand;
 
 static struct {
     strand strands[WORLD_MAX_FIBERS];
-    /* Of all strands beside each other, as every step looks for some. */
+    /* Arrays over all strands, as every step searches them. */
     uint64_t ready[WORLD_MAX_FIBERS / 64];   /* a bit for each: STRAND_READY */
-    const void *addresses[WORLD_MAX_FIBERS]; /* STRAND_WAITING: what it waits for; or NULL */
+    const void *addresses[WORLD_MAX_FIBERS]; /* STRAND_WAITING: address of the wait, or NULL */
     uint32_t num_used;                       /* strands beyond are free */
     uint32_t num_ready;
     uint32_t num_of_node[WORLD_MAX_NODES];
@@ -42,17 +42,17 @@ static struct {
     strand *running;   /* NULL: the host's stack */
     strand *dying;     /* its node is to be killed */
     uint32_t next_serial;
-    uint32_t yield_bits; /* of 2^yield_bits scheduling points one is taken */
+    uint32_t yield_bits; /* one of 2^yield_bits scheduling points switches fibers */
     uint64_t now_ns;
     uint64_t due_ns; /* no strand waits for an earlier moment */
     uint64_t monotonic_ns[WORLD_MAX_NODES], unix_ns[WORLD_MAX_NODES];
     fedge_rng draw;
-    uint32_t atomic_depth; /* > 0: no scheduling point is taken */
+    uint32_t atomic_depth; /* > 0: no scheduling point switches fibers */
     char failure[1024];
     bool failed;
 } world;
 
-/* Set once for all worlds. */
+/* Registered once for all worlds. */
 static void (*drops[MAX_DROPS])(uint32_t node);
 static uint32_t num_drops;
 
@@ -148,7 +148,7 @@ static void free_strand(strand *self)
     self->fiber = NULL;
 }
 
-/* On the fiber: its thread from the beginning to the end. */
+/* The first function of each fiber: runs its thread. */
 static void live(void)
 {
     strand *self = world.running;
@@ -262,7 +262,7 @@ static void make_ready(strand *self, bool woken)
     self->woken = woken;
 }
 
-/* Readies the strands whose time has come. */
+/* Makes strands ready whose wait has ended. */
 static void pass_time(void)
 {
     if (world.now_ns < world.due_ns)
@@ -304,7 +304,7 @@ bool world_step(uint64_t until_ns)
         }
         world.now_ns = due_ns > world.now_ns ? due_ns : world.now_ns;
         pass_time();
-        /* The moment may have been that of a strand that was woken before. */
+        /* The time may be that of a strand that was already woken. */
         if (world.num_ready == 0)
             return true;
     }

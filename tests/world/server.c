@@ -23,7 +23,7 @@
 #include "tests/world/ranks.h"
 #include "tests/world/scheduler.h"
 
-/* Of the numbers of connections: fedge_slots_tag. */
+/* CONN_TAG_SHIFT: position of fedge_slots_tag in the ids of connections. */
 enum { MAX_PEERS = 64, CONN_TAG_SHIFT = 20 };
 #define MS 1000000u
 #define SILENT_MS 60000
@@ -35,7 +35,7 @@ typedef struct peer {
     uint64_t heard_ms;
 } peer;
 
-/* What the process holds: on its heap, so that a kill takes it. */
+/* State of the process. It lies on the process's heap, so that a kill frees it. */
 typedef struct process {
     world_server *config;
     uint32_t node;
@@ -43,7 +43,8 @@ typedef struct process {
     fedge_collective collective; /* alone: a server of one process */
     fedge_ranks *ranks;          /* NULL: alone */
     fedge_rank_link link;
-    fedge_rank_worker *worker; /* of other ranks than 0; NULL: rank 0 gets all updates */
+    fedge_rank_worker
+        *worker; /* worker of a rank other than 0; NULL: rank 0 receives all updates */
     fedge_job *job;
     fedge_engine_thread *thread;
     fedge_engine *engine;
@@ -213,7 +214,7 @@ static void close_all(process *self, fedge_reason reason, uint64_t after_ms, con
     }
 }
 
-/* After a reload: devices that are no longer admitted are told and dropped. */
+/* Tells devices that a reload no longer admits and disconnects them. */
 static void recheck(process *self)
 {
     for (peer *of = self->peers; of < self->peers + MAX_PEERS; of++) {
@@ -255,7 +256,7 @@ static fedge_status deliver(void *user, fedge_reply *reply, fedge_error *err)
 /* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names */
 fedge_status __wrap_fedge_transport_deliver(void *transport, fedge_reply *reply, fedge_error *err);
 
-/* The ranks know this process as their transport. */
+/* The ranks use this process as their transport. */
 fedge_status __wrap_fedge_transport_deliver(void *transport, fedge_reply *reply, fedge_error *err)
 {
     return deliver(transport, reply, err);
@@ -341,7 +342,7 @@ static bool look(process *self, uint64_t now_ms)
     return true;
 }
 
-/* As SIGHUP makes main.c do, where its list of GPUs is another one. */
+/* Applies a changed list of GPUs, as main.c does after SIGHUP. */
 static void change_gpus(process *self)
 {
     fedge_request *request = calloc(1, sizeof(*request));
@@ -354,7 +355,8 @@ static void change_gpus(process *self)
     }
 }
 
-/* Called by the fiber that is stuck, not by another one; nothing depends on that. */
+/* Called by the fiber that hangs. In the product another thread calls it; the result is the same.
+ */
 static void on_stuck(const fedge_error *err)
 {
     world_observe_exit(world_node(), FEDGE_EXIT_GPU, err->message);
@@ -385,7 +387,7 @@ static void take_signals(process *self)
     }
 }
 
-/* One turn of the loop; false: the service has ended. */
+/* One pass of the loop; false: the service has ended. */
 static bool serve_once(process *self)
 {
     bool goes_on = true;
@@ -424,7 +426,7 @@ static uint32_t num_registered(void *server)
     return ((world_server *)server)->num_devices;
 }
 
-/* Whether ranks sum their updates, as main.c decides. */
+/* Whether each rank sums its own updates. main.c decides this in the same way. */
 static bool ranks_sum_updates(const process *self)
 {
     const fedge_strategy_ops *strategy = NULL;
@@ -521,8 +523,8 @@ static fedge_status open_ranks(process *self, fedge_error *err)
     return fedge_ranks_new(&config, &self->ranks, err);
 }
 
-/* All ranks have come this far, or all fail; *code: the exit code of a failure here, then the
- * program's. */
+/* Waits until all ranks have reached this point. If one has failed, all fail. *code: the exit code
+ * of a failure of this step, then the program's exit code. */
 static bool agree(const process *self, fedge_status status, int *code, fedge_error *err)
 {
     status = fedge_collective_agree(&self->collective, status, NULL, 0, err);

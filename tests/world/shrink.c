@@ -7,10 +7,10 @@
 #include "tests/world/scheduler.h"
 #include "tests/world/world.h"
 
-/* A smaller world draws other steps: so many orders are tried. */
+/* A smaller world draws other steps, so this number of orders is tried. */
 enum { NUM_ORDERS = 12 };
 
-/* Replaces the number behind [key] in the job's text, where it is greater. */
+/* Replaces the number after [key] in the job's text if it is greater. */
 static void lower(char *text, const char *key, uint32_t number)
 {
     char rest[WORLD_JOB_TEXT], *at = strstr(text, key);
@@ -33,7 +33,7 @@ static uint32_t fewest_clients(const world_plan *of)
     return fewest;
 }
 
-/* Clients that are left out take their faults along. */
+/* Faults of removed clients are removed, too. */
 static void cut_clients(const shrink_cuts *cuts, world_plan *out)
 {
     const uint32_t drawn = out->job.num_clients, fewest = fewest_clients(out);

@@ -10,7 +10,7 @@
 
 /* ---- the client file ------------------------------------------------------------------------- */
 
-/* The codecs of a policy: all, or one that the job does not have. */
+/* The codecs that a policy allows: all, or one that the job does not use. */
 static const char *codecs(const world_plan *plan, const plan_site *site)
 {
     if (site->kind != PLAN_SITE_CODECS)

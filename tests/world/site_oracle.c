@@ -9,7 +9,7 @@
 #include "tests/world/site.h"
 
 enum { MAX_TASKS = 64 };
-/* A client looks at its conditions every two seconds while it fetches and works. */
+/* While it fetches and works a client checks its conditions every two seconds. */
 #define NOTICED_NS ((uint64_t)3000000000)
 
 /* A task, and when the server first sent it. */
@@ -21,7 +21,7 @@ typedef struct known_client {
     bool excused;
     uint32_t num_hellos;
     bool greeted;               /* the server has answered its last HELLO */
-    char plan[FEDGE_HASH_TEXT]; /* of that answer */
+    char plan[FEDGE_HASH_TEXT]; /* plan's hash in that answer */
     uint32_t num_tasks;
     sent_task tasks[MAX_TASKS]; /* the newest MAX_TASKS */
 } known_client;
@@ -63,7 +63,7 @@ static const sent_task *find_task(const known_client *of, uint64_t id)
 static void take_welcome(known_client *of, const fedge_message *message)
 {
     fedge_welcome welcome;
-    /* A client takes the first only. */
+    /* A client uses only the first WELCOME. */
     if (of->greeted || fedge_welcome_read(message, &welcome, NULL) != FEDGE_OK)
         return;
     of->greeted = true;
@@ -82,7 +82,7 @@ static void take_task(known_client *of, const fedge_message *message)
 void site_oracle_server_sent(uint32_t client, const uint8_t *frame, size_t size)
 {
     fedge_message message;
-    /* It may look whether there is another run. */
+    /* It may reconnect to look for another run. */
     if (client < all.plan->job.num_clients && size > 5 && frame[5] == FEDGE_MESSAGE_BYE)
         all.clients[client].num_hellos = 0;
     if (client >= all.plan->job.num_clients || all.plan->sites[client].kind == PLAN_SITE_NONE ||
@@ -104,7 +104,7 @@ static bool forbids(uint32_t client)
     return plan_site_forbids(site) || (is_other && site->kind != PLAN_SITE_NONE);
 }
 
-/* Where nothing is broken a client connects once, whatever hostile clients do. */
+/* Without faults a client connects once, whatever hostile clients do. */
 static void count_hello(uint32_t client)
 {
     const world_plan *plan = all.plan;
@@ -113,7 +113,7 @@ static void count_hello(uint32_t client)
         world_fail("client %u connects again, and nothing is broken", client);
 }
 
-/* HELLO tells the names of the site's data and no others. */
+/* Checks that HELLO has the names of the site's data sets and no others. */
 static void check_hello(uint32_t client, const fedge_message *message)
 {
     static fedge_hello hello;
@@ -139,7 +139,7 @@ static void check_hello(uint32_t client, const fedge_message *message)
     }
 }
 
-/* Whether the condition was not met from the task's first sending on, or long enough for a look. */
+/* Whether the condition was not met when the task was first sent, and long enough to be noticed. */
 static bool may_not_begin(uint32_t client, uint64_t from_ns)
 {
     const plan_site *site = &all.plan->sites[client];
@@ -147,7 +147,8 @@ static bool may_not_begin(uint32_t client, uint64_t from_ns)
            from_ns >= site->unmet_from_ns;
 }
 
-/* Of a model nothing is fetched against the site's will; a plan must be read to be refused. */
+/* Checks that no model is fetched against the site's policy. A plan must be read before it can be
+ * refused. */
 static void check_fetch(uint32_t client, const fedge_message *message)
 {
     const known_client *of = &all.clients[client];
@@ -164,7 +165,8 @@ static void check_fetch(uint32_t client, const fedge_message *message)
     }
 }
 
-/* A result that is finished is sent; one of a task that came too late is never made. */
+/* Checks that results are announced only for tasks that came in time. Finished results are sent in
+ * any case. */
 static void check_upload(uint32_t client, const fedge_message *message)
 {
     static fedge_upload upload;

@@ -13,7 +13,7 @@
 enum {
     STREAM = 0x5700, /* streams of tasks; the client is added */
     HABITS = 0x5600, /* streams of clients */
-    MS = 1000000,    /* ns */
+    MS = 1000000,    /* nanoseconds */
     VALUE_SIZE = 40
 };
 static const char KEY[] = "stub-value";
@@ -65,12 +65,12 @@ static uint64_t draw_ns(const stub_trainer *trainer, const fedge_client_task *ta
     const uint32_t most_ms = kind < 65 ? 200 : kind < 93 ? 1000 : 3000;
     const uint32_t ms = between(rng, 10, most_ms);
     const bool is_late = chance(rng, trainer->chances.is_late);
-    /* A hostile server gives tasks years. */
+    /* A hostile server may set deadlines of years. */
     const uint64_t round_ms = task->deadline_ms < 60000 ? task->deadline_ms : 60000;
     return (is_late ? round_ms + ms : ms) * (uint64_t)MS;
 }
 
-/* Lets the task's time pass; false: it was cancelled before that. */
+/* Lets the task's time pass; false: it was cancelled meanwhile. */
 static bool work(stub_trainer *trainer, fedge_client *client, const fedge_client_task *task,
                  fedge_rng *rng)
 {
@@ -148,12 +148,12 @@ static fedge_status replace_value(stub_trainer *trainer, fedge_client *client, f
 
 /* ---- training -------------------------------------------------------------------------------- */
 
-/* How the values of one task change. */
+/* Parameters of a task's change of the model. */
 typedef struct changes {
     uint32_t key;
     float scale;
-    uint32_t zeros;  /* of 256 values */
-    uint32_t clamps; /* of 256 values: over the bound */
+    uint32_t zeros;  /* of 256 values: unchanged */
+    uint32_t clamps; /* of 256 values: changes over the bound */
 } changes;
 
 static changes draw_changes(const stub_trainer *trainer, const fedge_client_task *task,
@@ -185,7 +185,7 @@ static void move(const fedge_plan *plan, const changes *by, float *values)
 {
     for (size_t i = 0; i < plan->num_parameters; i++)
         values[i] += change(by, i);
-    /* Statistics, of which variances are never below 0. */
+    /* Statistics change separately, as variances are never below 0. */
     for (size_t i = plan->num_parameters; i < plan->schema.num_elements; i++)
         values[i] = fabsf(values[i] + change(by, i));
 }
@@ -206,7 +206,7 @@ static fedge_status move_and_tell(const stub_trainer *trainer, const fedge_clien
     return FEDGE_OK;
 }
 
-/* A second model beside the server's moves, too. */
+/* Changes the client's personal model, too. */
 static void move_personal(const fedge_plan *plan, const changes *by, const float *values,
                           float *personal)
 {

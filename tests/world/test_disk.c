@@ -1,5 +1,5 @@
-/* The simulated disks: what stays of files at a kill and at a power failure, the faults that a node
- * gets, and the world's own look at them. */
+/* Tests the simulated disks: the state of files after kills and power failures, the faults of
+ * system calls, and the world's own functions. */
 #define _GNU_SOURCE
 #define _FILE_OFFSET_BITS 64
 
@@ -57,7 +57,8 @@ static void make_directories(void)
     OK(fedge_os_make_dirs("/disk/a/b/c", NULL));
 }
 
-/* Also those that one was making who was killed, for the next finds them and makes no more. */
+/* Also directories that a killed process was making: the next process finds them and makes no more.
+ */
 static void new_directories_stay(void **state)
 {
     (void)state;
@@ -98,10 +99,10 @@ static void what_is_synced_stays(void **state)
         lost |= data[0] == '0';
         survived |= data[0] == '1';
     }
-    assert_true(lost && survived); /* it is a disk that loses what was not synced */
+    assert_true(lost && survived); /* this disk loses what was not synced */
 }
 
-/* Without the directory's sync a rename may be lost, and never by half. */
+/* A rename without a sync of the directory may be lost, but only as a whole. */
 static void a_rename_is_whole(void **state)
 {
     (void)state;
@@ -134,7 +135,7 @@ static void what_is_published_stays(void **state)
     }
 }
 
-/* A new name is the directory's, which the file's own sync does not sync. */
+/* A new name belongs to the directory; the file's own sync does not sync it. */
 static void a_name_needs_its_directory(void **state)
 {
     (void)state;
@@ -154,7 +155,7 @@ static void a_name_needs_its_directory(void **state)
     assert_true(lost && survived);
 }
 
-/* What is certain about a name stays over what was unsynced about it before. */
+/* A durable change of a name replaces earlier unsynced changes of it. */
 static void a_name_made_again_stays(void **state)
 {
     (void)state;
@@ -173,7 +174,7 @@ static void a_name_made_again_stays(void **state)
     assert_true(moved && lost);
 }
 
-/* Lost bytes do not come back when the file grows again. */
+/* Lost bytes do not reappear when the file grows again. */
 static void what_is_lost_is_gone(void **state)
 {
     (void)state;
@@ -241,7 +242,7 @@ static void hold_and_write(void)
     OK(fedge_os_write_at(&file, 4, "more", 4, NULL));
 }
 
-/* What a killed process had written is read by the next one and still not on the disk. */
+/* The next process reads what a killed process has written, though it is not on the disk yet. */
 static void a_kill_syncs_nothing(void **state)
 {
     (void)state;
@@ -270,7 +271,7 @@ static void one_lock_at_a_time(void **state)
     OK(fedge_os_lock("/disk/lock", &lock, NULL));
     assert_int_equal(fedge_os_lock("/disk/lock", &second, &err), FEDGE_BUSY);
     stub.node = OTHER;
-    OK(fedge_os_lock("/disk/lock", &second, NULL)); /* another machine's */
+    OK(fedge_os_lock("/disk/lock", &second, NULL)); /* a descriptor of another machine */
     fedge_os_unlock(second);
     stub.node = NODE;
     fedge_os_unlock(lock);
@@ -310,7 +311,7 @@ static void a_full_disk(void **state)
     assert_int_equal(bytes, 500);
     for (unsigned i = 0; i < 2; i++)
         OK(fedge_os_write_at(&file, i * sizeof(block), block, sizeof(block), NULL));
-    assert_int_equal(pwrite(file.fd, block, 1000, 2000), 500); /* what there is room for */
+    assert_int_equal(pwrite(file.fd, block, 1000, 2000), 500); /* the part that fits */
     assert_int_equal(fedge_os_write_at(&file, 2500, block, 1, &err), FEDGE_NO_SPACE);
     assert_int_equal(fedge_os_write_file("/disk/other", "text", 4, 0600, &err), FEDGE_NO_SPACE);
     OK(fedge_os_remove("/disk/file", NULL));
@@ -385,7 +386,7 @@ static void write_meanwhile(void)
     OK(fedge_os_write_at(&asleep, 0, "1", 1, NULL));
 }
 
-/* A sync takes its time; what is written meanwhile it does not cover. */
+/* A sync takes time. It does not cover bytes that are written meanwhile. */
 static void syncs_take_time(void **state)
 {
     (void)state;

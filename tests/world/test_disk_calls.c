@@ -1,5 +1,5 @@
-/* The simulated disks as a program sees them: each call does what the system's does, whatever is
- * lost is between the last sync and the present, and one seed gives one disk. */
+/* Tests the simulated disks as a program sees them: each call behaves as the system's, a power
+ * failure loses only unsynced changes, and equal seeds give equal disks. */
 #define _GNU_SOURCE
 #define _FILE_OFFSET_BITS 64
 
@@ -40,7 +40,7 @@ static long call_on_file(uint32_t kind, int fd, off_t at, size_t size, int value
         return result > 0 ? result * 1000 + block[result - 1] + block[0] : result;
     case 6:
         return write(fd, block, size);
-    default: /* a directory's positions are the file system's own */
+    default: /* the file system defines the positions in a directory */
         return fstat(fd, &info) == 0 && S_ISREG(info.st_mode) ? lseek(fd, at, (int)(size % 3)) : -1;
     }
 }
@@ -65,7 +65,7 @@ static long call_on_path(uint32_t kind, const char *path, const char *other)
     }
 }
 
-/* One drawn call on one of a few names below [root]; its result, negative: the errno. */
+/* A random call on a random name below [root]. Returns its result; negative: the errno. */
 static long random_call(fedge_rng *rng, const char *root, int files[3])
 {
     static const char *const names[] = {"a", "b", "d", "d/a", "d/b", "e", "e/a", "d/", "d/a/x"};
@@ -108,7 +108,7 @@ static void close_files(int files[3])
     }
 }
 
-/* Every call does what the system's own does. */
+/* Every call behaves as the system's own. */
 static void calls_are_as_the_real_ones(void **state)
 {
     (void)state;
@@ -164,7 +164,8 @@ static void sync_all(const char *dir)
     OK(fedge_os_sync_dir(path, NULL));
 }
 
-/* Of the drawn disks one is what was synced and one all that was done, and used bytes are right. */
+/* Among the random disks are the synced one and the complete one. The number of used bytes is
+ * right. */
 static void what_is_lost_lies_between(void **state)
 {
     (void)state;
@@ -237,7 +238,7 @@ static void wrong_descriptors_are_found(void **state)
 
 /* ---- the seed -------------------------------------------------------------------------------- */
 
-/* Adds the names in the order of their listing. */
+/* Appends the names of a directory in the order of their listing. */
 static void list_names(char *text)
 {
     DIR *dir = opendir("/disk");
@@ -249,8 +250,7 @@ static void list_names(char *text)
     assert_int_equal(closedir(dir), 0);
 }
 
-/* What the seed draws, as a text: which calls fail, a temporary name, what is lost, how long it
- * took. */
+/* A text of all that the seed draws: failing calls, a temporary name, lost changes, and times. */
 static void draw_all(uint64_t seed, char text[20000])
 {
     begin(seed);

@@ -1,4 +1,4 @@
-/* Random jobs are valid, hold what they say, and leave out nothing. */
+/* Tests that random jobs are valid, that their fields are right, and that all kinds occur. */
 #define _POSIX_C_SOURCE 200809L /* clock_gettime */
 #include <math.h>
 #include <setjmp.h>
@@ -37,7 +37,7 @@ static fedge_job *parse(const world_job *drawn)
     return job;
 }
 
-/* What a struct says of a job, against what its reader made of the text. */
+/* Compares the fields of a job with what the reader finds in its text. */
 static void compare(const world_job *drawn, const fedge_job *job)
 {
     const fedge_plan *plan = &job->plan;
@@ -113,7 +113,7 @@ static void require_all(const seen *all)
     assert_in_range(all->plain, NUM_SEEDS / 3, NUM_SEEDS * 2 / 3);
 }
 
-/* Clients read the plan that the server makes of the job. */
+/* Clients can read the plan that the server makes of the job. */
 static void send_plan(const world_job *drawn, const fedge_job *job)
 {
     fedge_error err;

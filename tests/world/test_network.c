@@ -15,7 +15,7 @@ enum { SEEDS = 40, CLIENT = 3, OTHER = 4, NUM_MESSAGES = 20, LARGEST = 1000 };
 #define SECOND (1000 * MS)
 #define DELAY_NS (20 * MS)
 
-/* What an end has received. */
+/* Bytes and parts that an end has received. */
 typedef struct received {
     uint32_t num_arrivals, num_messages; /* arrivals: whole messages and parts */
     size_t size;
@@ -56,7 +56,7 @@ static uint8_t byte_of(size_t at)
     return (uint8_t)(at * 7 + at / 251);
 }
 
-/* All bytes that are sent to one end are numbered on. */
+/* Bytes to one end are numbered consecutively. */
 static void send_next(world_connection *connection, int from, size_t *sent, size_t size)
 {
     uint8_t message[LARGEST];
@@ -71,7 +71,7 @@ static size_t size_of(uint32_t message)
     return 1 + message * 37 % LARGEST;
 }
 
-/* Takes what has arrived by now. */
+/* Receives all that has arrived by now. */
 static void take(world_connection *connection, int end, received *to)
 {
     world_arrival arrival;
@@ -83,7 +83,7 @@ static void take(world_connection *connection, int end, received *to)
     }
 }
 
-/* Everything is a beginning of what was sent. */
+/* The received bytes are the first of those sent. */
 static void check(const received *of)
 {
     for (size_t i = 0; i < of->size; i++)
@@ -122,7 +122,7 @@ static void messages_keep_their_order(void **state)
     assert_true(in_parts && apart);
 }
 
-/* Nothing is there before half of the delay, and the next moment is told. */
+/* Nothing arrives before half of the delay. The time of the next arrival is known. */
 static void messages_take_their_time(void **state)
 {
     (void)state;
@@ -222,7 +222,7 @@ static void a_paused_end_fills_the_window(void **state)
     }
 }
 
-/* The data goes before the end. */
+/* Data arrives before the end of the connection. */
 static void a_close_comes_after_what_was_sent(void **state)
 {
     (void)state;
@@ -265,7 +265,7 @@ static void a_kill_is_told(void **state)
     end();
 }
 
-/* Until the machine answers that it knows of no connection. */
+/* The connection lasts until the machine resets it. */
 static void a_power_failure_is_told_by_nobody(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* The oracle beside the real engine: what it computes itself is what the server makes, for every
- * strategy and codec that it models; and it sees what a wrong server would do. */
+/* Tests the oracle with the real engine: it computes the server's models for every strategy and
+ * codec that it covers, and it detects wrong servers. */
 #define _GNU_SOURCE /* memmem */
 
 #include "tests/edge/core/cmocka_all.h"
@@ -32,7 +32,7 @@ static federation fed;
 static char failure[512];
 static char seen_path[256];
 static const char *hidden;  /* no file whose path has this in it is there */
-static const char *damaged; /* what has another byte, of the file whose path has this in it */
+static const char *damaged; /* part of the path of a file in which a byte is changed */
 
 void world_fail(const char *format, ...)
 {
@@ -56,7 +56,7 @@ void world_trace(const char *format, ...)
 
 const uint8_t *world_disk_read(uint32_t node, const char *path, size_t *size)
 {
-    /* What was read before stays, as long as the oracle needs it. */
+    /* Content that was read before stays valid as long as the oracle needs it. */
     static uint8_t *contents[64];
     static uint32_t next;
     uint8_t **of = &contents[next++ % 64], *content = NULL;
@@ -107,7 +107,7 @@ void world_disk_each(uint32_t node, void (*visit)(void *user, const char *path),
 
 static enum lie { TRUTH, NO_PARTS, FLIPPED_BIT, HALF_THE_EXAMPLES } lie;
 
-/* The message as the oracle sees it where it is lied to about device 1. */
+/* Changes a message of device 1 before the oracle sees it. False: the oracle does not see it. */
 static bool change(fedge_message *message)
 {
     static uint8_t changed[FEDGE_MESSAGE_MAX_SIZE], payload[FEDGE_MESSAGE_MAX_PAYLOAD];
@@ -188,7 +188,7 @@ static void run(uint32_t num_devices)
     assert_string_equal(err.status == FEDGE_OK ? "" : err.message, "");
 }
 
-/* The run is over: writes its results, as a server does, and so waits for its last line. */
+/* Writes the results of the finished run as a server does, and so waits for its last line. */
 static void complete(uint32_t rounds_closed)
 {
     fedge_error err;
@@ -304,7 +304,7 @@ static void back_up(uint64_t *mark)
         oracle_restored(*mark);
         *mark = UINT64_MAX; /* once */
         fed.restored = true;
-        fed.num_issued = 0; /* an incarnation may use ids of another one */
+        fed.num_issued = 0; /* another incarnation may use the same ids */
         for (uint32_t i = 0; i < FED_DEVICES; i++)
             fed.devices[i].has_result = false;
     }
@@ -411,7 +411,7 @@ static void must_see(const char *why)
     failure[0] = '\0';
 }
 
-/* Of a device, as the server would send it. */
+/* Sends the oracle a TASK for a device, as from the server. */
 static void forge_task(uint32_t device, uint64_t id, uint32_t round, const char *model)
 {
     uint8_t frame[FEDGE_MESSAGE_MAX_SIZE];

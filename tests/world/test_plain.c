@@ -1,5 +1,5 @@
-/* The plain decoder and the plain steps beside the product's, on jobs drawn at random: they accept
- * the same bytes, decode the same values, and make the same models bit for bit. */
+/* Compares the plain decoder and steps with the product's on random jobs: they accept the same
+ * bytes, decode the same values, and make bit-identical models. */
 #include "tests/edge/core/cmocka_all.h"
 
 #include <stdio.h>
@@ -26,7 +26,7 @@ static fedge_error err;
 
 /* ---- updates --------------------------------------------------------------------------------- */
 
-/* A client's update, decoded by both. */
+/* An update with the values decoded by both. */
 typedef struct made {
     int8_t bounds[FEDGE_MAX_TENSORS];
     int32_t v[PLAIN_MAX_VALUES];
@@ -38,7 +38,7 @@ static float random_value(float size)
     return ((float)fedge_rng_u32(&draw) / 2147483648.0f - 1.0f) * size;
 }
 
-/* Some bytes of a result become others, and both read it anew. */
+/* Changes some bytes of a result, which both decode again. */
 static void damage(const fedge_plan *plan, const int8_t *bounds, fedge_upload *upload,
                    uint8_t *bytes)
 {
@@ -115,7 +115,7 @@ static plain_model new_model(const fedge_plan *plan)
     return model;
 }
 
-/* What a client says of its update; some say nothing, or nonsense. */
+/* A client's report on its update, which is partly missing or nonsense. */
 static fedge_update_facts draw_facts(const both *of, uint32_t round, uint32_t client)
 {
     const uint32_t most =

@@ -1,4 +1,4 @@
-"""The planted bugs fit the tree and say what they break, and tests/world/planted.py tells a finding from none."""
+"""Tests that the planted bugs apply to the tree and name what they break, and that planted.py recognises findings."""
 
 import pathlib
 import tempfile
@@ -51,7 +51,7 @@ class Patches(unittest.TestCase):
 
 
 class Worlds(unittest.TestCase):
-    """With scripts in place of the program."""
+    """Scripts stand in for the program."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -112,7 +112,7 @@ class Worlds(unittest.TestCase):
 
 
 class Trees(unittest.TestCase):
-    """A copy that lies in another repository, as build/planted does."""
+    """The copy is in a folder of another repository, as build/planted is."""
 
     def test_applied_in_the_copy_and_taken_back(self):
         bug = planted.read_bugs()[0]

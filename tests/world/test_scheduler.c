@@ -1,4 +1,4 @@
-/* The scheduler of simulated worlds, and the threads, heaps and files that a node's process has. */
+/* Tests the scheduler of simulated worlds, and the threads, heaps and files of a node's process. */
 #define _GNU_SOURCE
 
 #include "tests/edge/core/cmocka_all.h"
@@ -23,8 +23,8 @@ enum { SEEDS = 30, NODE = WORLD_SERVER, OTHER = WORLD_FIRST_CLIENT };
 #define MS ((uint64_t)1000000)
 #define SECOND (1000 * MS)
 
-/* What the fibers of a test share. Assertions are for the host's stack: cmocka leaves a test by a
- * jump, which must not begin on a fiber. */
+/* State of a test's fibers. Assertions are only for the host's stack: a failing one leaves the test
+ * by a jump, which must not begin on a fiber. */
 static struct {
     pthread_mutex_t mutex;
     pthread_rwlock_t rwlock;
@@ -52,7 +52,7 @@ static void end(void)
     assert_null(world_failure());
 }
 
-/* Runs all fibers until none goes on. */
+/* Runs all fibers until none can continue. */
 static void run(void)
 {
     while (world_step(WORLD_NEVER))
@@ -158,7 +158,7 @@ static void sleepers_wake_in_their_order(void **state)
     while (world_step(5 * SECOND))
         continue;
     assert_string_equal(shared.story, "123");
-    assert_int_equal(world_now_ns(), 5 * SECOND); /* where nothing happens, time jumps */
+    assert_int_equal(world_now_ns(), 5 * SECOND); /* time jumps when no fiber can run */
     assert_int_equal(world_num_fibers(NODE), 1);
     run();
     assert_string_equal(shared.story, "1239");
@@ -176,7 +176,7 @@ static void read_clocks(void *unused)
     tell(real.tv_sec == 5000 ? 'r' : '-');
     tell(monotonic.tv_sec == 70 ? 'm' : '-');
     while (monotonic.tv_sec < 71 && shared.count++ < 20000000)
-        clock_gettime(CLOCK_MONOTONIC, &monotonic); /* each look takes time */
+        clock_gettime(CLOCK_MONOTONIC, &monotonic); /* each reading of the clock takes time */
     tell(monotonic.tv_sec == 71 ? 'e' : '-');
 }
 
@@ -325,7 +325,7 @@ static void wait_two_seconds(void *clock)
         shared.result = pthread_cond_timedwait(&shared.condition, &shared.mutex, &until);
     shared.to_ns = world_now_ns();
     if (shared.result == ETIMEDOUT) {
-        shared.wrong = /* once more: the moment is over */
+        shared.wrong = /* again, after the time has passed */
             pthread_cond_timedwait(&shared.condition, &shared.mutex, &until) != ETIMEDOUT ||
             world_now_ns() > shared.to_ns + MS;
     }
@@ -415,7 +415,7 @@ static void threads_are_joined_or_detached(void **state)
 static void do_once(void)
 {
     shared.block = malloc(100);
-    sched_yield(); /* nobody else sees it by half */
+    sched_yield(); /* no other fiber sees it half done */
     shared.count++;
 }
 
@@ -426,7 +426,7 @@ static void call_once(void *unused)
     shared.wrong = shared.wrong || shared.count != 1;
 }
 
-/* What a process makes once is the world's: the next process of the node has it, too. */
+/* What a process makes once belongs to the world, so the next process of the node has it, too. */
 static void once_is_once(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* What the stub trainer does depends on its names only, and the client's promises are checked. */
+/* Tests that the stub trainer depends only on seed, client and task, and that it checks the
+ * client's promises. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -235,7 +236,7 @@ static void nothing_fails_once_calm(void **state)
     fedge_job_free(job);
 }
 
-/* The one client of a strategy that asks for more. */
+/* Performs a task of one client with this strategy. */
 static done of_strategy(const char *strategy, uint64_t task)
 {
     fedge_job *job = parse(strategy);
@@ -283,7 +284,7 @@ static void most_trainers_end_when_cancelled(void **state)
 
 /* ---- the stored value ------------------------------------------------------------------------ */
 
-/* A trainer that has stored two values, of which the second was confirmed. */
+/* A trainer that has stored two values; the second one was confirmed. */
 static stub_trainer storing(const fedge_job *job, uint8_t first[64])
 {
     stub_trainer trainer;

@@ -1,4 +1,4 @@
-/* Files that fedge writes as a whole: they are on the disk when the call returns. */
+/* Tests that files that fedge writes as a whole are on the disk when the call returns. */
 #include "tests/world/disk_stub.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* The locks' states stand in the product's own pthread objects, all zero where they are free. A
- * lock whose holder was killed is free, too: a process's locks end with it. */
+/* The product's own pthread objects hold the state of the locks, all zero when free. A lock is also
+ * free once its holder was killed, as a process's locks end with it. */
 #define _GNU_SOURCE
 
 #include "tests/world/threads.h"
@@ -16,7 +16,7 @@
 
 #include "tests/world/scheduler.h"
 
-enum { READ_CLOCK_NS = 100, SPURIOUS = 64 /* of so many waits one ends without a reason */ };
+enum { READ_CLOCK_NS = 100, SPURIOUS = 64 /* one of this number of waits ends without a reason */ };
 
 /* A thread that pthread_create made and nobody has joined. */
 typedef struct record {
@@ -135,7 +135,7 @@ REPLACED(int, pthread_once, pthread_once_t *once, void (*routine)(void))
         world_atomic(true);
         routine();
         world_atomic(false);
-        *once = PTHREAD_ONCE_INIT + 2; /* as glibc marks it, for calls from outside of the world */
+        *once = PTHREAD_ONCE_INIT + 2; /* as glibc does, for code outside the world */
     }
     return 0;
 }
@@ -208,7 +208,7 @@ REPLACED(int, pthread_mutex_unlock, pthread_mutex_t *mutex)
     return 0;
 }
 
-/* Readers exclude each other here, which is one of the orders that threads may have. */
+/* Readers exclude each other here, which is a valid order of real threads. */
 REPLACED(int, pthread_rwlock_init, pthread_rwlock_t *lock, const pthread_rwlockattr_t *attributes)
 {
     (void)attributes;
@@ -313,9 +313,9 @@ REPLACED(int, clock_gettime, clockid_t clock, struct timespec *out)
 {
     if (world_node() == WORLD_ITSELF)
         return __real_clock_gettime(clock, out);
-    /* A log line reads the wall clock, and must not change what follows. */
+    /* Log lines read the wall clock, which must not change what follows. */
     if (clock != CLOCK_REALTIME) {
-        world_pass(READ_CLOCK_NS); /* else a loop that waits for a time would never end */
+        world_pass(READ_CLOCK_NS); /* otherwise a loop that polls the clock would never end */
         world_yield();
     }
     const uint64_t ns = clock == CLOCK_REALTIME ? world_unix_ns() : world_monotonic_ns();

@@ -43,7 +43,7 @@ void world_trace(const char *format, ...)
     const uint32_t node = world_node();
     const uint64_t now_ns = world_now_ns();
     hash = (hash ^ now_ns ^ node) * 1099511628211u;
-    /* Formatting every line would take a fifth of a world's time. */
+    /* Formatting all lines would take a fifth of a world's time. */
     if (!prints) {
         add(format);
         return;

@@ -1,5 +1,5 @@
-/* The world's loop: runs the nodes step by step, lets the plan's faults happen, and starts again
- * what has ended. */
+/* The loop of a world: runs the nodes step by step, begins and ends the plan's faults, and restarts
+ * processes. */
 #include "tests/world/world.h"
 
 #include <errno.h>
@@ -26,18 +26,18 @@
 #include "tests/world/trace.h"
 
 #define MAX_STEPS ((uint64_t)3000000)
-/* Memory of a process, without so many times the model, and its descriptors. FedBuff stores 20 old
- * models and more. */
+/* Most memory of a process besides MODELS times the model, and most descriptors. FedBuff stores 20
+ * old models and more. */
 #define MODELS 64
 #define MAX_SERVER_BYTES ((uint64_t)8 << 20)
 #define MAX_CLIENT_BYTES ((uint64_t)4 << 20)
 #define MAX_DESCRIPTORS 64
-/* What each of several ranks has room for besides: the largest message. */
+/* Memory of each of several ranks besides: the largest message. */
 #define MAX_RANK_BYTES ((uint64_t)16 << 20)
 
 /* ---- what is seen ---------------------------------------------------------------------------- */
 
-/* The oracles are the world's, whoever's fiber calls them. */
+/* The oracles belong to the world, although a node's fiber calls them. */
 #define AS_WORLD(call)                                                                             \
     do {                                                                                           \
         world_atomic(true);                                                                        \
@@ -143,7 +143,7 @@ const fedge_log *world_observed_log(void)
 {
     static const fedge_log LOGS[] = {{.write = look_at_warning, .level = FEDGE_LOG_WARN},
                                      {.write = write_log, .level = FEDGE_LOG_INFO}};
-    /* The address sanitizer looks into the lines, too. A line changes nothing in the world. */
+    /* With the address sanitizer all lines are formatted. A line changes nothing in the world. */
 #if defined(__SANITIZE_ADDRESS__)
     return &LOGS[1];
 #else
@@ -176,8 +176,8 @@ static void heal(uint32_t index)
     }
 }
 
-/* Stops the server, takes a copy of its disk now and puts it back later: the run that went on
- * meanwhile is lost. */
+/* The first call backs up the server's disk, a later one restores it: the run between the two is
+ * lost. Both stop the server. */
 static void back_up_or_restore(const plan_fault *fault)
 {
     nodes_kill_ranks(false, fault->lasts_ns);
@@ -205,7 +205,7 @@ static void wipe(uint32_t index, uint64_t down_ns)
     answers_client_wiped(index - WORLD_FIRST_CLIENT);
 }
 
-/* A device may go where enough others stay. */
+/* A device leaves for good if enough others stay. */
 static void leave(uint32_t index)
 {
     uint32_t staying = 0;
@@ -258,7 +258,7 @@ static void stop(uint32_t index)
 
 static void flip(const plan_fault *fault)
 {
-    /* Any file, or one of those that are worth it. */
+    /* Any file, or one of those that matter most. */
     static const char *const PARTS[] = {"", "/journal/", "/checkpoints/", "state/"};
     const char *path = "";
     oracle_look();
@@ -270,7 +270,7 @@ static void flip(const plan_fault *fault)
     }
     w.trainers[fault->node - WORLD_FIRST_CLIENT].may_lose = true;
     oracle_client_wiped(fault->node - WORLD_FIRST_CLIENT);
-    /* Whoever runs the device mends its file. */
+    /* The operator repairs the device's file. */
     site_write(w.plan, fault->node - WORLD_FIRST_CLIENT, world_now_ns());
 }
 
@@ -341,7 +341,7 @@ static void begin_fault(const plan_fault *fault)
     }
 }
 
-/* Does what is due by time or step, and notes when more is. */
+/* Does what is due at this time or step, and notes when more is due. */
 static void happen(void)
 {
     const uint64_t now_ns = world_now_ns();
@@ -461,7 +461,7 @@ static void set_up_hostile(void)
                                         .seed = w.plan->seed,
                                         .plan = &w.job->plan,
                                         .until_ns = w.plan->hostile_until_ns};
-        w.nodes[nodes_first_hostile() + i].gone = true; /* it starts once */
+        w.nodes[nodes_first_hostile() + i].gone = true; /* it is started once */
     }
     if (!w.plan->server_is_hostile)
         return;
@@ -469,13 +469,13 @@ static void set_up_hostile(void)
         .seed = w.plan->seed, .plan = &w.job->plan, .until_ns = w.plan->hostile_until_ns};
     w.nodes[WORLD_SERVER].gone = true;
     for (uint32_t i = 0; i < w.plan->job.num_clients; i++) {
-        w.trainers[i].may_lose = true; /* by a new run */
+        w.trainers[i].may_lose = true; /* a new run may discard it */
         w.clients[i].strict = true;
         w.nodes[WORLD_FIRST_CLIENT + i].excused = true;
     }
 }
 
-/* Clients that were away when the server said goodbye look for it for ever: they are stopped. */
+/* Clients that missed the server's goodbye look for it for ever, so they are stopped. */
 static void send_home(void)
 {
     w.look_ns = 0; /* no start is due any more */
@@ -521,7 +521,7 @@ static void check_bounds(void)
         world_client_check(&w.clients[i]);
 }
 
-/* Whether all ranks and honest clients are up and no fault at them lasts. */
+/* Whether all ranks and honest clients are up and have no faults. */
 static bool are_well(void)
 {
     for (uint32_t i = WORLD_SERVER; i < nodes_end(); i++) {
@@ -534,13 +534,13 @@ static bool are_well(void)
     return true;
 }
 
-/* Devices must not idle while a round lacks updates: where all are well, somebody says something
- * before the round's deadline is over. Only devices that decline are asked again after longer
- * pauses. */
+/* Fails if devices idle while a round needs updates: without faults some message must be sent
+ * before the round's deadline ends. Only devices that decline have longer pauses. */
 static void check_quiet(void)
 {
     const world_job *job = &w.plan->job;
-    /* In an asynchronous round a device that vanished unnoticed is left after two deadlines. */
+    /* In an asynchronous round the server waits two deadlines for a device that vanished unnoticed.
+     */
     const uint64_t most_ns =
         25 * SECOND_NS + (job->asynchronous ? 3 : 1) * job->deadline_ms * MS_NS;
     if (w.written || world_now_ns() < w.quiet_since_ns + most_ns || !w.nodes[WORLD_SERVER].up)
@@ -553,7 +553,8 @@ static void check_quiet(void)
                (double)(world_now_ns() - w.quiet_since_ns) * 1e-9);
 }
 
-/* After the last fault ends of connections may still have to notice that the other one is gone. */
+/* After the last fault an end of a connection may still have to notice that the other end is gone.
+ */
 static void check_answers(void)
 {
     const node *server = &w.nodes[WORLD_SERVER];
@@ -566,12 +567,12 @@ static void check_answers(void)
     answers_check(w.written || w.plan->server_is_hostile ? WORLD_NEVER : calm_ns);
 }
 
-/* After the last fault a run has this long. */
+/* The time limit of a run, counted from its last fault. */
 static uint64_t limit_ns(void)
 {
     const world_job *job = &w.plan->job;
     uint64_t declined_ns = 0;
-    /* A device that could not read what its site asks for comes back after five minutes. */
+    /* A device that could not read the state of a condition comes back after five minutes. */
     for (uint32_t i = 0; i < job->num_clients; i++) {
         if (w.plan->sites[i].kind != PLAN_SITE_NONE)
             declined_ns = 300 * SECOND_NS;
@@ -612,10 +613,11 @@ static void drop(uint32_t index)
 
 void world_set_up(void)
 {
-    /* Memory that a process has freed stays: the next process takes it. */
+    /* Freed memory stays in the program for the next process. */
     (void)mallopt(M_TRIM_THRESHOLD, 1 << 28);
     (void)mallopt(M_MMAP_THRESHOLD, 1 << 25);
-    /* What a process does once would otherwise happen in the first node. */
+    /* Initialises what a program initialises once, which would otherwise happen in the first node.
+     */
     fedge_error err;
     uint8_t hash[32];
     (void)!fedge_ciphers_check(&err);
