@@ -161,7 +161,7 @@ static void forget_rounds(uint32_t first)
         round->decided = false;
         round->hash[0] = '\0';
         round->num_counted = 0;
-        round->num_accepted = 0;
+        round->num_accepted = round->cohort = 0;
         round->closed = false;
     }
     for (uint32_t i = 0; i < oracle.num_tasks; i++) {

@@ -61,6 +61,7 @@ typedef struct oracle_round {
     bool forgot;          /* a client had lost the strategy's state, so all clients reset theirs */
     uint32_t num_counted; /* clients by the round's line in rounds.jsonl; 0: not read yet */
     uint64_t num_examples;
+    uint32_t cohort; /* tasks of the newest attempt; 0: not known */
     /* With a buffer: what the newest attempt's journal has, when last seen. */
     oracle_accepted *accepted; /* (num_accepted); room for ORACLE_MAX_ACCEPTED */
     uint32_t num_accepted;
@@ -119,7 +120,7 @@ uint32_t oracle_attempt_of(uint32_t round);
 /* The journal of an attempt; NULL: none. */
 const uint8_t *oracle_read_journal(uint32_t round, uint32_t attempt, char name[ORACLE_JOURNAL_NAME],
                                    size_t *size);
-/* Notes which updates count in the open rounds. */
+/* Notes which updates count in the open rounds, and how many clients they ask. */
 void oracle_look_at_journals(void);
 /* Writes the path of a file of the run. */
 void oracle_path(const char *name, char *path, size_t size);

@@ -9,7 +9,8 @@
 #include "tests/world/ranks.h"
 #include "tests/world/scheduler.h"
 
-enum { PAGE = 4096, HEADER = 24, BASE_AT = 48 /* in OPEN: the SHA-256 of the base model */ };
+enum { PAGE = 4096, HEADER = 24 };
+enum { BASE_AT = 48, NUM_TASKS_AT = 120, OPEN_FIXED = 128 }; /* in OPEN; the base model's SHA-256 */
 enum { OPEN = 1, ACCEPT = 3, CLOSE = 4, ELSEWHERE = 6, LOSE = 7, ACCEPT_FIXED = 24 };
 
 /* A whole record. */
@@ -200,12 +201,12 @@ static void look_at_journal(uint32_t number)
     const uint8_t *file = oracle_read_journal(number, oracle_attempt_of(number), name, &size);
     const uint64_t end = file ? end_of_log(file, size) : 0;
     uint32_t records = 0;
-    if (!read_record(file, end, PAGE, &next) || next.type != OPEN ||
-        next.body_size < BASE_AT + FEDGE_HASH_TEXT - 1)
+    if (!read_record(file, end, PAGE, &next) || next.type != OPEN || next.body_size < OPEN_FIXED)
         return;
     memcpy(base, next.body + BASE_AT, FEDGE_HASH_TEXT - 1);
     if (!round->accepted)
         round->accepted = oracle_memory(ORACLE_MAX_ACCEPTED * sizeof(oracle_accepted));
+    round->cohort = (uint32_t)little(next.body + NUM_TASKS_AT, 4);
     round->num_accepted = 0;
     round->closed = false;
     for (uint64_t at = PAGE; read_record(file, end, at, &next) && next.number == records;
@@ -213,13 +214,14 @@ static void look_at_journal(uint32_t number)
         note_record(round, &next);
         records++;
     }
-    if (oracle.damaged)
+    if (oracle.damaged && oracle.async)
         oracle_note_base(number, base);
 }
 
 void oracle_look_at_journals(void)
 {
     const uint32_t first = oracle.decided > 0 ? oracle.decided : 1;
-    for (uint32_t r = first; r <= first + 2 && r <= ORACLE_MAX_ROUNDS && oracle.async; r++)
+    const bool reads = oracle.async || plain_needs_cohort(oracle.job);
+    for (uint32_t r = first; reads && r <= first + 2 && r <= ORACLE_MAX_ROUNDS; r++)
         look_at_journal(r);
 }

@@ -286,8 +286,11 @@ static bool makes_model(sets *all)
     for (uint32_t i = 0; i < variants; i++) {
         all->with.variant = i;
         if (!plain_step(&all->with, before, &round->model) ||
-            (all->values && memcmp(round->model.values, all->values, bytes) != 0))
+            (all->values &&
+             !plain_step_is(oracle.job, before->values, round->model.values, all->values)))
             continue;
+        if (all->values)
+            memcpy(round->model.values, all->values, bytes);
         hash_model(round->model.values, hash);
         if (!round->hash[0])
             memcpy(round->hash, hash, sizeof(hash));
@@ -398,10 +401,11 @@ static const char *find_set(uint32_t number)
     if (!all.values && !round->hash[0])
         return "";
     new_model(&round->model);
-    if (oracle.async && !round->closed)
+    if (oracle.async ? !round->closed : round->cohort == 0)
         oracle_look_at_journals();
     if (oracle.async && !round->closed)
         return take_over(number);
+    all.with.cohort = round->cohort;
     collect(&all);
     uint32_t tried = 0, counted = 0, musts = 0;
     for (bool more = true; more && tried < MAX_SETS && counted < MAX_COUNTED; counted++) {

@@ -66,17 +66,9 @@ static double rate_of(const plain_round *round)
 
 bool plain_step_models(const fedge_job *job)
 {
-    const fedge_optimizer *optimizer = &job->plan.training.optimizer;
-    /* The path length with momentum or a proximal term would need the product's roundings. */
-    /* Weights depend on the cohort's size, which the oracle tries. Two sizes may make the same
-     * model but different residuals of "down". */
-    if (plain_is(job, "FedNova")) {
-        return optimizer->momentum == 0.0f && optimizer->proximal_mu == 0.0f &&
-               !job->plan.update.down.values;
-    }
     return (is_robust(job) || plain_is_one_of(job, " FedAvg FedProx FedAvgM FedAdagrad FedAdam "
-                                                   "FedYogi QFedAvg SCAFFOLD FedDyn FedPer FedRep "
-                                                   "FedBN Ditto IFCA FedBuff FedAsync ")) &&
+                                                   "FedYogi FedNova QFedAvg SCAFFOLD FedDyn FedPer "
+                                                   "FedRep FedBN Ditto IFCA FedBuff FedAsync ")) &&
            !job->rounds.sampler.inverse_probability;
 }
 
@@ -101,7 +93,7 @@ static double power_of_two(double x)
     return power;
 }
 
-static uint32_t examples_weight(const fedge_job *job, const plain_update *update)
+uint32_t plain_examples_weight(const fedge_job *job, const plain_update *update)
 {
     const uint64_t examples = update->said.num_examples > 0 ? update->said.num_examples : 1;
     return examples < job->rounds.max_weight ? (uint32_t)examples : job->rounds.max_weight;
@@ -118,32 +110,6 @@ static double staleness_weight(const fedge_job *job, uint32_t staleness)
     default:
         return 1.0;
     }
-}
-
-/* Number of plain SGD steps of FedNova's client. */
-static double nova_steps(const fedge_job *job, const plain_update *update)
-{
-    const fedge_training_spec *training = &job->plan.training;
-    const uint64_t examples =
-        update->said.num_examples < UINT32_MAX ? update->said.num_examples : UINT32_MAX;
-    const uint64_t batches = (examples + training->batch_size - 1) / training->batch_size;
-    const uint64_t steps =
-        training->local_steps > 0 ? training->local_steps : training->local_epochs * batches;
-    return steps > 0 ? (double)steps : 1.0;
-}
-
-/* The variant selects the cohort's size, on which FedNova's weights depend. */
-static uint32_t nova_weight(const plain_round *round, const plain_update *update)
-{
-    const fedge_training_spec *training = &round->job->plan.training;
-    const double cohort = (double)round->num_clients - round->variant;
-    const double most = fmin(floor(4294967296.0 / cohort), INT32_MAX);
-    const double unit = training->local_steps > 0
-                            ? (double)training->local_steps
-                            : most / (training->batch_size / (double)training->local_epochs);
-    const double value =
-        rint(unit * (double)examples_weight(round->job, update) / nova_steps(round->job, update));
-    return value < 1.0 ? 1 : value < most ? (uint32_t)value : (uint32_t)most;
 }
 
 static double qfed_unit(const fedge_job *job)
@@ -168,7 +134,7 @@ static uint32_t weight_of(const plain_round *round, const plain_update *update)
     if (is_robust(job) || plain_is_one_of(job, " SCAFFOLD FedDyn "))
         return 1;
     if (plain_is(job, "FedNova"))
-        return nova_weight(round, update);
+        return plain_nova_weight(round, update);
     if (plain_is(job, "QFedAvg")) {
         return clamp_weight(rint(qfed_unit(job) * pow(qfed_loss(update), plain_argument(job, "q"))),
                             most);
@@ -177,22 +143,11 @@ static uint32_t weight_of(const plain_round *round, const plain_update *update)
         return clamp_weight(rint(power_of_two(most) * staleness_weight(job, update->staleness)),
                             UINT32_MAX);
     }
-    return job->rounds.sampler.type == FEDGE_SAMPLER_examples ? 1 : examples_weight(job, update);
+    return job->rounds.sampler.type == FEDGE_SAMPLER_examples ? 1
+                                                              : plain_examples_weight(job, update);
 }
 
 /* ---- rates ----------------------------------------------------------------------------------- */
-
-static double nova_rate(const plain_round *round, double total_weight)
-{
-    double total = 0.0, effective = 0.0;
-    for (uint32_t i = 0; i < round->num_updates; i++) {
-        const double steps = nova_steps(round->job, &round->updates[i]);
-        const double part = (double)weight_of(round, &round->updates[i]) * steps;
-        total += part;
-        effective += part * steps;
-    }
-    return rate_of(round) * (effective / total) * (total_weight / total);
-}
 
 static double qfed_rate(const plain_round *round, double total_weight)
 {
@@ -221,7 +176,7 @@ static double mean_rate(const plain_round *round, double total_weight)
 {
     const fedge_job *job = round->job;
     if (plain_is(job, "FedNova"))
-        return nova_rate(round, total_weight);
+        return rate_of(round) * plain_nova_rate(round, total_weight);
     if (plain_is(job, "QFedAvg"))
         return qfed_rate(round, total_weight);
     if (plain_is(job, "FedBuff")) {
@@ -427,8 +382,29 @@ static void step_down(const plain_round *round, const plain_model *before, plain
 uint32_t plain_step_variants(const plain_round *round)
 {
     return plain_is_one_of(round->job, " Krum MultiKrum Bulyan ") ? round->num_updates
-           : plain_is(round->job, "FedNova")                      ? round->num_clients
+           : plain_needs_cohort(round->job) && round->cohort == 0 ? round->num_clients
                                                                   : 1;
+}
+
+bool plain_needs_cohort(const fedge_job *job)
+{
+    return plain_is(job, "FedNova");
+}
+
+bool plain_step_is(const fedge_job *job, const float *before, const float *ours, const void *theirs)
+{
+    const size_t num = job->plan.schema.num_elements;
+    bool close = memcmp(ours, theirs, num * sizeof(float)) == 0;
+    if (close || !plain_is(job, "FedNova"))
+        return close;
+    close = true;
+    for (size_t i = 0; i < num; i++) {
+        const double size = fabs((double)before[i]) + fabs((double)ours[i]);
+        float other;
+        memcpy(&other, (const uint8_t *)theirs + i * sizeof(other), sizeof(other));
+        close = close && fabs((double)ours[i] - (double)other) <= 4e-7 * size;
+    }
+    return close;
 }
 
 static void step_linear(const plain_round *round, plain_model *model)

@@ -39,6 +39,7 @@ typedef struct plain_model {
 typedef struct plain_round {
     const fedge_job *job;
     uint32_t round, num_clients;
+    uint32_t cohort;  /* clients that the round has asked; 0: not known */
     uint32_t variant; /* < plain_step_variants: selects one way to resolve what the updates leave
                          open, such as ties */
     uint32_t num_updates;
@@ -52,6 +53,25 @@ uint32_t plain_step_variants(const plain_round *round);
 /* Makes the step from [before] to [after], which has the memory of a model. False: these updates
  * permit no step. */
 bool plain_step(const plain_round *round, const plain_model *before, plain_model *after);
+
+/* Whether the weights follow from the cohort's size, of which each is a variant if it is not
+ * known. */
+bool plain_needs_cohort(const fedge_job *job);
+/* Whether the step from [before] to [ours] is that to [theirs]: bit for bit, except for roundings
+ * of strategies that round otherwise. [theirs] may lie at any address. */
+bool plain_step_is(const fedge_job *job, const float *before, const float *ours,
+                   const void *theirs);
+
+/* ---- for plain_nova.c ------------------------------------------------------------------------ */
+
+/* n, at most max-weight. */
+uint32_t plain_examples_weight(const fedge_job *job, const plain_update *update);
+/* a of [steps] steps of a client: how far they go, in units of the learning rate, where the
+ * gradient stays the same. */
+double plain_nova_path(const fedge_job *job, uint32_t round, uint64_t steps);
+uint32_t plain_nova_weight(const plain_round *round, const plain_update *update);
+/* The factor of the weighted mean, without the server's learning rate. */
+double plain_nova_rate(const plain_round *round, double total_weight);
 
 /* ---- for plain_robust.c ---------------------------------------------------------------------- */
 

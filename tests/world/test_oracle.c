@@ -217,6 +217,7 @@ static void strategies_make_its_models(void **state)
         "\"type\":\"FedAdam\",\"beta2\":0.9",
         "\"type\":\"FedYogi\"",
         "\"type\":\"FedNova\"",
+        "\"type\":\"FedNova\",\"server-learning-rate\":0.5",
         "\"type\":\"FedMedian\"",
         "\"type\":\"FedTrimmedAvg\",\"beta\":0.3",
         "\"type\":\"Krum\",\"num-malicious-nodes\":0",
