@@ -1,4 +1,4 @@
-"""What the tests of the whole system share: programs started and ended, jobs, data, identities, logs.
+"""Shared by the tests of the whole system: programs, jobs, data, identities and logs.
 
 A test gets a folder of its own. Every program it starts is ended by its id, whatever happens: by the
 test's clean-up, by the end of this process, or by the kernel when this process is killed.
@@ -23,11 +23,11 @@ import unittest
 
 BIN = os.environ.get("FEDGE_BIN_DIR", "")
 SANITIZED = bool(os.environ.get("FEDGE_SANITIZE"))
-# Nothing here asserts that something is quick: what takes longer than this hangs, also beside twenty busy processes.
+# No test asserts that something is quick. What takes longer than this hangs, even beside twenty busy processes.
 PATIENCE_S = int(os.environ.get("FEDGE_NET_PATIENCE_S", "300")) * (2 if SANITIZED else 1)
 SKIPPED = 77
 LONG = bool(os.environ.get("FEDGE_TEST_LONG"))  # tests/run.sh --all: more cases of the same kind
-NETWORK_THREADS = os.environ.get("FEDGE_TEST_NETWORK_THREADS", "1")  # of aggregators
+NETWORK_THREADS = os.environ.get("FEDGE_TEST_NETWORK_THREADS", "1")  # threads of each aggregator
 FAULTS = os.path.join(os.environ.get("FEDGE_NET_DIR", ""), "net_faults.so")
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -66,7 +66,7 @@ def is_free(port):
 
 
 def reserve(port):
-    """Whether it becomes this process's among all that ask here: the name of a socket is its mark, until the end."""
+    """Reserves a port for this process until its end; false: another test has it. The name of a socket marks it."""
     mark = socket.socket(socket.AF_UNIX)
     try:
         mark.bind(f"\0fedge-test-port-{port}")
@@ -78,8 +78,8 @@ def reserve(port):
 
 
 def reserve_ports(num):
-    """The first of so many in a row that are free and this process's from now on, below those that the system gives
-    to connections: an aggregator that is started again finds them as it left them."""
+    """Returns the first of [num] consecutive free ports, and reserves them for this process. They are below those
+    that the system gives to connections, so a restarted aggregator finds them free."""
     while True:
         first = _draw_port.randrange(10000, 30000)
         if all(reserve(port) and is_free(port) for port in range(first, first + num)):
@@ -87,13 +87,13 @@ def reserve_ports(num):
 
 
 def memory_of(pid, key="VmRSS"):
-    """Bytes that are resident, or were at the most (VmHWM)."""
+    """Returns the resident bytes, or the most so far (VmHWM)."""
     with open(f"/proc/{pid}/status", encoding="ascii") as file:
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith(key + ":"))
 
 
 def wait_until(what, condition, timeout_s=PATIENCE_S):
-    """Returns the first true value of condition(); fails when none comes."""
+    """Returns the first true value of condition(). Fails if there is none in time."""
     end = time.monotonic() + timeout_s
     while True:
         value = condition()
@@ -105,7 +105,7 @@ def wait_until(what, condition, timeout_s=PATIENCE_S):
 
 
 def preload(**variables):
-    """The environment of a program into which faults.c is loaded, with its [variables]."""
+    """Returns the environment of a program into which faults.c is loaded, with its [variables]."""
     environment = {"LD_PRELOAD": FAULTS, **variables}
     if SANITIZED:
         environment["ASAN_OPTIONS"] = os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"
@@ -113,7 +113,7 @@ def preload(**variables):
 
 
 def fault(call, number, what, file=None):
-    """The environment of a program in which a call fails; [file]: part of a path."""
+    """Returns the environment of a program in which a call fails. [file]: part of a path."""
     environment = preload(FEDGE_FAULT=f"{call}:{number}:{what}")
     if call.startswith("MPI_"):
         environment["LD_PRELOAD"] = FAULTS.replace("net_faults.so", "net_mpi_faults.so")
@@ -123,12 +123,12 @@ def fault(call, number, what, file=None):
 
 
 def clock(path):
-    """The environment of a program whose clock is ahead by N seconds once path is a link to "N"."""
+    """Returns the environment of a program whose clock is ahead by N seconds while [path] is a link to "N"."""
     return preload(FEDGE_CLOCK=path)
 
 
 class Program:
-    """A running program; its standard output and error are in files."""
+    """A running program. Files receive its standard output and error."""
 
     def __init__(self, name, arguments, folder, environment=None, before=None, prefix=()):
         self.name = name
@@ -157,7 +157,7 @@ class Program:
             os.kill(self.pid, number)
 
     def wait(self, timeout_s=PATIENCE_S):
-        """Its exit code; −N when signal N ended it."""
+        """Waits for its exit code; −N: signal N ended it."""
         try:
             return self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -173,7 +173,7 @@ class Program:
         self._process.wait()
 
     def log(self):
-        """What this process has logged (not an earlier one of the same name)."""
+        """Returns the log of this process, without that of an earlier one of the same name."""
         with open(self.log_path, "rb") as file:
             file.seek(self.log_start)
             return file.read().decode("utf-8", "replace")
@@ -183,7 +183,7 @@ class Program:
             return file.read()
 
     def crashed(self):
-        """Whether it ended by a signal of its own doing, or a sanitizer has found something."""
+        """Whether it ended by a signal that no test sent, or a sanitizer reported an error."""
         code = self._process.poll()
         if code is not None and -code in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL,
                                           signal.SIGFPE):
@@ -195,7 +195,7 @@ class Program:
         return "\n".join(self.log().splitlines()[-lines:])
 
     def events(self, name=None, **fields):
-        """Log events as dictionaries, those with this name and these fields."""
+        """Returns log events with this name and these fields as dictionaries."""
         found = []
         for line in self.log().splitlines():
             if not line.startswith("{"):
@@ -210,7 +210,7 @@ class Program:
 
     def wait_event(self, name, count=1, timeout_s=PATIENCE_S, **fields):
         def look():
-            running = self.running()  # asked first: what it has said last is in the log then
+            running = self.running()  # queried first, so that the log is complete if it has ended
             found = self.events(name, **fields)
             if len(found) < count and not running:
                 raise AssertionError(f"{self.name} ended ({self._process.returncode}) without "
@@ -220,7 +220,7 @@ class Program:
 
 
 def run(*arguments, code=0):
-    """Runs a program of fedge to its end, demands this exit code and returns its two outputs."""
+    """Runs a program of fedge, checks its exit code and returns its two outputs."""
     done = subprocess.run([os.path.join(BIN, arguments[0]), *map(str, arguments[1:])], text=True,
                           stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE_S, check=False)
     if done.returncode != code:
@@ -241,7 +241,7 @@ _shared_keys = {}
 
 
 def shared_keys(clients=8):
-    """Identities that no test changes, made once."""
+    """Identities that no test changes. They are made once."""
     if clients not in _shared_keys:
         _shared_keys[clients] = make_keys(os.path.join(make_folder(), "keys"), clients)
     return _shared_keys[clients]
@@ -269,11 +269,11 @@ def write_examples(folder, name, count, seed):
     write_npy(os.path.join(folder, f"{name}-labels.npy"), "|u1", (count,), bytes(labels))
 
 
-HIDDEN = 4000  # of a model that takes some messages
+HIDDEN = 4000  # hidden values of a model that takes several messages
 
 
 def write_model(path):
-    """A model of a job with so many hidden values, that no seed makes."""
+    """Writes a model with HIDDEN hidden values, which clients cannot make from the seed."""
     header, data = {}, b""
     for name, shape in (("0.weight", [HIDDEN, FEATURES]), ("0.bias", [HIDDEN]),
                         ("2.weight", [LABELS, HIDDEN]), ("2.bias", [LABELS])):
@@ -286,7 +286,7 @@ def write_model(path):
 
 
 def make_job(**changes):
-    """A small job; a change is the value of a dotted key, rounds__num_server_rounds=5."""
+    """A small job. A change sets the value of a dotted key: rounds__num_server_rounds=5."""
     hidden = changes.pop("hidden", 16)
     job = {
         "fedge-job": 1,
@@ -321,7 +321,7 @@ def make_job(**changes):
 
 
 class Federation:
-    """One job with its data, identities and state in a folder; starts an aggregator and clients."""
+    """A job with its data, identities and state in a folder. Starts an aggregator and clients."""
 
     def __init__(self, keys=None, clients=3, examples=600, site=None, **job):
         self.folder = make_folder()
@@ -358,7 +358,7 @@ class Federation:
                                       for word in (f"--{key}", str(value))), "--log-json", *more]
 
     def launch_aggregator(self, *more, environment=None, before=None, prefix=(), **instead):
-        """Starts it and does not wait until it listens."""
+        """Starts the aggregator without waiting until it listens."""
         if os.path.exists(self.path("ports")):
             os.unlink(self.path("ports"))
         self.aggregator = Program("aggregator", self.aggregator_arguments(*more, **instead), self.folder,
@@ -367,7 +367,8 @@ class Federation:
         return self.aggregator
 
     def start_aggregator(self, *more, **options):
-        """Starts it and waits until it listens. Later starts use the same ports, also where [instead] had port 0."""
+        """Starts the aggregator and waits until it listens. Later starts use the same ports, even if [instead] has port
+        0."""
         aggregator = self.launch_aggregator(*more, **options)
 
         def ports():
@@ -403,7 +404,7 @@ class Federation:
         for program in self.seen:
             program.kill()
 
-    # What a run leaves.
+    # Results of a run.
 
     def run_folder(self):
         runs = self.path("state", "runs")
@@ -421,7 +422,7 @@ class Federation:
 
     @staticmethod
     def model(path):
-        """What a model file says of itself, and the SHA-256 that it has without saying so."""
+        """Returns the metadata of a model file, and its SHA-256 without them."""
         with open(path, "rb") as file:
             data = file.read()
         end = 8 + int.from_bytes(data[:8], "little")
@@ -436,7 +437,7 @@ class Federation:
         with open(self.path("result.json"), encoding="utf-8") as file:
             return json.load(file)
 
-    # What a running aggregator says of itself.
+    # State of a running aggregator.
 
     def get(self, path):
         connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=PATIENCE_S)
@@ -460,7 +461,7 @@ class Federation:
         raise AssertionError(f"/metrics has no {name}")
 
     def complete(self, timeout_s=PATIENCE_S):
-        """Waits for the end of the run; returns its result."""
+        """Waits for the end of the run and returns its result."""
         code = self.aggregator.wait(timeout_s)
         if code != 0:
             raise AssertionError(f"the aggregator ended with {code}:\n{self.aggregator.tail()}")
@@ -468,7 +469,7 @@ class Federation:
 
 
 def external(federation, parameters):
-    """Makes its job one of a model with so many values, zeros at first, sent as floats."""
+    """Gives the job an external model of [parameters] values, which begin as zeros and are sent as floats."""
     federation.write("job.json", {
         "fedge-job": 1, "name": "memory", "seed": 1,
         "model": {"type": "external", "tensors": [{"name": "w", "shape": [parameters]}]},
@@ -479,7 +480,7 @@ def external(federation, parameters):
 
 
 def batchnorm(**more):
-    """A model of images for a job, whose statistics change."""
+    """A model of images with BatchNorm layers."""
     return {"input-shape": [3, 2, 2], "layers": [
         {"type": "Conv2d", "in_channels": 3, "out_channels": 4, "kernel_size": 1},
         {"type": "BatchNorm2d", "name": "bn", "num_features": 4, **more},
@@ -498,7 +499,7 @@ def points_as_images(federation):
 
 
 class NetTest(unittest.TestCase):
-    """Ends what the test started; shows the logs when it failed."""
+    """Ends all programs of the test. Prints the logs after a failure."""
 
     def setUp(self):
         self._federations = []
@@ -525,7 +526,7 @@ class NetTest(unittest.TestCase):
 
 
 def undisturbed(rounds, **options):
-    """The models of a run in which nothing goes wrong, round by round."""
+    """Returns the models of a run without faults, round by round."""
     federation = Federation(rounds__num_server_rounds=rounds, **options)
     federation.start_aggregator()
     federation.start_clients()

@@ -1,4 +1,4 @@
-"""Disks that are full or fail, files that are cut off or missing, ports and folders in use."""
+"""Tests full and failing disks, truncated and missing files, and ports and folders in use."""
 
 import glob
 import os
@@ -22,12 +22,12 @@ def mount_allowed():
 
 
 class Failing(NetTest):
-    """A write or sync that fails stops the aggregator; the next start goes on and loses nothing."""
+    """A failed write or sync stops the aggregator. The next start continues and loses nothing."""
 
     def fail_at(self, call, number, what, file=None):
         federation = self.federation(clients=2, rounds__num_server_rounds=3)
         federation.launch_aggregator(environment=fault(call, number, what, file), listen="127.0.0.1:0")
-        # The clients come when the port is known, if it comes to that.
+        # The clients start once the port is known, if the aggregator gets that far.
         try:
             harness.wait_until("port file or end", lambda: os.path.exists(federation.path("ports"))
                                or not federation.aggregator.running())
@@ -44,7 +44,7 @@ class Failing(NetTest):
         if call == "fdatasync" and federation.aggregator.events("listening"):
             self.assertEqual(len(federation.aggregator.events("run-failed")), 1, said)
         for client in federation.seen[1:]:
-            client.kill()  # they were told to come back later; new ones come at once
+            client.kill()  # they would come back later; new ones connect at once
         federation.start_aggregator()
         federation.start_clients()
         federation.complete()
@@ -59,7 +59,7 @@ class Failing(NetTest):
         return self._expected
 
     def test_each_kind_of_call(self):
-        """At a moment of the run that has it."""
+        """The call fails at a time in the run at which it occurs."""
         for call, number, what, file in (("fdatasync", 2, "EIO", None), ("fsync", 8, "EIO", None),
                                          ("pwrite", 14, "ENOSPC", None), ("rename", 4, "EIO", None),
                                          ("mkostemps", 1, "EIO", "round-000001.new/model.safetensors")):
@@ -70,7 +70,7 @@ class Failing(NetTest):
 class Full(NetTest):
 
     def test_a_small_disk(self):
-        """The same with a file system that is full, until somebody makes room."""
+        """The same with a full file system, until there is room again."""
         if not mount_allowed():
             self.skipTest("mounting needs root")
         options = {"hidden": 3000, "update__codec": "none", "update__deflate": False}
@@ -100,10 +100,10 @@ class Full(NetTest):
 
 
 class Damaged(NetTest):
-    """What no start can mend is told, with its file."""
+    """Damage that no start can repair is reported with the file's name."""
 
     def half_done(self, rounds=4):
-        """A run of [rounds] that was stopped after two rounds; its clients wait."""
+        """Makes a run of [rounds] that was stopped after two rounds. Its clients wait."""
         federation = self.federation(clients=2, rounds__num_server_rounds=rounds)
         data = self.data = encode_int8(tensor_sizes(harness.make_job()), 300, lambda i: i % 5 - 2)
         federation.start_aggregator()
@@ -122,7 +122,7 @@ class Damaged(NetTest):
         return federation
 
     def checkpoint_files(self, federation, newest_only):
-        """Files of the newest checkpoint, or of all of them."""
+        """Returns files of the newest checkpoint, or of all of them."""
         found = sorted(glob.glob(os.path.join(federation.run_folder(), "checkpoints", "round-*")))
         self.assertEqual(len(found), 2, found)
         return sorted(file for folder in (found[-1:] if newest_only else found)
@@ -162,7 +162,7 @@ class Damaged(NetTest):
 
 
 class Files(NetTest):
-    """What is missing, cut off or wrong before anything starts."""
+    """Files that are missing, truncated or wrong before the start."""
 
     def assert_start(self, federation, code, *texts, more=(), **instead):
         aggregator = federation.launch_aggregator(*more, **instead)
@@ -214,7 +214,7 @@ class Files(NetTest):
         self.assert_start(federation, CONFIG, "test-values.npy", more=("--check-config",))
 
     def test_a_result_that_could_not_be_written(self):
-        """Told at the start, and not when the run is over."""
+        """The error is reported at the start, not at the end of the run."""
         federation = self.federation(clients=2)
         nowhere = federation.path("nowhere")
         os.mkfifo(federation.path("fifo"))
@@ -258,7 +258,7 @@ class Files(NetTest):
         self.assertEqual([line["clients"] for line in federation.lines()], [2])
 
     def test_a_clients_unreadable_state(self):
-        """It ends with its own code and names the file; what is there stays as it is."""
+        """The program ends with the proper exit code, names the file and leaves the content unchanged."""
         federation = self.federation(clients=2)
         federation.start_aggregator()
         path = os.path.join(federation.path("client-0"), "state.json")
@@ -312,12 +312,12 @@ class Files(NetTest):
 
 
 class Lacking(NetTest):
-    """What passes by itself, threads and file descriptors, ends a program with 1."""
+    """A temporary lack of threads or file descriptors ends a program with code 1."""
 
     def test_an_aggregator_without_threads(self):
         federation = self.federation(clients=2)
         for number in range(1, 100):
-            # With auto, the CPU would do the work of GPUs that no thread can watch.
+            # With "auto" the CPU would replace GPUs that no thread can watch.
             aggregator = federation.launch_aggregator("--accumulator", "cpu",
                                                       environment=fault("pthread_create", number, "EAGAIN"))
             harness.wait_until("its end or port", lambda: not aggregator.running()
@@ -326,7 +326,7 @@ class Lacking(NetTest):
                 break
             self.assertEqual(aggregator.wait(), FAILURE, aggregator.tail())
             self.assertRegex(aggregator.log(), "cannot start .*temporarily unavailable")
-        self.assertGreater(number, 3)  # of the run, of the network and of workers
+        self.assertGreater(number, 3)  # threads of the run, of the network and of workers
 
     def test_a_client_without_threads(self):
         federation = self.federation(clients=2)
@@ -355,7 +355,7 @@ class InUse(NetTest):
                     aggregator = federation.launch_aggregator(**{option: f"127.0.0.1:{port}"})
                     self.assertEqual(aggregator.wait(), PORT, aggregator.tail())
                     self.assertIn(str(port), aggregator.log())
-        federation.start_aggregator()  # nothing is left behind that would keep it from starting
+        federation.start_aggregator()  # nothing that remains prevents the next start
 
     def test_an_address_of_another_machine(self):
         federation = self.federation(clients=2)

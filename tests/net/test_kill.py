@@ -1,5 +1,5 @@
-"""Processes that are killed: they go on with the same bits when somebody starts them again, and fedge-aggregator
---supervise does that by itself."""
+"""Tests killed processes: after a restart they continue with the same bits. fedge-aggregator --supervise restarts by
+itself."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from kills import CLIENTS, KILLS, SEED, SOON, KilledTest
 
 
 def child_of(pid):
-    """The process that it supervises; None while there is none."""
+    """Returns the id of the supervised process; None while there is none."""
     try:
         with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
             children = file.read().split()
@@ -31,13 +31,13 @@ def is_alive(pid):
 
 class Killed(KilledTest):
     def test_both(self):
-        """By the kernel: what they have written and not synced is still there."""
+        """The kernel kills them: written bytes that are not synced survive."""
         rounds = 2 * KILLS
         hashes = self.disturbed(rounds, KILLS // 2, KILLS // 4, SEED + 2)
         self.assertEqual(hashes, undisturbed(rounds, clients=CLIENTS))
 
     def test_both_with_large_uploads(self):
-        """Updates of three messages each, so that kills fall within uploads."""
+        """Updates have three messages each, so that kills fall within uploads."""
         job = {"hidden": 2000, "update__codec": "none", "update__deflate": False}
         rounds = KILLS
         hashes = self.disturbed(rounds, KILLS // 4, KILLS // 4, SEED + 3, **job)
@@ -46,7 +46,7 @@ class Killed(KilledTest):
 
 class End(NetTest):
     def open_end(self, federation):
-        """Back to the moment when all rounds were done and nothing was left of that yet."""
+        """Restores the state at the end of all rounds, before any results were written."""
         folder = federation.run_folder()
         path = os.path.join(folder, "run.json")
         with open(path, encoding="utf-8") as file:
@@ -54,7 +54,7 @@ class End(NetTest):
         self.assertTrue(facts["finished"])
         with open(path, "w", encoding="utf-8") as file:
             json.dump({"number": facts["number"], "incarnation": facts["incarnation"],
-                       "finished": False}, file)  # unsealed, as of an older release
+                       "finished": False}, file)  # without a seal, as older releases write it
         for name in self.results(federation):
             if os.path.exists(name):
                 os.unlink(name)
@@ -72,7 +72,7 @@ class End(NetTest):
         return federation, federation.complete()
 
     def look(self, federation):
-        """Nobody may be told that a run is finished whose results are not there."""
+        """A run must not be reported as finished before its results are written."""
         with open(os.path.join(federation.run_folder(), "run.json"), encoding="utf-8") as file:
             finished = json.load(file)["finished"]
         if finished:
@@ -80,7 +80,7 @@ class End(NetTest):
         return finished
 
     def test_the_end_of_a_run(self):
-        """Killed at each step of it, and once more in what follows."""
+        """A kill at each step of writing the results, and another one after the restart."""
         federation, expected = self.finished()
         call, killed = 0, True
         while killed:
@@ -103,7 +103,8 @@ class End(NetTest):
         self.assertGreater(call, 8)
 
     def test_a_result_that_is_missing_is_written_again(self):
-        """By a start on the finished run, which trains nothing. When nothing is left to write it from, that is told."""
+        """A start on the finished run writes missing results without training. If their sources are missing, it reports
+        that."""
         federation, expected = self.finished()
         for path in self.results(federation):
             with self.subTest(os.path.basename(path)):
@@ -130,7 +131,7 @@ class Supervise(NetTest):
     def test_a_killed_process_is_started_again(self):
         rounds = 12
         federation = self.federation(rounds__num_server_rounds=rounds)
-        federation.start_aggregator()  # finds the ports that all use from now on
+        federation.start_aggregator()  # chooses the ports that all later starts use
         federation.aggregator.kill()
         federation.start_aggregator("--supervise")
         federation.start_clients()
@@ -161,7 +162,7 @@ class Supervise(NetTest):
         federation.aggregator.send(signal.SIGINT)
         self.assertEqual(federation.aggregator.wait(), 0)
         for client in federation.seen[1:]:
-            client.wait_event("reconnect")  # it was told to come back
+            client.wait_event("reconnect")  # the server has asked it to come back
             self.assertTrue(client.events("disconnect"), client.tail())
 
     def test_a_backup_is_restored_although_the_first_process_falls(self):
@@ -177,7 +178,7 @@ class Supervise(NetTest):
         self.assertEqual(federation.aggregator.stop(), 0)
 
     def test_a_process_killed_when_its_run_is_finished_is_not_followed_by_a_new_run(self):
-        """run.json is put in its place when the run is made, when it begins and when it is finished."""
+        """run.json is replaced when the run is made, when it begins and when it is finished."""
         federation = self.federation(rounds__num_server_rounds=2)
         federation.start_aggregator("--supervise", environment=fault("rename", 3, "kill-after", "run.json"))
         federation.start_clients()
@@ -187,7 +188,7 @@ class Supervise(NetTest):
         self.assertEqual([event["rounds-closed"] for event in said.events("run-started")], [0])
         self.assertEqual([event["rounds-closed"] for event in said.events("run-resumed")], [2])
         self.assertEqual(said.events("results-missing"), [])
-        self.assertEqual(len(federation.hashes()), 2)  # of the only run
+        self.assertEqual(len(federation.hashes()), 2)  # the hashes of the only run
         self.assertEqual(result["model_sha256"], federation.hashes()[-1])
 
     def test_a_process_without_threads_is_started_again(self):

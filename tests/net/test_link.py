@@ -1,5 +1,5 @@
-"""Ways to the server: through a proxy, over IPv6, to one of several addresses, through a router that forgets quiet
-connections, and over a bad network, where packets are lost and late and connections reset. The bits are the same.
+"""Tests paths to the server: a proxy, IPv6, several addresses, a router that forgets idle connections, and a network
+that loses and delays packets and resets connections. The bits stay the same.
 
 FEDGE_NET_ROUNDS chooses how many rounds those over a bad network have; FEDGE_NET_SHAPED=1 has the slow link, too, which
 takes minutes.
@@ -34,7 +34,7 @@ class Ways(NetTest):
         return self.federation(clients=1, rounds__num_server_rounds=2, rounds__min_train_nodes=1, **job)
 
     def connects(self, client):
-        """Until it has, or cannot; libwebsockets of an older cmake/deps.sh knows no proxies."""
+        """Waits until the client has connected or failed. An older libwebsockets of cmake/deps.sh has no proxies."""
         harness.wait_until("the client to come so far", lambda: client.events("welcome") or
                            client.events("disconnected") or not client.running())
         if "without proxies" in client.log():
@@ -67,7 +67,7 @@ class Ways(NetTest):
         self.assertEqual(len(proxy.asked), 1)
 
     def test_a_proxy_whose_answer_comes_in_parts(self):
-        """Byte by byte, and with more to say than that there is a connection."""
+        """The proxy answers byte by byte, and with more than the status."""
         proxy = self.relay(answers="HTTP/1.1 201 Here you are\r\nProxy-Agent: test\r\nVia: 1.1 test\r\n\r\n")
         federation = self.alone()
         federation.start_aggregator()
@@ -88,7 +88,7 @@ class Ways(NetTest):
         self.assertEqual(proxy.asked, [])
 
     def test_each_server_has_its_own_way(self):
-        """Of two servers one needs the proxy, and the other, which no_proxy lists, is not there."""
+        """One of two servers is reached through the proxy. The other one, which no_proxy lists, does not exist."""
         proxy = self.relay()
         federation = self.alone()
         federation.start_aggregator()
@@ -110,7 +110,7 @@ class Ways(NetTest):
                 client = federation.start_client(0, proxy=f"http://127.0.0.1:{proxy.port}")
                 self.connects(client)
                 self.assertIn(words, client.wait_event("disconnected")["message"])
-                self.assertTrue(client.running())  # it tries again
+                self.assertTrue(client.running())  # it continues to try
                 client.kill()
 
     def test_what_is_no_proxy(self):
@@ -141,7 +141,7 @@ class Ways(NetTest):
                          "[::1]")
 
     def test_a_server_of_another_ipv6_address(self):
-        """Its certificate is for 127.0.0.1 only."""
+        """The server's certificate is only for 127.0.0.1."""
         self.needs_ipv6()
         federation = self.alone()
         federation.start_aggregator(listen="[::1]:0")
@@ -151,7 +151,7 @@ class Ways(NetTest):
         self.assertEqual(client.events("welcome"), [])
 
     def test_wrong_addresses(self):
-        """The server's port for people; a proxy whose name is nobody's."""
+        """A proxy that is the server's HTTP port, and one with an unknown host name."""
         federation = self.alone()
         federation.start_aggregator()
         client = federation.start_client(0, server=f"wss://localhost:{federation.http_port}")
@@ -165,7 +165,7 @@ class Ways(NetTest):
 
 
 class Servers(NetTest):
-    """Several addresses of one federation: a list in the client's file, and servers that send devices on."""
+    """Several addresses of a federation: a list in the client's file, and servers that redirect devices."""
 
     def file_with(self, made, name, servers):
         with open(made.site_path, encoding="utf-8") as file:
@@ -173,7 +173,7 @@ class Servers(NetTest):
         return made.write(name, {**site, "servers": servers})
 
     def test_a_list_in_the_clients_file(self):
-        """One that nobody listens at is passed over; --server overrides the file."""
+        """The client skips an address without a listener. --server overrides the file."""
         made = self.federation(clients=2, rounds__num_server_rounds=2, rounds__min_train_nodes=2)
         made.start_aggregator()
         there, gone = f"wss://127.0.0.1:{made.port}", "wss://127.0.0.1:1"
@@ -189,7 +189,8 @@ class Servers(NetTest):
         self.assertIn("site.json", client.log())
 
     def test_a_device_begins_at_one_by_its_id(self):
-        """So that devices with one list spread over it. The first 32 bits of the id choose."""
+        """The first 32 bits of the device's id select its first address, so that devices with the same list spread over
+        it."""
         made = self.federation(clients=3, rounds__num_server_rounds=1, rounds__min_train_nodes=3)
         servers = [f"wss://127.0.0.1:{made.port}"] + [f"wss://127.0.0.1:{port}" for port in (1, 2)]
         devices = [made.start_client(i, "--check-config").wait_event("config-ok")["device"] for i in range(3)]
@@ -203,7 +204,7 @@ class Servers(NetTest):
         return [event["server"] for event in client.events("connect")]
 
     def test_a_server_that_stops_sends_devices_on(self):
-        """To the address that it names, past what the device's list has next."""
+        """The client goes to the address that the server names, and not to the next one of its list."""
         first, second = (self.federation(clients=1, rounds__num_server_rounds=2, rounds__min_train_nodes=1,
                                          rounds__min_available_nodes=available) for available in (2, 1))
         there = [f"wss://127.0.0.1:{made.port}" for made in (first, second)]
@@ -221,7 +222,7 @@ class Servers(NetTest):
 class Quiet(NetTest):
     @harness.unittest.skipUnless(os.environ.get("FEDGE_NET_ROUTER_S"), "takes minutes")
     def test_a_router_that_forgets(self):
-        """Heartbeats keep the session of a client that nobody asks for anything."""
+        """Heartbeats keep the connection of a client that has no task."""
         patience_s = int(os.environ["FEDGE_NET_ROUTER_S"])
         federation = self.federation(clients=2, rounds__num_server_rounds=1, rounds__min_train_nodes=1)
         federation.start_aggregator()
@@ -236,7 +237,7 @@ class Quiet(NetTest):
         self.assertEqual((len(client.events("welcome")), router.forgotten), (1, 0))
 
     def test_a_client_that_trains_for_long(self):
-        """Heartbeats do not wait for training: a router with less patience than that keeps the session."""
+        """Heartbeats do not wait for training, so a router that forgets connections sooner keeps this one."""
         patience_s = 10
         federation = self.federation(clients=1, rounds__num_server_rounds=1, rounds__min_train_nodes=1,
                                      training__local_epochs=65536, examples=6000)
@@ -305,7 +306,7 @@ class BadNetwork(NetTest):
         self.assertEqual(hashes, harness.undisturbed(ROUNDS, clients=CLIENTS))
 
     def idle(self, heartbeat_s, idle_s):
-        """One client waits so long for others; what the first and the network say then."""
+        """Runs a client that waits for others this long. Returns its output and that of the network."""
         keys = harness.make_keys(os.path.join(harness.make_folder(), "keys"), 2, ip=wire.Wire.SERVER)
         federation = self.federation(keys=keys, clients=2, rounds__num_server_rounds=2)
         with wire.Wire(forgets_s=FORGETS_S) as net:
@@ -354,7 +355,8 @@ class BadNetwork(NetTest):
 
     @harness.unittest.skipUnless(harness.LONG, "takes a minute")
     def test_without_pings_a_nat_forgets(self):
-        """What makes the test above one: the connection is lost, and made anew when that is noticed."""
+        """Shows that the test above is effective: with rare heartbeats the connection is lost, and made again once that
+        is noticed."""
         client, counts = self.idle(heartbeat_s=30, idle_s=FORGETS_S + 4)
         self.assertGreater(len(client.events("welcome")), 1, client.tail())
         self.assertGreater(counts["forgotten"], 0, counts)

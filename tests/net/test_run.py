@@ -1,4 +1,4 @@
-"""Runs in which nothing goes wrong: what a user gets and may add, and every way of ending and going on."""
+"""Tests runs without faults: their results and options, and each way of ending and continuing."""
 
 import glob
 import hashlib
@@ -19,7 +19,7 @@ CLIENT_DECLINED = 8
 
 
 def read_safetensors(path):
-    """Names and shapes in a safetensors file, whose sizes must agree."""
+    """Returns names and shapes of a safetensors file, and checks its sizes."""
     with open(path, "rb") as file:
         data = file.read()
     size = struct.unpack("<Q", data[:8])[0]
@@ -31,7 +31,7 @@ def read_safetensors(path):
 
 
 def simulated(federation, *more, threads=2):
-    """The rounds of the same job, simulated."""
+    """Returns the rounds of a simulation of the same job."""
     out = federation.path(f"simulation-{threads}")
     harness.run("fedge-simulate", "--job", federation.job_path, "--data", federation.site_path, "--clients",
                 federation.clients, "--threads", threads, "--out", out, *more)
@@ -124,7 +124,7 @@ class Run(NetTest):
         self.assertEqual([line["examples"] for line in federation.lines()], [480] * 3)
 
     def test_evaluates_in_int8(self):
-        """Near what fp32 says of the same model, and not the same."""
+        """Values near those of fp32 for the same model, but not equal."""
         lines = {}
         for evaluation in ("as-trained", "int8"):
             federation, _, _ = self.run_once(rounds__fraction_evaluate=1.0, site={"validation-fraction": 0.2},
@@ -147,7 +147,7 @@ class Ending(NetTest):
         expected = harness.undisturbed(6)
         federation = self.federation(rounds__num_server_rounds=6, rounds__round_deadline_s=300)
         federation.start_aggregator()
-        with Peer(federation, 2) as silent:  # the round stays open until the signal comes
+        with Peer(federation, 2) as silent:  # keeps the round open until the signal
             silent.hello()
             clients = federation.start_clients(0, 1)
             for client in clients:
@@ -208,7 +208,7 @@ class Ending(NetTest):
             self.assertEqual(client.wait(), 0, client.tail())
 
     def test_both_sides_say_which_ciphers_are_in_use(self):
-        """In --version and in the log; with libgcrypt built in, also where it refuses: in FIPS mode."""
+        """--version and the log name the library, also where libgcrypt is built in but refuses: in FIPS mode."""
         with open(os.path.join(harness.BIN, "fedge-aggregator"), "rb") as file:
             has_libgcrypt = b"libgcrypt.so" in file.read()
         number = r"[0-9]+\.[0-9]+\.[0-9]+"
@@ -229,14 +229,14 @@ class Ending(NetTest):
                 self.assertEqual(version.stdout.splitlines()[1], f"ciphers: {said}")
 
     def test_own_trainers(self):
-        """Devices that have examples/own_trainer in place of fedge-client."""
+        """Devices with examples/own_trainer in place of fedge-client."""
         script = os.path.join(os.environ["FEDGE_SOURCE_DIR"], "tests", "client", "test_own_trainer.sh")
         done = subprocess.run(["bash", script], text=True, capture_output=True, timeout=harness.PATIENCE_S, check=False)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def test_a_round_that_an_older_release_closed(self):
-        """Its updates weigh what they weighed there. The state was kept when the program had sealed FedNova's first
-        round with weights in 1024ths, and was killed before the checkpoint was in its place; the hash is that release's."""
+        """Updates of an older release keep their weights. The program that made the state had sealed FedNova's first
+        round with weights in 1024ths, and was killed before it renamed the checkpoint. The hash is that release's."""
         federation = self.federation(rounds__num_server_rounds=1, strategy={"type": "FedNova"},
                                      training__local_epochs=5, training__batch_size=10)
         with tarfile.open(os.path.join(os.environ["FEDGE_SOURCE_DIR"], "tests", "golden", "states",
@@ -247,14 +247,14 @@ class Ending(NetTest):
         self.assertEqual(federation.hashes(), ["e0eae60ff0bcd234ca7c2c8f3ee369415097bbe04b0aa4ca2a0c8506cbdd2373"])
 
 
-# The first evaluation is the best of all: the others are better, but not by so much.
+# The first evaluation is the best one, by a small margin.
 STOPS = {"rounds__num_server_rounds": 9, "rounds__fraction_evaluate": 1.0, "site": {"validation-fraction": 0.2},
          "strategy__server_learning_rate": 2.5, "keep_best": {"metric": "validation-accuracy"},
          "early_stopping": {"patience": 3, "min-delta": 1e6}}
 
 
 class Selection(NetTest):
-    """keep-best and early-stopping: what is left, and the same when it is simulated."""
+    """keep-best and early-stopping leave the same files as in a simulation."""
 
     def deployed(self, **job):
         federation = self.federation(**job)
@@ -275,7 +275,7 @@ class Selection(NetTest):
             return out, summary, [json.loads(line) for line in file]
 
     def assert_best(self, federation, result, phase, key):
-        """The result and the file are of the round that the lines say is the best: the first of the highest."""
+        """The result and the file are those of the best round by its lines: the first one with the highest value."""
         lines = federation.lines(phase)
         best = max(lines, key=lambda line: (line[key] if key == "accuracy" else -line[key], -line["round"]))
         train = federation.lines()[best["round"] - 1]
@@ -290,7 +290,7 @@ class Selection(NetTest):
         return best
 
     def test_the_best_is_kept_beside_the_last(self):
-        """Of a run that overshoots; and its checkpoint outlives those of the rounds after it."""
+        """The best model of a run that overshoots. Its checkpoint outlives those of later rounds."""
         federation, result = self.deployed(
             rounds__num_server_rounds=7, strategy__server_learning_rate=3.5, keep_checkpoints=1,
             keep_best={"metric": "test-accuracy"})
@@ -344,22 +344,22 @@ class Selection(NetTest):
 
 
 class Known(NetTest):
-    """A model that a device has already is not sent to it."""
+    """A model that a device already has is not sent to it."""
 
     def model_of(self, federation):
-        """The first model's file, as the server keeps it."""
+        """Returns the first model's file as the server keeps it."""
         pattern = federation.path("state", "runs", "*", "checkpoints", "round-000000", "model.safetensors")
         return harness.wait_until("the first checkpoint", lambda: glob.glob(pattern))[0]
 
     def only_messages(self, federation, size):
-        """That no more went down than plans and tasks, less than a model of that size."""
+        """Checks that the server sent no more than plans and tasks, which are less than a model."""
         federation.complete()
         down = federation.lines()[0]["bytes_down"]
         self.assertGreater(down, 0)
         self.assertLess(down, size)
 
     def from_file(self, **job):
-        """A job whose initial model clients cannot make."""
+        """Makes a job whose initial model clients cannot compute."""
         federation = self.federation(**{"initial-model": "start.safetensors"}, hidden=HIDDEN, rounds__num_server_rounds=1, **job)
         write_model(federation.path("start.safetensors"))
         return federation
@@ -412,7 +412,8 @@ class Known(NetTest):
         self.assertEqual(clients[2].events("seed-blob"), [])
 
     def test_a_model_that_the_seed_makes_is_not_sent(self):
-        """Nor is it made again, or another kept beside it, once a client has been told of a later one."""
+        """The initial model is not made again, and no other one is kept beside it, once a client has received a later
+        one."""
         federation = self.federation(hidden=HIDDEN, rounds__num_server_rounds=2)
         federation.start_aggregator()
         size = os.path.getsize(self.model_of(federation))
@@ -441,8 +442,9 @@ class Known(NetTest):
         self.only_messages(federation, os.path.getsize(model))
 
     def damaged(self, damage):
-        """A run whose client is killed while the model comes, over a slow link, and goes on after damage(file, size)
-        to the part that it has. What it says then, the model at the end, and what it fetches then over the model's size."""
+        """Kills a client while it receives the model over a slow link, applies damage(file, size) to the part that it
+        has, and restarts it. Returns its log, the final model, and the bytes that it fetched then divided by the
+        model's size."""
         federation = self.from_file(clients=1, rounds__min_train_nodes=1)
         federation.start_aggregator()
         model = self.model_of(federation)
@@ -465,7 +467,7 @@ class Known(NetTest):
         return client.events("bad-blob"), federation.hashes(), way.bytes_down / size
 
     def test_a_damaged_part_of_a_model_is_fetched_again(self):
-        """Once, and whole; also where more than the model lies there."""
+        """The model is fetched once and completely, also if the file contains more than the model."""
         def flip(file, _):
             file.seek(1000)
             byte = file.read(1)
@@ -505,10 +507,10 @@ class Known(NetTest):
 
 
 class Conditions(NetTest):
-    """What a site asks of the moment."""
+    """Conditions of a site."""
 
     def supply(self, folder, status):
-        """A device that is made up of files has a battery."""
+        """Writes the system files of a battery."""
         folder = os.path.join(folder, "sys/class/power_supply/BAT0")
         os.makedirs(folder, exist_ok=True)
         for name, text in (("type", "Battery"), ("capacity", "80"), ("status", status)):
@@ -535,7 +537,7 @@ class Conditions(NetTest):
         self.assertTrue(client.running())
 
     def without_data(self, federation):
-        """A client whose file names data that is not there; returns when it has declined and ended."""
+        """Starts a client whose file names missing data. Returns when it has declined and ended."""
         wrong = federation.write("wrong.json", {"data": {"points": {
             "values": "nowhere.npy", "labels": "train-labels.npy"}}})
         client = federation.start_client(0, config=wrong, partition_id=None, num_partitions=None)
@@ -559,7 +561,7 @@ class Conditions(NetTest):
         federation.start_client(0)
         federation.complete()
         self.assertEqual([line["attempt"] for line in federation.lines()], [2, 0])
-        told = federation.aggregator.events("client-reported-error")  # by the next start each time
+        told = federation.aggregator.events("client-reported-error")  # each next start reports it
         self.assertGreaterEqual(len(told), 2)
         for event in told:
             self.assertRegex(event["error"], "nowhere.npy|declined")
@@ -568,7 +570,7 @@ class Conditions(NetTest):
 
 class Plugins(NetTest):
     def plugin(self, federation, example="own_strategy/strategy.c"):
-        """An example, built as its head says but for the place of the header."""
+        """Builds an example as its head describes, but with this tree's header."""
         out = federation.path("plugin.so")
         source = os.path.join(os.environ["FEDGE_SOURCE_DIR"], "examples", example)
         include = os.path.join(os.environ["FEDGE_BINARY_DIR"], "include")
@@ -618,7 +620,7 @@ class Plugins(NetTest):
                     self.assertNotIn(told, heard)
 
     def test_metrics_of_a_plugin(self):
-        """Deployed as simulated, each evaluation by itself."""
+        """Each evaluation of the deployed run equals that of the simulation."""
         federation = self.federation(rounds__num_server_rounds=3)
         option = ("--strategy-plugin", self.plugin(federation, "own_metric/metric.c"))
         federation.start_aggregator(*option)

@@ -1,5 +1,5 @@
-"""A simulated run is the deployed one: the same models, round by round, bit for bit. With each strategy that a job may
-name, and the aggregator killed on the way and a device with it; with each kind of codec and of data.
+"""Tests that simulated and deployed runs have the same models, round by round and bit for bit: with each strategy, also
+when the aggregator and a device are killed, and with each kind of codec and data.
 
 FEDGE_NET_PART=K/N plays the K-th of N parts of the strategies.
 """
@@ -16,10 +16,10 @@ import softmax
 from harness import FEATURES, LABELS, NetTest, batchnorm, points_as_images
 
 ROUNDS = 3
-CLIENTS = 8  # of each strategy
+CLIENTS = 8  # clients of each strategy's run
 PART, PARTS = map(int, os.environ.get("FEDGE_NET_PART", "1/1").split("/"))
 
-# The first checkpoint made but not in its place, or in its place; updates in the journal.
+# Times of kills: before and after the first checkpoint is renamed, and with updates in the journal.
 MOMENTS = (("rename", 1, "kill-before", "round-000001"), ("rename", 1, "kill-after", "round-000001"),
            ("fdatasync", 3, "kill-after", "journal"))
 
@@ -27,7 +27,7 @@ ON_CLIENTS = {"no_test_set": True, "rounds__fraction_evaluate": 1.0, "site": {"v
 # More rounds, so that some updates are stale.
 BUFFERED = {"rounds__num_server_rounds": 16}
 
-# Arguments that a job needs or that are unlike the defaults, and what else its job and its devices' files have.
+# By strategy: arguments that are required or not the defaults, and other keys of the job and of the devices' files.
 CASES = {
     "FedAvg": ({"server-learning-rate": 0.8}, {}),
     "FedProx": ({"proximal-mu": 0.5}, {}),
@@ -62,7 +62,7 @@ NAMES = sorted(CASES)
 
 
 def own_files(federation):
-    """Files of one client each, unlike in length, in another order by their bytes than by their numbers."""
+    """Files of one client each, with different lengths, whose order by bytes is not that by numbers."""
     os.mkdir(federation.path("own"))
     for number, count in (2, 40), (9, 70), (10, 100):
         harness.write_examples(federation.path("own"), f"part-{number}", count, number)
@@ -82,11 +82,11 @@ def leaf_files(federation):
             "user_data": {user: examples(count) for user, count in counts.items()}})
 
 
-WIDE = 24  # features: more than the channels of images
+WIDE = 24  # features; more than images have channels
 
 
 def wide_table(federation):
-    """Columns of very unlike sizes; the label is in all of them."""
+    """Writes columns of very different scales, each of which shows the label."""
     draw = random.Random(3)
     for name, count in ("train", 600), ("test", 200):
         labels = [draw.randrange(LABELS) for _ in range(count)]
@@ -218,10 +218,10 @@ class Simulation(SameTest):
 
 
 class Codecs(SameTest):
-    """What travels, and what stays with clients from round to round."""
+    """Codecs, and state that clients keep from round to round."""
 
     def same_with(self, **update):
-        """With some of the clients each round, so that residuals are of different rounds."""
+        """Each round has some of the clients, so that residuals are from different rounds."""
         federation, lines = self.assert_same(
             update=update, clients=5, rounds__fraction_train=0.5, rounds__min_train_nodes=2,
             rounds__num_server_rounds=2 * ROUNDS)
@@ -238,11 +238,11 @@ class Codecs(SameTest):
             with self.subTest(update):
                 hashes, _ = self.same_with(**update)
                 seen.add(hashes[-1])
-        self.assertEqual(len(seen), 8)  # none is another by accident
+        self.assertEqual(len(seen), 8)  # all results differ
 
     def test_models_travel_as_deltas(self):
-        """Clients that miss rounds catch up by several deltas, the first from the model that the seed makes; in all
-        cases the same bits."""
+        """Clients that missed rounds catch up by several deltas, beginning with the model that the seed makes. The bits
+        are the same in all cases."""
         seen, down = set(), {}
         for update in ({"up": "int8"}, {"up": "int8", "down": "int8+deflate"},
                        {"up": "topk:0.1+int8", "down": "topk:0.2+int4+deflate"},
@@ -264,7 +264,7 @@ class Codecs(SameTest):
             self.assertLess(theirs, mine + 3000 * 6 * ROUNDS)  # tasks, with 8 deltas each
 
     def test_a_client_that_was_long_away_gets_a_delta(self):
-        """One of five is asked in a round, so some have not been for more than eight."""
+        """Each round has one of five clients, so some of them miss more than eight rounds."""
         federation, lines = self.assert_same(
             update={"up": "int8", "down": "topk:0.01+int4"}, clients=5, hidden=400, rounds__fraction_train=0.2,
             rounds__min_train_nodes=1, rounds__num_server_rounds=24)
@@ -281,7 +281,7 @@ class Codecs(SameTest):
         self.assertEqual(len(federation.lines()), 3)
 
 
-# Each with a cohort of three of five, so that what was seen of clients decides.
+# Each cohort has three of five clients, so that what the server knows of clients matters.
 SAMPLERS = {
     "examples": {"minimum-share": 0.5},
     "available": {},
@@ -291,7 +291,7 @@ SAMPLERS = {
 
 class Samplers(SameTest):
     def test_some_of_the_clients_each_round(self):
-        """What clients keep is of different rounds."""
+        """The state of clients is from different rounds."""
         self.assert_same(strategy={"type": "FedDyn"}, clients=5, rounds__fraction_train=0.5,
                          rounds__min_train_nodes=2, rounds__num_server_rounds=6)
 
@@ -306,7 +306,7 @@ class Samplers(SameTest):
 
 
 def known():
-    """The strategies that a job may name: a unit test compares the schema with the program's table."""
+    """Returns the strategies that a job may name. A unit test compares the schema with the program's table."""
     path = os.path.join(os.environ["FEDGE_SOURCE_DIR"], "docs", "job.schema.json")
     with open(path, encoding="utf-8") as file:
         schema = json.load(file)
@@ -320,7 +320,7 @@ def read_lines(path, phase):
 
 
 def last_lines(path):
-    """What training and evaluations have led to."""
+    """Returns hash and loss of the last line of each phase."""
     return [(lines[-1].get("model_sha256"), lines[-1]["loss"])
             for lines in (read_lines(path, phase) for phase in ("train", "evaluate")) if lines]
 
@@ -357,22 +357,22 @@ class EveryStrategy(NetTest):
         return federation
 
     def simulated(self, federation, *more, job=None):
-        """The folder of the run."""
+        """Runs the job in the simulator. Returns the folder of its results."""
         out = federation.path("plain" if job else "simulation")
         harness.run("fedge-simulate", "--job", job or federation.job_path, "--data", federation.site_path, "--clients",
                     CLIENTS, "--threads", 2, "--out", out, *more)
         return out
 
     def plain(self, federation):
-        """What the same job leads to with FedAvg as it is by default."""
+        """Returns the result of the same job with FedAvg and its defaults."""
         with open(federation.job_path, encoding="utf-8") as file:
             job = json.load(file)
-        job.get("update", {}).pop("control", None)  # what FedAvg's clients do not send
+        job.get("update", {}).pop("control", None)  # FedAvg's clients do not send it
         out = self.simulated(federation, job=federation.write("plain.json", {**job, "strategy": {"type": "FedAvg"}}))
         return last_lines(os.path.join(out, "rounds.jsonl"))
 
     def check_order(self, lines, strategy):
-        """What has a replayed order, has updates that other rounds than theirs have got."""
+        """Asynchronous strategies have updates that began in other rounds than the one in which they counted."""
         size = strategy.get("buffer-size", 1)
         self.assertEqual([(line["clients"], len(line["updates"])) for line in lines], [(size, size)] * len(lines))
         self.assertGreater(max(staleness for line in lines for _, staleness in line["updates"]), 0)
@@ -402,7 +402,7 @@ class EveryStrategy(NetTest):
         self.assertNotEqual(last_lines(os.path.join(out, "rounds.jsonl")), self.plain(federation))
 
     def check_models(self, deployed, simulated):
-        """All that are left at the end."""
+        """Compares all models at the end of the runs."""
         names = [os.path.basename(path) for path in sorted(glob.glob(os.path.join(deployed, "*.safetensors")))]
         self.assertIn("model.safetensors", names)
         hashes = []

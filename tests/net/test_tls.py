@@ -1,5 +1,5 @@
-"""Who is let in, who is not, and what each side says about it; and session tickets: who comes back is spared a handshake,
-and is asked again whether it may."""
+"""Tests which connections the aggregator admits, which it refuses and for what reason; and session tickets, which save
+handshakes but not the check of the certificate."""
 
 import json
 import os
@@ -89,7 +89,7 @@ class TlsTest(NetTest):
 
 class Identity(TlsTest):
     def assert_refused(self, federation, identity, reason):
-        """Neither a websocket nor a message comes of it, the log says why, honest clients go on."""
+        """The connection fails before any message, the log has the reason, and honest clients are not affected."""
         before = len(federation.aggregator.events("connection-refused"))
         with self.assertRaises((Closed, Refused, ssl.SSLError, ConnectionError)):
             with Peer(federation, 0, identity=identity) as peer:
@@ -188,7 +188,7 @@ class Identity(TlsTest):
         self.finish(federation)
 
     def test_revocation_drops_a_live_connection(self):
-        """Though another file of the same SIGHUP is broken."""
+        """Even if another file of the same SIGHUP is broken."""
         federation = self.start(changes_keys=True, rounds__num_server_rounds=3)
         with Peer(federation, 3) as staying, Peer(federation, 2) as peer:
             staying.hello()
@@ -215,7 +215,7 @@ class Identity(TlsTest):
             staying.decline_task()
 
     def test_expiry_reaches_a_live_connection(self):
-        """A certificate that is good for some seconds more; nobody says a word or sends a signal then."""
+        """A certificate expires after some seconds, without a message or signal at that time."""
         federation = self.start(changes_keys=True)
         odd = odd_identity(federation.path("odd"), federation.keys, "device",
                            -1 + (60 if harness.SANITIZED else 12) / 86400, f"{federation.keys}/registry")
@@ -232,7 +232,7 @@ class Identity(TlsTest):
 
     @unittest.skipUnless(harness.LONG, "waits for a minute")
     def test_each_minute_chains_are_judged_by_the_clock_of_then(self):
-        """A clock that was ahead let a device in; it is set right, and nobody sends a signal."""
+        """A wrong clock admits a device. Then the clock is set right, without a signal."""
         keys = own_keys()
         federation = self.federation(keys=keys, clients=2)
         odd = odd_identity(federation.path("odd"), keys, "device", 2, f"{keys}/registry")
@@ -309,7 +309,7 @@ class Identity(TlsTest):
 
 
 class Server(NetTest):
-    """What a client does not accept of a server."""
+    """Servers that a client refuses."""
 
     def refused_server(self, text, code=None, identity=None, trust=None, **instead):
         federation = self.federation(clients=2)
@@ -349,7 +349,7 @@ class Server(NetTest):
         self.assertRegex(client.log(), "trusted root|not signed")
 
     def pose(self, federation, context):
-        """Serves one handshake to a client of [federation]; returns the client, and how it failed."""
+        """Serves one handshake to a client of [federation]. Returns the client and the error."""
         with socket.create_server(("127.0.0.1", 0)) as listener:
             listener.settimeout(harness.PATIENCE_S)
             federation.port = listener.getsockname()[1]
@@ -368,7 +368,7 @@ class Server(NetTest):
         return client, error
 
     def test_a_connection_closed_during_the_handshake(self):
-        """Says nothing of the certificate, which nobody has seen."""
+        """The error names no certificate, as none was seen."""
         federation = self.federation(clients=2)
         with socket.create_server(("127.0.0.1", 0)) as listener:
             listener.settimeout(harness.PATIENCE_S)
@@ -415,7 +415,7 @@ class Server(NetTest):
 
     @staticmethod
     def told_s(federation, index):
-        """The last server time that a client has stored."""
+        """Returns the last server time that a client has stored."""
         with open(federation.path(f"client-{index}", "state.json"), encoding="utf-8") as file:
             return json.load(file)["server-time-ms"] / 1000
 
@@ -425,7 +425,7 @@ class Server(NetTest):
         federation.write(f"client-{index}/state.json", {"format": 1, "server-time-ms": int(ms)})
 
     def test_the_last_time_that_a_server_told(self):
-        """A board without a clock judges certificates by it: one that is over by then is not used."""
+        """A board without a clock uses the last server time to check certificates, and refuses expired ones."""
         federation = self.federation(clients=2, rounds__num_server_rounds=1)
         server = odd_identity(federation.path("server"), federation.keys, "server")
         federation.start_aggregator(identity=server)
@@ -461,7 +461,7 @@ class Server(NetTest):
 
 class Resumption(TlsTest):
     def first(self, federation, index=1):
-        """A connection with a full handshake; the ticket has come with the answer to the upgrade."""
+        """Makes a connection with a full handshake. The ticket comes with the answer to the upgrade."""
         with Peer(federation, index) as peer:
             self.assertEqual(peer.hello()["client-index"], index)
         self.assertFalse(peer.resumed)
@@ -516,7 +516,7 @@ class Resumption(TlsTest):
             peer.expect_end()
 
     def test_a_renewed_certificate_makes_the_ticket_of_the_old_one_no_better(self):
-        """The registry is asked for the certificate that the session began with."""
+        """The registry is queried for the certificate with which the session began."""
         federation = self.start(changes_keys=True)
         first = self.first(federation)
         renew(federation, "0001")
@@ -561,7 +561,7 @@ class Resumption(TlsTest):
         self.assertEqual(client.stop(), 0)
 
     def over_a_way(self, *more):
-        """A client that has its ticket, and the way that it has come."""
+        """Returns a client that has a ticket, and the relay through which it connects."""
         federation = self.federation(clients=2, rounds__num_server_rounds=1000)
         federation.start_aggregator(*more)
         way = Way(federation.port)
@@ -571,7 +571,7 @@ class Resumption(TlsTest):
         return federation, way
 
     def test_a_connection_lost_in_the_handshake_costs_no_ticket(self):
-        """The second in a row does: the ticket may be to blame."""
+        """The second lost connection in a row does: the ticket may be the reason."""
         federation, way = self.over_a_way()
         for number, (hellos, handshake) in enumerate(((1, "resumed"), (1, "resumed"), (2, "full")), 2):
             way.cut(hellos)
