@@ -363,6 +363,23 @@ static bool has_synced_name(const disk *of, const disk_inode *inode)
     return true;
 }
 
+/* Whether certain writes after [made] have put other bytes in all of [from, end). */
+static bool is_overwritten(const disk_change *made, uint64_t from, uint64_t end)
+{
+    for (bool any = true; any && from < end;) {
+        any = false;
+        for (const disk_change *later = made->next; later; later = later->next) {
+            const uint64_t to = later->at + later->num_new;
+            if (later->kind == DISK_WRITE && later->certainty == DISK_CERTAIN &&
+                later->at <= from && to > from) {
+                from = to;
+                any = true;
+            }
+        }
+    }
+    return from >= end;
+}
+
 bool world_disk_is_synced(uint32_t node, const char *path, uint64_t begin, uint64_t end)
 {
     disk_place place;
@@ -370,9 +387,10 @@ bool world_disk_is_synced(uint32_t node, const char *path, uint64_t begin, uint6
     if (disk_look_up(disk_of(node), path, &place) != 0 || !place.inode || place.inode->is_dir)
         return false;
     for (const disk_change *made = place.inode->first; made; made = made->next) {
-        const uint64_t from = made->kind == DISK_EXTEND ? made->old_size : made->at;
-        const bool ends = made->kind == DISK_WRITE && made->at + made->num_new <= begin;
-        if (made->certainty == DISK_PENDING && from < end && !ends)
+        const uint64_t at = made->kind == DISK_EXTEND ? made->old_size : made->at;
+        const uint64_t ends = made->kind == DISK_WRITE ? made->at + made->num_new : end;
+        const uint64_t from = at > begin ? at : begin, to = ends < end ? ends : end;
+        if (made->certainty != DISK_CERTAIN && from < to && !is_overwritten(made, from, to))
             return false;
     }
     return end <= place.inode->size && has_synced_name(of, place.inode);

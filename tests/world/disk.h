@@ -63,8 +63,8 @@ bool world_disk_flip(uint32_t node, const char *part, const char **path);
 /* For oracles: the present content of a file, valid until the next change of the disk; NULL: there
  * is no such file. [path] is the path as the node sees it. */
 const uint8_t *world_disk_read(uint32_t node, const char *path, size_t *size);
-/* Whether the present name of the file and its present bytes [begin, end) were synced. If that sync
- * has failed, a power failure may still lose them. */
+/* Whether the present name of the file and its present bytes [begin, end) survive a power failure:
+ * they were synced, and no sync of them has failed since they were written. */
 bool world_disk_is_synced(uint32_t node, const char *path, uint64_t begin, uint64_t end);
 /* Writes a whole file and makes the directories above it. All are synced. */
 void world_disk_write(uint32_t node, const char *path, const void *data, size_t size);

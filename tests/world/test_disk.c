@@ -496,6 +496,20 @@ static void what_is_synced_is_known(void **state)
     assert_int_equal(ftruncate(fd, 9), 0);
     assert_true(world_disk_is_synced(NODE, "/disk/file", 0, 5));
     assert_false(world_disk_is_synced(NODE, "/disk/file", 0, 9));
+    /* After a failed sync the bytes have to be written again. */
+    assert_int_equal(pwrite(fd, "again", 5, 0), 5);
+    set_faults((world_disk_faults){.fail_at = 1, .fail_errno = EIO});
+    FAILS_WITH(EIO, fdatasync(fd));
+    assert_int_equal(fdatasync(fd), 0);
+    assert_false(world_disk_is_synced(NODE, "/disk/file", 0, 5));
+    assert_int_equal(pwrite(fd, "in", 2, 3), 2);
+    assert_int_equal(fdatasync(fd), 0);
+    assert_true(world_disk_is_synced(NODE, "/disk/file", 3, 5));
+    assert_false(world_disk_is_synced(NODE, "/disk/file", 2, 5));
+    assert_int_equal(pwrite(fd, "aga", 3, 0), 3);
+    assert_false(world_disk_is_synced(NODE, "/disk/file", 0, 5));
+    assert_int_equal(fdatasync(fd), 0);
+    assert_true(world_disk_is_synced(NODE, "/disk/file", 0, 5));
     OK(fedge_os_rename("/disk/file", "/disk/other", NULL));
     assert_int_equal(fdatasync(fd), 0);
     assert_false(world_disk_is_synced(NODE, "/disk/file", 0, 5));
