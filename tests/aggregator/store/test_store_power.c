@@ -420,6 +420,40 @@ static void the_power_fails_after_a_call_failed(void **state)
     }
 }
 
+#define LINES WORLD_DISK_ROOT "/rounds.jsonl"
+
+static void write_lines(void)
+{
+    fedge_round_log log;
+    OK(fedge_round_log_open(&log, LINES, 2, NULL));
+    for (uint32_t round = 1; round <= 2; round++) {
+        OK(fedge_round_log_append(&log, round, FEDGE_TASK_TRAIN, "\"clients\":4", NULL));
+        OK(fedge_round_log_append(&log, round, FEDGE_TASK_EVALUATE, "\"clients\":3", NULL));
+    }
+    fedge_round_log_close(&log);
+}
+
+/* The phase of a line that a start has read is not repeated. */
+static void lines_that_were_read_after_a_kill_stay(void **state)
+{
+    (void)state;
+    bool killed = true;
+    for (uint64_t call = 1; killed; call++) {
+        for (uint64_t draw = 0; draw < 6; draw++) {
+            fedge_round_log read, later;
+            begin(draw + 6 * call);
+            killed = killed_at(call, write_lines);
+            OK(fedge_round_log_open(&read, LINES, 2, NULL));
+            fedge_round_log_close(&read);
+            power_off();
+            OK(fedge_round_log_open(&later, LINES, 2, NULL));
+            fedge_round_log_close(&later);
+            assert_int_equal(later.last_round, read.last_round);
+            assert_int_equal(later.last_kind, read.last_kind);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -427,6 +461,7 @@ int main(void)
         TEST(the_power_fails_after_a_kill_at_every_call),
         TEST(the_power_fails_after_many_kills),
         TEST(the_power_fails_after_a_call_failed),
+        TEST(lines_that_were_read_after_a_kill_stay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
