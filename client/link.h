@@ -21,8 +21,8 @@
 
 #define FEDGE_LINK_DEFAULT_PORT 9092
 #define FEDGE_LINK_MAX_HOST 256
-#define FEDGE_LINK_MAX_URLS 2048 /* bytes of all addresses, NUL included */
-#define FEDGE_LINK_DEFAULT_HEARTBEAT_S 30
+#define FEDGE_LINK_MAX_URLS 2048          /* bytes of all addresses, NUL included */
+#define FEDGE_LINK_DEFAULT_HEARTBEAT_S 20 /* until WELCOME: the server's default */
 
 /* Callbacks for events of the link. Each may call functions of the link. */
 typedef struct fedge_link_events {

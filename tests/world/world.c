@@ -2,13 +2,16 @@
  * processes. */
 #include "tests/world/world.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <malloc.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "aggregator/net/transport.h"
 #include "aggregator/rounds/strategy.h"
 #include "client/exit_codes.h"
+#include "client/link.h"
 #include "edge/core/os.h"
 #include "secure/crypto/ciphers.h"
 #include "secure/crypto/sha256.h"
@@ -533,6 +536,9 @@ static bool are_well(void)
     }
     return true;
 }
+
+static_assert(FEDGE_LINK_DEFAULT_HEARTBEAT_S <= FEDGE_DEFAULT_HEARTBEAT_S,
+              "docs/guides/network.md: a ping is sent after 20 s of silence");
 
 /* Fails if devices idle while a round needs updates: without faults some message must be sent
  * before the round's deadline ends. Only devices that decline have longer pauses. */
