@@ -13,6 +13,9 @@
 #include "client/worker.h"
 #include "secure/identity/clock.h"
 
+/* Stored with a plan that is fetched, itself included: where there are more, all others go. */
+#define FEDGE_CLIENT_MAX_BLOBS 3
+
 struct fedge_client {
     fedge_client_config config;
     fedge_client_callbacks callbacks;

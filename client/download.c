@@ -28,6 +28,17 @@ static fedge_status keep_model(fedge_client *c, const char *model, const char *b
     return fedge_store_blobs_keep(c->store, hashes, sizeof(hashes) / sizeof(hashes[0]), err);
 }
 
+/* Tasks remove old blobs, but a server may name one plan after the other and give no task. */
+static fedge_status make_room_for_plan(fedge_client *c, const char *plan, bool begun,
+                                       fedge_error *err)
+{
+    unsigned count;
+    FEDGE_TRY(fedge_store_blobs_count(c->store, &count, err));
+    return count + !begun <= FEDGE_CLIENT_MAX_BLOBS
+               ? FEDGE_OK
+               : fedge_store_blobs_keep(c->store, &plan, 1, err);
+}
+
 static void close_parts(fedge_client *c)
 {
     fedge_parts_free(c->parts);
@@ -133,6 +144,8 @@ fedge_status fedge_client_look_up(fedge_client *c, const fedge_session_action *a
         FEDGE_TRY(keep_model(c, action->hash, task->delta ? task->deltas[task->delta - 1].base : "",
                              err));
     }
+    if (!task && held < action->size)
+        FEDGE_TRY(make_room_for_plan(c, action->hash, held > 0, err));
     tell_held(c, action->hash, held, 0);
     return FEDGE_OK;
 }

@@ -170,9 +170,9 @@ static fedge_status do_plan(fedge_worker *w, fedge_error *err)
     FEDGE_TRY(allocate_values(w, err));
     memcpy(w->run_id, given->run_id, sizeof(w->run_id));
     fill_view(w);
-    /* A model file's header may be larger than fedge's. */
-    w->at_work.max_model_size =
-        (model_size + FEDGE_SAFETENSORS_MAX_HEADER) * (1 + fedge_plan_num_broadcast(w->plan));
+    /* Headers of the files in a model's blob may be larger than fedge's, together by one header. */
+    w->at_work.max_model_size = (uint64_t)model_size * (1 + fedge_plan_num_broadcast(w->plan)) +
+                                FEDGE_SAFETENSORS_MAX_HEADER;
     /* Before the trainer allocates its memory, maybe the last. */
     make_initial_model(w, model_size);
     if (!w->config.callbacks.plan)

@@ -29,12 +29,20 @@ static const float MODEL[2] = {0.25F, -1.5F};
     "{\"name\": \"w\", \"shape\": [2]}]}, \"training\": {\"learning-rate\": 0.1}, "                \
     "\"rounds\": {\"num-server-rounds\": 1}, \"update\": {\"codec\": \"none\", "                   \
     "\"deflate\": false}}"
+/* Of two values, too. */
+#define SCAFFOLD_JOB                                                                               \
+    "{\"fedge-job\": 1, \"name\": \"s\", \"model\": {\"input-shape\": [1], \"layers\": ["          \
+    "{\"type\": \"Linear\", \"in_features\": 1, \"out_features\": 2, \"bias\": false}]}, "         \
+    "\"data\": {\"name\": \"d\", \"shape\": [1], \"dtype\": \"f32\", \"labels\": 2}, "             \
+    "\"training\": {\"learning-rate\": 0.5}, \"rounds\": {\"num-server-rounds\": 3}, "             \
+    "\"strategy\": {\"type\": \"SCAFFOLD\"}}"
 
 typedef struct rig {
     fedge_store *store;
     fedge_worker *worker;
     sem_t done;
     fedge_worker_result result;
+    const char *job;            /* NULL: JOB */
     fedge_client_report report; /* what the next evaluation says */
     float seen[2];              /* what the last training began with */
     bool has_deltas;            /* the plan's models travel as deltas, too */
@@ -116,7 +124,8 @@ static void begin(rig *r, fedge_assignment *task)
     uint8_t file[1024];
     size_t size;
     (void)sem_init(&r->done, 0, 0);
-    assert_int_equal(fedge_job_parse(JOB, sizeof(JOB) - 1, "job.json", &job, NULL), FEDGE_OK);
+    const char *job_text = r->job ? r->job : JOB;
+    assert_int_equal(fedge_job_parse(job_text, strlen(job_text), "job.json", &job, NULL), FEDGE_OK);
     if (r->has_deltas)
         job->plan.update.down = job->plan.update.codec;
     assert_int_equal(fedge_store_open(NULL, 0, &r->store, NULL), FEDGE_OK);
@@ -309,6 +318,21 @@ static void the_initial_model_is_made(void **state)
     end(&r);
 }
 
+/* A model's header may have a mebibyte. A control file beside the model takes no second one. */
+static void a_models_blob_has_one_spare_header(void **state)
+{
+    (void)state;
+    for (int has_control = 0; has_control < 2; has_control++) {
+        static rig r;
+        fedge_assignment task;
+        r.job = has_control ? SCAFFOLD_JOB : NULL;
+        begin(&r, &task);
+        assert_int_equal(r.result.max_model_size, task.task.model_size * (has_control ? 2 : 1) +
+                                                      FEDGE_SAFETENSORS_MAX_HEADER);
+        end(&r);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -317,6 +341,7 @@ int main(void)
         cmocka_unit_test(a_delta_that_makes_no_model_is_a_bad_blob),
         cmocka_unit_test(the_update_is_what_has_changed),
         cmocka_unit_test(the_initial_model_is_made),
+        cmocka_unit_test(a_models_blob_has_one_spare_header),
         cmocka_unit_test(a_wait_ends_whatever_the_time_of_day_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

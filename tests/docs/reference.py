@@ -80,6 +80,7 @@ LIMITS = {
         parameters; tensors; layers of a model | {FEDGE_MAX_ELEMENTS}; {FEDGE_MAX_TENSORS}; {FEDGE_MAX_LAYERS} |
         data set, decoded; examples | {FEDGE_DATASET_MAX_BYTES:bytes}; {FEDGE_DATASET_MAX_EXAMPLES} |
         client: one model, result or value | {FEDGE_STORE_DEFAULT_MAX_BYTES:bytes} |
+        client: plans and models, with a new plan | {FEDGE_CLIENT_MAX_BLOBS} |
         client: addresses of servers, in all | {FEDGE_LINK_MAX_URLS:bytes} |
         file of `--hosts` | 64 KiB | `start_ranks.sh`
         line of a csv file; of a log | {FEDGE_CSV_MAX_LINE:bytes}; {FEDGE_LOG_MAX_LINE:bytes} |

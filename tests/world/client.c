@@ -4,12 +4,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/client_private.h"
+#include "edge/data/formats/safetensors.h"
 #include "secure/identity/identity.h"
 #include "tests/world/disk.h"
 #include "tests/world/observer.h"
 #include "tests/world/scheduler.h"
 
-#define MAX_DISK ((uint64_t)2 << 20)
+/* Each plan and model may have so many bytes: the models of worlds are smaller than a header of
+ * theirs may be. */
+#define MAX_FILE (FEDGE_SAFETENSORS_MAX_HEADER + 65536)
 
 /* ---- who a device is: certificates would take milliseconds each ------------------------------ */
 
@@ -48,6 +52,23 @@ fedge_status __wrap_fedge_trust_load(const char *dir, char **pem, fedge_error *e
 
 /* ---- the process ----------------------------------------------------------------------------- */
 
+static void check_file(void *client, const char *path)
+{
+    size_t size = 0;
+    (void)world_disk_read(WORLD_FIRST_CLIENT + *(const uint32_t *)client, path, &size);
+    if (size > MAX_FILE)
+        world_fail("client %u stores %zu bytes in one file", *(const uint32_t *)client, size);
+}
+
+static void check_disk(uint32_t client)
+{
+    const uint64_t used = world_disk_used(WORLD_FIRST_CLIENT + client);
+    if (used > FEDGE_CLIENT_MAX_BLOBS * MAX_FILE)
+        world_fail("client %u fills its disk with what the server sends", (unsigned)client);
+    else if (used > MAX_FILE)
+        world_disk_each(WORLD_FIRST_CLIENT + client, check_file, &client);
+}
+
 void world_client_check(const world_client *client)
 {
     if (!client->strict)
@@ -56,8 +77,7 @@ void world_client_check(const world_client *client)
     if (client->running && client->stop_ns > 0 &&
         world_now_ns() > client->stop_ns + (uint64_t)1500000000)
         world_fail("client %u was stopped, and runs on", (unsigned)client->index);
-    if (world_disk_used(WORLD_FIRST_CLIENT + client->index) > MAX_DISK)
-        world_fail("client %u fills its disk with what the server sends", (unsigned)client->index);
+    check_disk(client->index);
 }
 
 void world_client_main(void *client)
