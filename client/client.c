@@ -27,10 +27,20 @@ static uint64_t now(void)
 
 /* --- errors for the next HELLO --------------------------------------------------------------- */
 
+/* A new run's state replaces the old run's last, when everything else of that run is removed. */
+static fedge_status store_state(fedge_client *c, fedge_error *err)
+{
+    if (c->has_other_run)
+        FEDGE_TRY(fedge_store_discard_run(c->store, err));
+    FEDGE_TRY(fedge_store_write_state(c->store, &c->state, err));
+    c->has_other_run = false;
+    return FEDGE_OK;
+}
+
 static void save_state(fedge_client *c)
 {
     fedge_error err;
-    if (fedge_store_write_state(c->store, &c->state, &err))
+    if (store_state(c, &err))
         fedge_log_failure(c->config.log, FEDGE_LOG_ERROR, "state", &err);
 }
 
@@ -90,9 +100,7 @@ static void use_time(fedge_client *c, uint64_t unix_ms)
 static void welcomed(fedge_client *c, const fedge_session_action *action)
 {
     const fedge_welcome *welcome = action->welcome;
-    fedge_error err;
-    if (action->flag && fedge_store_discard_run(c->store, &err))
-        fedge_log_failure(c->config.log, FEDGE_LOG_ERROR, "store", &err);
+    c->has_other_run = c->has_other_run || action->flag;
     snprintf(c->state.run_id, sizeof(c->state.run_id), "%s", welcome->run_id);
     c->state.incarnation = welcome->incarnation;
     use_time(c, welcome->server_time_ms);
@@ -118,6 +126,14 @@ static bool may_work(fedge_client *c)
     fedge_session_task_declined(c->session, now(), obstacle.reason, obstacle.after_ms,
                                 obstacle.text);
     return false;
+}
+
+/* Looks up what is stored of a blob, but only where it is stored which run it is for: the next
+ * start would discard values and results of a run that state.json does not name. */
+static fedge_status look_up(fedge_client *c, const fedge_session_action *action, fedge_error *err)
+{
+    FEDGE_TRY(c->has_other_run ? store_state(c, err) : FEDGE_OK);
+    return fedge_client_look_up(c, action, err);
 }
 
 static void start_assignment(fedge_client *c, const fedge_session_action *action)
@@ -188,7 +204,7 @@ static void perform(fedge_client *c, const fedge_session_action *action)
         break;
     case FEDGE_SESSION_LOOKUP_BLOB:
         /* Conditions are checked before anything of a model is fetched; a plan is small. */
-        if ((!action->task || may_work(c)) && fedge_client_look_up(c, action, &err))
+        if ((!action->task || may_work(c)) && look_up(c, action, &err))
             store_failed(c, action->hash, &err);
         break;
     case FEDGE_SESSION_STORE_CHUNK:

@@ -32,6 +32,7 @@ struct fedge_client {
     fedge_clock clock; /* certificate time: not before the last server time */
     atomic_bool stop_asked;
     bool draining, stopped;
+    bool has_other_run; /* state.json names an earlier run, of which the store may have values */
     bool seed_compared; /* --seed-blob was compared with the run's first model */
     bool new_run;       /* the last WELCOME was the first of its run */
     uint64_t look_at;   /* next check of the site's conditions while there is a task */
