@@ -126,7 +126,7 @@ static uint32_t num_acked(const oracle_round *round, uint32_t attempt)
 }
 
 /* The number of reports that an attempt needs, if all clients are present when it opens. */
-static uint32_t enough(void)
+static uint32_t min_reports(void)
 {
     const fedge_rounds_spec *spec = &oracle.job->rounds;
     uint32_t wanted = (uint32_t)floor(spec->fraction_train * oracle.num_clients);
@@ -142,7 +142,7 @@ void oracle_begin_attempt(uint32_t number, uint32_t attempt)
 {
     oracle_round *round = &oracle.rounds[number];
     const uint32_t acked = num_acked(round, round->attempt);
-    if (acked >= enough() && !oracle.async && !oracle.damaged) {
+    if (acked >= min_reports() && !oracle.async && !oracle.damaged) {
         world_fail("oracle: attempt %u at round %u was given up with %u acknowledged updates",
                    round->attempt, number, acked);
     }

@@ -435,12 +435,12 @@ static bool ranks_sum_updates(const process *self)
            fedge_strategy_of(self->job, &strategy, &err) == FEDGE_OK && !strategy->collects;
 }
 
-static void say_to_rank(void *user, uint32_t to, const fedge_order *order, const void *bytes)
+static void send_order(void *user, uint32_t to, const fedge_order *order, const void *bytes)
 {
     fedge_ranks_send_order(((process *)user)->ranks, to, order, bytes);
 }
 
-static fedge_status together(void *user, fedge_accumulator *accumulator, fedge_error *err)
+static fedge_status join_sums(void *user, fedge_accumulator *accumulator, fedge_error *err)
 {
     return fedge_ranks_join_sums(((process *)user)->ranks, accumulator, err);
 }
@@ -481,8 +481,8 @@ static fedge_status open_run(process *self, fedge_error *err)
 {
     world_server *config = self->config;
     self->link = (fedge_rank_link){.collective = &self->collective,
-                                   .send_order = say_to_rank,
-                                   .join_sums = together,
+                                   .send_order = send_order,
+                                   .join_sums = join_sums,
                                    .user = self};
     const fedge_engine_config engine = {
         .job = self->job,

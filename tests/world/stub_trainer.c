@@ -70,23 +70,6 @@ static uint64_t draw_ns(const stub_trainer *trainer, const fedge_client_task *ta
     return (is_late ? round_ms + ms : ms) * (uint64_t)MS;
 }
 
-/* Lets the task's time pass; false: it was cancelled meanwhile. */
-static bool work(stub_trainer *trainer, fedge_client *client, const fedge_client_task *task,
-                 fedge_rng *rng)
-{
-    const uint64_t end_ns = world_now_ns() + draw_ns(trainer, task, rng);
-    const bool ignores = chance(rng, trainer->chances.ignores_cancel);
-    while (world_now_ns() < end_ns && (ignores || !fedge_client_cancelled(client)))
-        (void)world_wait(trainer, end_ns - world_now_ns());
-    return ignores || !fedge_client_cancelled(client);
-}
-
-static void on_cancel(void *user, fedge_client *client)
-{
-    (void)client;
-    world_wake_all(user);
-}
-
 static fedge_status fail(fedge_rng *rng, fedge_error *err)
 {
     static const fedge_status STATUSES[] = {
@@ -94,6 +77,31 @@ static fedge_status fail(fedge_rng *rng, fedge_error *err)
         FEDGE_CORRUPT,     FEDGE_INTERNAL,  FEDGE_NOT_FINITE, FEDGE_DENIED,    FEDGE_TIMEOUT};
     const uint32_t num = sizeof(STATUSES) / sizeof(STATUSES[0]);
     return fedge_fail(err, STATUSES[fedge_rng_below(rng, num)], "the stub trainer fails here");
+}
+
+/* Lets the task's time pass. FEDGE_CANCELLED: it was cancelled meanwhile; another error: it fails.
+ */
+static fedge_status work(stub_trainer *trainer, fedge_client *client, const fedge_client_task *task,
+                         fedge_rng *rng, fedge_error *err)
+{
+    const uint64_t end_ns = world_now_ns() + draw_ns(trainer, task, rng);
+    const bool ignores = chance(rng, trainer->chances.ignores_cancel);
+    while (world_now_ns() < end_ns && (ignores || !fedge_client_cancelled(client)))
+        (void)world_wait(trainer, end_ns - world_now_ns());
+    if (!ignores && fedge_client_cancelled(client)) {
+        trainer->num_cancelled++;
+        return fedge_fail(err, FEDGE_CANCELLED, "cancelled");
+    }
+    if (!chance(rng, trainer->chances.fails))
+        return FEDGE_OK;
+    trainer->num_failed++;
+    return fail(rng, err);
+}
+
+static void on_cancel(void *user, fedge_client *client)
+{
+    (void)client;
+    world_wake_all(user);
 }
 
 /* ---- the stored value ------------------------------------------------------------------------ */
@@ -247,14 +255,7 @@ static fedge_status on_train(void *user, fedge_client *client, const fedge_clien
     fedge_rng rng = stream_of(trainer, task);
     if (chance(&rng, trainer->chances.stores))
         FEDGE_TRY(replace_value(trainer, client, err));
-    if (!work(trainer, client, task, &rng)) {
-        trainer->num_cancelled++;
-        return fedge_fail(err, FEDGE_CANCELLED, "cancelled");
-    }
-    if (chance(&rng, trainer->chances.fails)) {
-        trainer->num_failed++;
-        return fail(&rng, err);
-    }
+    FEDGE_TRY(work(trainer, client, task, &rng, err));
     report->chosen = choose(plan, task, &rng);
     if (report->chosen > 0) {
         const size_t count = plan->schema.num_elements;
@@ -276,14 +277,7 @@ static fedge_status on_evaluate(void *user, fedge_client *client, const fedge_cl
     (void)values;
     stub_trainer *trainer = user;
     fedge_rng rng = stream_of(trainer, task);
-    if (!work(trainer, client, task, &rng)) {
-        trainer->num_cancelled++;
-        return fedge_fail(err, FEDGE_CANCELLED, "cancelled");
-    }
-    if (chance(&rng, trainer->chances.fails)) {
-        trainer->num_failed++;
-        return fail(&rng, err);
-    }
+    FEDGE_TRY(work(trainer, client, task, &rng, err));
     report->chosen = choose(task->plan->full, task, &rng);
     trainer->num_evaluated++;
     return fill_report(trainer, task->plan->full, false, &rng, report, err);

@@ -205,7 +205,7 @@ static void must_hold(uint32_t num_devices)
     assert_string_equal(failure, "");
 }
 
-static void strategies_make_its_models(void **state)
+static void models_of_strategies_are_recomputed(void **state)
 {
     (void)state;
     static const char *const STRATEGIES[] = {
@@ -242,7 +242,7 @@ static void strategies_make_its_models(void **state)
     }
 }
 
-static void codecs_make_its_models(void **state)
+static void models_of_codecs_are_recomputed(void **state)
 {
     (void)state;
     static const char *const CODECS[] = {"none",          "f16",           "bf16",
@@ -333,7 +333,7 @@ static void happen(uint64_t *mark)
         back_up(mark);
 }
 
-static void any_run(uint64_t seed)
+static void random_run(uint64_t seed)
 {
     static const char *const STRATEGIES[] = {
         "\"type\":\"FedAvg\"", "\"type\":\"FedAvgM\"", "\"type\":\"FedMedian\"",
@@ -358,14 +358,14 @@ static void any_run(uint64_t seed)
     fed_fini(&fed);
 }
 
-static void its_books_hold_whatever_happens(void **state)
+static void random_runs_hold(void **state)
 {
     (void)state;
     const char *first = getenv("FEDGE_SEED"), *many = getenv("FEDGE_SEEDS");
     const uint64_t from = first ? strtoull(first, NULL, 10) : 1;
     const uint64_t num = many ? strtoull(many, NULL, 10) : 12;
     for (uint64_t seed = from; seed < from + num; seed++)
-        any_run(seed);
+        random_run(seed);
     begin_average(); /* for tear_down */
 }
 
@@ -380,7 +380,7 @@ static void must_fail(enum lie about, const char *why)
     assert_non_null(strstr(failure, why));
 }
 
-static void an_update_counts_twice(void **state)
+static void another_weight_is_detected(void **state)
 {
     (void)state;
     must_fail(HALF_THE_EXAMPLES, "no set of updates makes model");
@@ -449,7 +449,7 @@ static void forge_update(uint32_t device)
     oracle_client_sent(device, frame, size);
 }
 
-static void messages_contradict_its_books(void **state)
+static void wrong_messages_are_detected(void **state)
 {
     (void)state;
     begin_average();
@@ -485,7 +485,7 @@ static void messages_contradict_its_books(void **state)
     must_see("is acknowledged, but does not count in round 3");
 }
 
-static void files_contradict_its_books(void **state)
+static void wrong_files_are_detected(void **state)
 {
     (void)state;
     begin_average();
@@ -531,15 +531,15 @@ static void a_round_has_no_line(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(strategies_make_its_models, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(codecs_make_its_models, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(its_books_hold_whatever_happens, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(an_update_counts_twice, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(models_of_strategies_are_recomputed, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(models_of_codecs_are_recomputed, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(random_runs_hold, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(another_weight_is_detected, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_ack_comes_before_the_bytes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_ack_comes_for_other_bytes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_ack_comes_before_the_sync, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(messages_contradict_its_books, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(files_contradict_its_books, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(wrong_messages_are_detected, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(wrong_files_are_detected, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_journal_is_lost, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_round_has_no_line, set_up, tear_down),
     };

@@ -345,7 +345,7 @@ static void begin_fault(const plan_fault *fault)
 }
 
 /* Does what is due at this time or step, and notes when more is due. */
-static void happen(void)
+static void handle_due_events(void)
 {
     const uint64_t now_ns = world_now_ns();
     uint64_t next_ns = site_pass(w.plan, w.passed_ns, now_ns);
@@ -590,12 +590,12 @@ static uint64_t limit_ns(void)
 static void live(void)
 {
     const uint64_t end_ns = limit_ns();
-    happen();
+    handle_due_events();
     while (!is_over()) {
         (void)world_step(w.next_ns < end_ns ? w.next_ns : end_ns);
         w.steps++;
         if (nodes_notice_deaths() || world_now_ns() >= w.look_ns || w.steps >= w.look_step)
-            happen();
+            handle_due_events();
         if (w.steps % 256 == 0) {
             check_bounds();
             check_quiet();
