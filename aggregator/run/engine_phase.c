@@ -480,13 +480,6 @@ void fedge_engine_other_ranks_closed(fedge_engine *engine)
     end_phase(engine, &engine->other_ranks.ending, engine->other_ranks.summary);
 }
 
-bool fedge_engine_has_yielded(const fedge_engine *engine, uint32_t index, uint64_t task_id)
-{
-    const fedge_slot_lease *lease = index < engine->num_slots ? &engine->slots[index].lease : NULL;
-    return lease && lease->state == FEDGE_LEASE_COUNTED && lease->task_id != 0 &&
-           lease->task_id != task_id;
-}
-
 /* Records which results counted, for clients that missed their ACK. */
 static void remember_accepted(fedge_engine *engine)
 {
@@ -496,8 +489,7 @@ static void remember_accepted(fedge_engine *engine)
     engine->num_accepted = 0;
     engine->accepted = calloc(num_tasks, sizeof(*engine->accepted));
     for (uint32_t i = 0; engine->accepted && i < num_tasks; i++) {
-        if (cohort[i].state == FEDGE_TASK_REPORTED &&
-            !fedge_engine_has_yielded(engine, i, cohort[i].task_id)) {
+        if (cohort[i].state == FEDGE_TASK_REPORTED) {
             engine->accepted[engine->num_accepted++] = (fedge_engine_accepted){
                 .task_id = cohort[i].task_id, .client_index = cohort[i].client_index};
         }

@@ -23,8 +23,6 @@ fedge_journal_task fedge_engine_journal_task(const fedge_engine *engine,
                                              const fedge_rounds_task *of);
 /* Sends the task of slot [index] again to a client that has lost track of it. */
 void fedge_engine_resend_task(fedge_engine *engine, uint32_t index, uint64_t now_ms);
-/* An update that another rank had taken for an earlier task counts in place of this one. */
-bool fedge_engine_has_yielded(const fedge_engine *engine, uint32_t index, uint64_t task_id);
 
 /* Duty cycle: a client that may hang up (HELLO's hangs-up) needs no connection during a round
  * without a task for it. BYE asks it to stay away until the round is about to end. */

@@ -11,8 +11,6 @@
 #include "aggregator/run/engine_phase.h"
 #include "edge/plan/update.h"
 
-#define YIELDED "an update of the slot's task before has come after all, and counts"
-
 /* Notes why a client gave up, for the state of a round that waits. [text] may come from the device.
  */
 static void note_why(fedge_engine *engine, uint32_t client_index, fedge_reason reason,
@@ -92,7 +90,7 @@ static bool answer_result(fedge_engine *engine, uint64_t conn_id, uint32_t clien
 }
 
 /* Gives up a task that will have no result: its slot may go to another client. */
-static void lose(fedge_engine *engine, uint64_t task_id, uint64_t now_ms)
+static void lose_now(fedge_engine *engine, uint64_t task_id, uint64_t now_ms)
 {
     fedge_error err;
     if (fedge_rounds_give_up(engine->rounds, task_id, &err) != FEDGE_OK) {
@@ -123,7 +121,7 @@ static void take_evaluation(fedge_engine *engine, const fedge_request *from,
     if (upload->num_examples == 0 || !isfinite(loss) || !(accuracy >= 0.0 && accuracy <= 1.0)) {
         refuse_upload(engine, from, FEDGE_REASON_SCHEMA_MISMATCH,
                       "an evaluation has at least one example, and the metrics loss and accuracy");
-        lose(engine, upload->task_id, now_ms);
+        lose_now(engine, upload->task_id, now_ms);
         return;
     }
     slot->loss = loss;
@@ -172,18 +170,6 @@ static fedge_grant *new_grant(const fedge_engine *engine, const fedge_request *f
     return grant;
 }
 
-static void yield_slot(fedge_engine *engine, const fedge_grant *announced)
-{
-    fedge_error err;
-    if (fedge_rounds_report(engine->rounds, announced->task.task_id, &err) != FEDGE_OK) {
-        FEDGE_LOG(engine->config.log, FEDGE_LOG_DEBUG, "task-already-over",
-                  fedge_log_int("task", (int64_t)announced->task.task_id),
-                  fedge_log_str("why", err.message));
-    }
-    refuse_task(engine, announced->conn_id, announced->task.client_index, announced->task.task_id,
-                FEDGE_REASON_STALE_TASK, YIELDED);
-}
-
 /* Answers the last announcement for a slot that is filled. */
 static void answer_announced(fedge_engine *engine, uint32_t index, uint64_t now_ms)
 {
@@ -192,12 +178,8 @@ static void answer_announced(fedge_engine *engine, uint32_t index, uint64_t now_
     slot->announced = NULL;
     if (!announced)
         return;
-    if (fedge_engine_has_yielded(engine, index, announced->task.task_id)) {
-        yield_slot(engine, announced);
-    } else {
-        (void)answer_result(engine, announced->conn_id, announced->task.client_index,
-                            announced->task.task_id, true, now_ms);
-    }
+    (void)answer_result(engine, announced->conn_id, announced->task.client_index,
+                        announced->task.task_id, true, now_ms);
     fedge_grant_free(announced);
 }
 
@@ -226,6 +208,26 @@ static void act(fedge_engine *engine, uint32_t index, fedge_slot_lease_action ac
     }
 }
 
+/* The same, where another rank may have bytes of the task: its update could count after all, beside
+ * that of a new task of the same client. So that rank gives the slot back first, or reports the
+ * update. */
+static void lose(fedge_engine *engine, uint64_t task_id, uint64_t now_ms)
+{
+    uint32_t index = 0;
+    const fedge_rounds_task *task = fedge_rounds_find(engine->rounds, task_id, &index);
+    fedge_engine_slot *slot = task && index < engine->num_slots ? &engine->slots[index] : NULL;
+    const bool leased = slot && (slot->lease.state == FEDGE_LEASE_HELD ||
+                                 slot->lease.state == FEDGE_LEASE_RECALLED);
+    if (!leased || slot->lease.rank == 0) {
+        lose_now(engine, task_id, now_ms);
+        return;
+    }
+    slot->given_up = task_id;
+    fedge_grant_free(slot->announced);
+    slot->announced = NULL;
+    act(engine, index, fedge_slot_lease_recall(&slot->lease), now_ms);
+}
+
 /* Requests the slot's lease. Its holder then answers RESUME with the first missing byte. */
 static void ask_for(fedge_engine *engine, fedge_grant *grant, uint64_t now_ms)
 {
@@ -233,6 +235,7 @@ static void ask_for(fedge_engine *engine, fedge_grant *grant, uint64_t now_ms)
     /* A repeated announcement, on a new connection for example, replaces the first. */
     fedge_grant_free(slot->announced);
     slot->announced = grant;
+    slot->given_up = 0;
     act(engine, grant->slot,
         fedge_slot_lease_request(&slot->lease, fedge_engine_rank_of(engine, grant->conn_id),
                                  grant->task.task_id),
@@ -350,9 +353,6 @@ void fedge_engine_upload(fedge_engine *engine, const fedge_request *from, uint64
     } else if (task->client_index != from->client_index) {
         refuse_upload(engine, from, FEDGE_REASON_STALE_TASK,
                       "the task was given to another device");
-    } else if (task->state == FEDGE_TASK_REPORTED &&
-               fedge_engine_has_yielded(engine, index, upload->task_id)) {
-        refuse_upload(engine, from, FEDGE_REASON_STALE_TASK, YIELDED);
     } else if (task->state == FEDGE_TASK_REPORTED) {
         (void)answer_result(engine, from->conn_id, from->client_index, upload->task_id, true,
                             now_ms);
@@ -463,6 +463,7 @@ void fedge_engine_take_result(fedge_engine *engine, const fedge_engine_result *r
     if (valid) {
         const bool acks_announced = action == FEDGE_LEASE_ANSWER_FILLED && slot->announced &&
                                     slot->announced->task.task_id == result->task_id;
+        slot->given_up = 0;
         slot->timed = result->held;
         slot->seconds_upload = result->seconds_upload;
         count_result(engine, result, acks_announced, now_ms);
@@ -499,8 +500,15 @@ void fedge_engine_on_validated(fedge_engine *engine, const fedge_completion *com
 void fedge_engine_released(fedge_engine *engine, uint32_t index, uint32_t rank, uint64_t now_ms)
 {
     /* While the phase ends no slot is granted any more. */
-    if (index < engine->num_slots && !engine->other_ranks.closing)
-        act(engine, index, fedge_slot_lease_released(&engine->slots[index].lease, rank), now_ms);
+    if (index >= engine->num_slots || engine->other_ranks.closing)
+        return;
+    fedge_engine_slot *slot = &engine->slots[index];
+    const uint64_t given_up = slot->given_up;
+    act(engine, index, fedge_slot_lease_released(&slot->lease, rank), now_ms);
+    if (given_up != 0 && slot->lease.state == FEDGE_LEASE_FREE) {
+        slot->given_up = 0;
+        lose_now(engine, given_up, now_ms);
+    }
 }
 
 /* The open task of a client in this phase; NULL when it has none. */

@@ -32,12 +32,25 @@ fedge_slot_lease_action fedge_slot_lease_request(fedge_slot_lease *lease, uint32
     return FEDGE_LEASE_ANSWER_FILLED;
 }
 
+fedge_slot_lease_action fedge_slot_lease_recall(fedge_slot_lease *lease)
+{
+    const bool held = lease->state == FEDGE_LEASE_HELD;
+    if (held)
+        lease->state = FEDGE_LEASE_RECALLED;
+    lease->asked_rank = 0;
+    lease->asked_task = 0;
+    return held ? FEDGE_LEASE_RECALL : FEDGE_LEASE_WAIT;
+}
+
 fedge_slot_lease_action fedge_slot_lease_released(fedge_slot_lease *lease, uint32_t rank)
 {
     /* A recall that crossed the result is answered too. */
     if (lease->state != FEDGE_LEASE_RECALLED || lease->rank != rank)
         return FEDGE_LEASE_WAIT;
-    return grant(lease, lease->asked_rank, lease->asked_task);
+    if (lease->asked_task != 0)
+        return grant(lease, lease->asked_rank, lease->asked_task);
+    lease->state = FEDGE_LEASE_FREE;
+    return FEDGE_LEASE_WAIT;
 }
 
 fedge_slot_lease_action fedge_slot_lease_validated(fedge_slot_lease *lease, uint32_t rank,

@@ -6,7 +6,8 @@
  * rank. So at most one rank at a time can make an update of the slot durable. Pure: no I/O, no
  * clock.
  *
- *   rank 0      request, released, validated      → what to do (fedge_slot_lease_action)
+ *   rank 0      request, recall, released,        → what to do (fedge_slot_lease_action)
+ *               validated
  *   the holder  grant, finish, recall, validated  → what to answer
  *
  * Messages between two ranks arrive in order. Each recall has one answer: the slot is released, or
@@ -23,7 +24,7 @@
 typedef enum fedge_slot_lease_state {
     FEDGE_LEASE_FREE,     /* no rank has the slot */
     FEDGE_LEASE_HELD,     /* [rank] has the slot, for [task_id] */
-    FEDGE_LEASE_RECALLED, /* rank 0 has recalled it from [rank] for another rank */
+    FEDGE_LEASE_RECALLED, /* rank 0 has recalled it from [rank], for another rank or for nobody */
     FEDGE_LEASE_COUNTED   /* an update of the slot is durable and counts */
 } fedge_slot_lease_state;
 
@@ -41,12 +42,15 @@ typedef struct fedge_slot_lease {
     uint64_t task_id;
     uint32_t number;     /* number of the last grant */
     uint32_t asked_rank; /* RECALLED: the rank that asked last, which gets the slot next */
-    uint64_t asked_task;
+    uint64_t asked_task; /* 0: none */
 } fedge_slot_lease;
 
 /* A client announces the update of the slot's task through [rank]. */
 fedge_slot_lease_action fedge_slot_lease_request(fedge_slot_lease *lease, uint32_t rank,
                                                  uint64_t task_id);
+/* The task is to be given up: a slot that is held comes back for nobody, unless one asks after
+ * this. */
+fedge_slot_lease_action fedge_slot_lease_recall(fedge_slot_lease *lease);
 /* [rank] has released the slot after a recall. */
 fedge_slot_lease_action fedge_slot_lease_released(fedge_slot_lease *lease, uint32_t rank);
 /* The update at [rank] is valid and durable, or was refused. [number]: the last grant that the rank

@@ -33,7 +33,8 @@ typedef struct world {
     queue down[RANKS], up[RANKS]; /* from rank 0, and to it */
     uint32_t rank;                /* where the client is */
     uint64_t task_id;
-    bool resumed; /* it may send bytes */
+    bool given_up; /* another task follows, once the slot is free */
+    bool resumed;  /* it may send bytes */
     bool acknowledged;
 } world;
 
@@ -78,6 +79,8 @@ static void hear(world *of, uint32_t rank)
     if (said.kind == RELEASED) {
         act(of, fedge_slot_lease_released(&of->lease, rank));
     } else {
+        /* No other task has the slot before it is sure that none comes. */
+        assert_true(said.kind != VALID || said.task_id == of->task_id);
         act(of, fedge_slot_lease_validated(&of->lease, rank, said.number, said.kind == VALID));
         if (said.kind == VALID && said.task_id == of->task_id)
             of->acknowledged = of->acknowledged || draw(of, 3) > 0;
@@ -129,10 +132,11 @@ static void live(world *of)
         of->rank = draw(of, RANKS);
         of->resumed = false;
     } else if (what == 1 && draw(of, 6) == 0 && of->lease.state != FEDGE_LEASE_COUNTED) {
-        of->task_id++;
+        of->given_up = true;
         of->resumed = false;
+        act(of, fedge_slot_lease_recall(&of->lease));
     } else if (what < 4) {
-        of->resumed = false;
+        of->given_up = of->resumed = false;
         act(of, fedge_slot_lease_request(&of->lease, of->rank, of->task_id));
     } else if (of->resumed && of->holders[of->rank].uploading &&
                of->holders[of->rank].task_id == of->task_id) {
@@ -166,6 +170,10 @@ static void move(world *of)
         break;
     default:
         live(of);
+    }
+    if (of->given_up && of->lease.state == FEDGE_LEASE_FREE) {
+        of->given_up = false;
+        of->task_id++;
     }
     assert_true(num_durable(of) <= 1);
     if (of->acknowledged)
