@@ -75,27 +75,51 @@ static bool is_named(const fedge_journal_slot *mine, const fedge_journal_slot *t
            mine->task.task_id == theirs->task.task_id;
 }
 
+static fedge_status read_upload(const fedge_recovered_update *update, fedge_upload *upload,
+                                fedge_error *err)
+{
+    const fedge_message message = {.type = FEDGE_MESSAGE_UPLOAD,
+                                   .meta = update->meta,
+                                   .meta_size = update->facts.metadata_size};
+    return fedge_upload_read(&message, upload, err);
+}
+
+/* Where rank 0's disk comes from a backup, other disks may have updates from after it, of an
+ * earlier incarnation. *current: the update is none of them. */
+static fedge_status is_current(const fedge_server_run *server, const fedge_recovered_update *update,
+                               fedge_upload *upload, bool *current, fedge_error *err)
+{
+    FEDGE_TRY(read_upload(update, upload, err));
+    *current = upload->incarnation == server->run.incarnation ||
+               update->facts.location.disk == server->disks.disks[0];
+    return FEDGE_OK;
+}
+
 /* A disk that has come back may have updates that were sent again to other ranks since. */
-static void consider(fedge_journal *journal, fedge_recovered_update *update, choice *choices)
+static fedge_status consider(const fedge_server_run *server, fedge_journal *journal,
+                             fedge_recovered_update *update, choice *choices, fedge_upload *upload,
+                             fedge_error *err)
 {
     const fedge_journal_slot mine = fedge_journal_get_slot(journal, update->slot);
     const bool closed = fedge_journal_get_state(journal) == FEDGE_JOURNAL_CLOSED;
     choice *present = &choices[update->slot];
     if ((mine.accepted && !mine.elsewhere) || (closed && !mine.accepted))
-        return;
-    if (is_named(&mine, &update->facts))
+        return FEDGE_OK;
+    if (is_named(&mine, &update->facts)) {
         *present = (choice){update, true};
-    else if (!present->update && !closed && update->facts.task.task_id >= mine.task.task_id)
-        *present = (choice){update, false};
+    } else if (!present->update && !closed && update->facts.task.task_id >= mine.task.task_id) {
+        bool current = false;
+        FEDGE_TRY(is_current(server, update, upload, &current, err));
+        if (current)
+            *present = (choice){update, false};
+    }
+    return FEDGE_OK;
 }
 
 static fedge_status weigh(fedge_server_run *server, const fedge_journal_phase *phase,
                           fedge_recovered_update *update, fedge_upload *upload, fedge_error *err)
 {
-    const fedge_message message = {.type = FEDGE_MESSAGE_UPLOAD,
-                                   .meta = update->meta,
-                                   .meta_size = update->facts.metadata_size};
-    FEDGE_TRY(fedge_upload_read(&message, upload, err));
+    FEDGE_TRY(read_upload(update, upload, err));
     const fedge_update_facts facts = fedge_upload_facts(
         &server->model, upload, phase->round, update->facts.task.client_index, phase->round - 1);
     update->weight = fedge_update_weight(&server->model, &facts);
@@ -166,8 +190,11 @@ static fedge_status choose(fedge_server_run *server, fedge_recovery *recovery,
     }
     for (uint32_t rank = 0; rank < server->disks.num_ranks; rank++) {
         for (uint32_t i = 0; i < recovered[rank].num; i++) {
-            if (recovered[rank].items[i].slot < num_slots)
-                consider(recovery->journal, &recovered[rank].items[i], choices);
+            if (recovered[rank].items[i].slot < num_slots) {
+                FEDGE_TRY_OR(consider(server, recovery->journal, &recovered[rank].items[i], choices,
+                                      upload, err),
+                             done);
+            }
         }
     }
     FEDGE_TRY_OR(take_choices(server, recovery, choices, upload, err), done);

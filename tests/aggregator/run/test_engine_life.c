@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "aggregator/run/engine_state.h"
+#include "edge/core/os.h"
 #include "tests/aggregator/misuse.h"
 #include "tests/aggregator/run/federation.h"
 
@@ -531,6 +532,62 @@ static void a_device_is_told_when_all_are_back(void **state)
     }
 }
 
+/* The journal of the first round in [dir]. */
+static void journal_of(const char *dir, char path[512])
+{
+    (void)snprintf(path, 512, "%s/round-000001-a0.fj", dir);
+}
+
+/* Device 0's update is acknowledged. Then it stands in the folder of a rank that is not there, and
+ * not in the journal of rank 0, as if that one's record had been lost. */
+static void move_an_update_to_another_rank(void)
+{
+    char dir[448], mine[512], theirs[512];
+    uint8_t *before, *after;
+    size_t size;
+    fed_init(&fed, "engine-life-test", FOUR_OF_FOUR);
+    fed_open(&fed);
+    for (uint32_t i = 0; i < 4; i++)
+        fed.devices[i].idle = true;
+    fed_join_all(&fed, 4);
+    fed_settle(&fed);
+    const fedge_run_status status = fed_status(&fed);
+    (void)snprintf(dir, sizeof(dir), "%.400s/journal", status.run_dir);
+    journal_of(dir, mine);
+    MUST(fedge_os_read_file(mine, 1 << 20, &before, &size, ERR));
+    fed_make_result(&fed.devices[0]);
+    fed_announce(&fed.devices[0]);
+    fed_settle(&fed);
+    while (fed.devices[0].sending)
+        fed_send_part(&fed.devices[0]);
+    fed_settle(&fed);
+    assert_int_equal(fed.devices[0].num_acks, 1);
+    fed_close(&fed);
+    (void)snprintf(dir, sizeof(dir), "%s/ranks/%s/1", fed.state_dir, status.run_id);
+    journal_of(dir, theirs);
+    MUST(fedge_os_make_dirs(dir, ERR));
+    MUST(fedge_os_read_file(mine, 1 << 20, &after, &size, ERR));
+    MUST(fedge_os_write_file(theirs, after, size, 0600, ERR));
+    MUST(fedge_os_write_file(mine, before, size, 0600, ERR));
+    free(before);
+    free(after);
+}
+
+/* Also of a backup, which has the folders of all ranks of its disk. */
+static void an_update_in_another_ranks_folder_counts(void **state)
+{
+    (void)state;
+    for (int restored = 0; restored < 2; restored++) {
+        if (restored == 1)
+            fed_fini(&fed);
+        move_an_update_to_another_rank();
+        fed.restored = restored == 1;
+        fed_open(&fed);
+        assert_non_null(strstr(fed_status(&fed).state, "1 of 4 reported"));
+        fed_close(&fed);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -553,6 +610,7 @@ int main(void)
         cmocka_unit_test_teardown(a_round_waits_for_room_on_the_disk, tear_down),
         cmocka_unit_test_teardown(a_drain_does_not_wait_for_room, tear_down),
         cmocka_unit_test_teardown(a_device_is_told_when_all_are_back, tear_down),
+        cmocka_unit_test_teardown(an_update_in_another_ranks_folder_counts, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
