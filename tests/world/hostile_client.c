@@ -185,6 +185,15 @@ static void say_wrong_part(process *self, const line *on)
     }
 }
 
+/* Declines the task whose result has just been sent: the slot goes to another device while a rank
+ * still validates the bytes. */
+static void take_back(process *self, const line *on)
+{
+    const fedge_notice notice = {
+        .has_task = true, .task_id = self->result.upload.task_id, .reason = FEDGE_REASON_INTERNAL};
+    HOSTILE_SAY(self, on, fedge_notice_pack, FEDGE_MESSAGE_DECLINE, &notice);
+}
+
 /* Sends the bytes of a result that the server requests. */
 static void resume(process *self, const line *on, const fedge_message *message)
 {
@@ -203,6 +212,8 @@ static void resume(process *self, const line *on, const fedge_message *message)
         if (!is_honest(on) && chance(self, 5))
             return; /* leaves it incomplete */
     }
+    if (self->config->takes_back && chance(self, 40))
+        take_back(self, on);
 }
 
 /* ---- what comes from the server -------------------------------------------------------------- */

@@ -17,6 +17,7 @@ typedef struct hostile_client {
     uint64_t seed;
     const fedge_plan *plan; /* the job's plan */
     uint64_t until_ns;      /* it disconnects for good then */
+    bool takes_back;        /* it declines tasks whose results it has sent */
     bool stop;              /* it disconnects now */
 } hostile_client;
 

@@ -1,6 +1,9 @@
 /* The start and end of processes, and of several ranks together. */
 #include "tests/world/nodes.h"
 
+#include <string.h>
+
+#include "aggregator/threads/ranks_watch.h"
 #include "client/exit_codes.h"
 #include "tests/world/answers.h"
 #include "tests/world/gpus.h"
@@ -12,6 +15,10 @@
 enum { MAX_WORKERS = 3 /* most workers of the server */ };
 /* mpirun kills the other ranks within this time after the end of one. */
 #define FALL_NS (300 * MS_NS)
+/* Slow disks and links delay a rank this much. */
+#define MAX_SLOW_NS (10 * SECOND_NS)
+/* It notices a machine that does not answer after this (docs/guides/several-machines.md). */
+#define CUT_OFF_NS (40 * SECOND_NS)
 
 world_state w;
 
@@ -51,15 +58,32 @@ bool nodes_serve(void)
     return false;
 }
 
+/* Rank 0 stays on the machine that has the run; the others may change. */
+static void move_ranks(void)
+{
+    const uint32_t most = w.plan->num_ranks;
+    if (fedge_rng_below(world_draw(), 2) == 0)
+        fedge_rng_shuffle(world_draw(), w.machines + 1, most - 1);
+    for (uint32_t rank = 1; rank < most; rank++) {
+        const uint32_t index = world_rank_node(rank);
+        world_disk_share(index, world_rank_node(w.machines[rank]));
+        world_disk_set_faults(index, &w.nodes[index].faults);
+    }
+}
+
 /* Starts the ranks together, perhaps with another number of them. */
 static void start_ranks(void)
 {
     const uint32_t most = w.plan->num_ranks;
     w.num_ranks = w.plan->ranks_vary ? 1 + fedge_rng_below(world_draw(), most) : most;
-    if (w.num_ranks < w.most_ranks && !w.plan->shares_disk)
-        oracle_disk_missing();
-    w.most_ranks = w.num_ranks > w.most_ranks ? w.num_ranks : w.most_ranks;
+    if (w.plan->ranks_vary && !w.plan->shares_disk)
+        move_ranks();
+    if ((w.plan->ranks_vary && !w.plan->shares_disk) || w.disk_lost)
+        oracle_disks_missing(w.num_ranks, w.restored_first);
+    w.disk_lost = w.restored_first = false;
     w.down_ns = 0;
+    for (uint32_t rank = 1; rank < most; rank++)
+        world_net_boot(world_rank_node(rank)); /* also where no rank starts this time */
     world_ranks_start(w.num_ranks, w.plan->rank_delay_ns);
     for (uint32_t rank = 1; rank < w.num_ranks; rank++) {
         w.nodes[world_rank_node(rank)].start_ns =
@@ -189,6 +213,10 @@ void world_observe_exit(uint32_t index, int code, const char *why)
     of->failed = code != 0;
     if (index == WORLD_SERVER)
         server_exits(code);
+    /* A rank waits so long for another one, not less. */
+    if (code != 0 && (strstr(why, "has said nothing") || strstr(why, "has not ended in")) &&
+        w.plan->silent_ns + MAX_SLOW_NS < (uint64_t)FEDGE_RANKS_SILENCE_MS * MS_NS)
+        world_fail("node %u gave up a rank that was only slow: %s", (unsigned)index, why);
     if (!is_documented(index, code))
         world_fail("node %u ended with code %d, which is not documented", (unsigned)index, code);
     const bool declines = !world_is_rank(index) && code == FEDGE_EXIT_DECLINED &&
@@ -256,10 +284,26 @@ void nodes_kill(uint32_t index, bool power, uint64_t down_ns)
     kill_process(index, power, down_ns);
     if (was_up && power && nodes_share_disk(index))
         nodes_kill_ranks(true, down_ns);
+    /* A machine that is off does not say so: the others may go on until it is back. */
+    if (was_up && power && w.fall_ns != WORLD_NEVER && fedge_rng_below(world_draw(), 3) == 0)
+        w.fall_ns = world_now_ns() + (down_ns < CUT_OFF_NS ? down_ns : CUT_OFF_NS);
     if (was_up && power) {
         world_disk_power_off(index);
         oracle_forget_selection();
     }
+}
+
+void nodes_cut_off(uint32_t rank, uint64_t lasts_ns)
+{
+    const uint64_t now_ns = world_now_ns();
+    for (uint32_t other = 0; other < w.plan->num_ranks; other++) {
+        if (other != rank)
+            world_ranks_part(rank, other, now_ns + lasts_ns);
+    }
+    if (lasts_ns < CUT_OFF_NS || rank >= w.num_ranks || !nodes_serve())
+        return;
+    w.fall_ns = now_ns + CUT_OFF_NS < w.fall_ns ? now_ns + CUT_OFF_NS : w.fall_ns;
+    w.down_ns = now_ns + lasts_ns > w.down_ns ? now_ns + lasts_ns : w.down_ns;
 }
 
 /* A process may also be killed in its own system call. */

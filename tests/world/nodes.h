@@ -45,11 +45,14 @@ typedef struct world_state {
     hostile_client hostile[PLAN_MAX_HOSTILE];
     hostile_server hostile_server;
     node nodes[WORLD_MAX_NODES];
-    uint32_t num_ranks, most_ranks; /* ranks of the server: the present and the largest number */
-    uint64_t fall_ns;               /* time at which all ranks are killed; WORLD_NEVER: none */
-    uint64_t down_ns;               /* ranks start at this time or later */
-    bool done[PLAN_MAX_FAULTS];     /* whether each fault has begun */
-    world_disk_copy *empty, *backup;
+    uint32_t num_ranks;                 /* present number of ranks of the server */
+    uint64_t fall_ns;                   /* time at which all ranks are killed; WORLD_NEVER: none */
+    uint64_t down_ns;                   /* ranks start at this time or later */
+    bool done[PLAN_MAX_FAULTS];         /* whether each fault has begun */
+    uint32_t machines[WORLD_MAX_RANKS]; /* machine of each rank, if there are several disks */
+    bool disk_lost;                     /* some rank's disk was lost since the last start */
+    bool restored_first;                /* rank 0's disk was restored since the last start */
+    world_disk_copy *empty, *backups[WORLD_MAX_RANKS]; /* backups by machine */
     uint64_t backup_mark;
     uint64_t steps;
     uint64_t passed_ns;          /* changes of sites up to this time are made */
@@ -79,6 +82,8 @@ void nodes_start(uint32_t index);
 /* Kills the node's process, for [down_ns] at least. Of several ranks the others end soon after. */
 void nodes_kill(uint32_t index, bool power, uint64_t down_ns);
 void nodes_kill_ranks(bool power, uint64_t down_ns);
+/* Cuts a machine off from the others for [lasts_ns]. mpirun may notice, and kill all ranks. */
+void nodes_cut_off(uint32_t rank, uint64_t lasts_ns);
 /* Finds processes that ended by themselves or died in a system call. False: none has ended. */
 bool nodes_notice_deaths(void);
 void nodes_drop_files(uint32_t index); /* closes the files that the process has open */

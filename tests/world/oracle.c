@@ -624,18 +624,31 @@ void oracle_restored(uint64_t mark)
         oracle.clients[i].round = 0;
 }
 
-void oracle_disk_missing(void)
+/* Forgets the last round that has closed, if it has no checkpoint yet: it may be opened again. */
+static void forget_last_round(void)
 {
-    oracle_look();
-    /* The last round may have no checkpoint yet, and is opened again then. */
-    if (oracle.decided > 1)
-        forget_rounds(oracle.decided - 1);
-    for (uint32_t i = 0; i < oracle.num_tasks; i++) {
-        if (oracle.tasks[i].used_in == 0)
-            oracle.tasks[i].acked = 0;
-    }
+    char name[64];
+    size_t size = 0;
+    uint32_t last = 0;
+    for (uint32_t r = 1; r <= ORACLE_MAX_ROUNDS; r++)
+        last = r < oracle.decided || oracle.rounds[r].num_counted > 0 ? r : last;
+    snprintf(name, sizeof(name), "checkpoints/round-%06" PRIu32 "/model.safetensors", last);
+    if (last == 0 || oracle_read(name, &size))
+        return;
+    forget_rounds(last);
     for (uint32_t i = 0; i < ORACLE_MAX_CLIENTS; i++)
         oracle.clients[i].round = 0;
+}
+
+void oracle_disks_missing(uint32_t num_ranks, bool restored)
+{
+    oracle_look();
+    forget_last_round();
+    for (uint32_t i = 0; i < oracle.num_tasks; i++) {
+        oracle_task *task = &oracle.tasks[i];
+        if (task->used_in == 0 && !oracle_is_in_journal(task, num_ranks, restored))
+            task->acked = 0;
+    }
 }
 
 void oracle_disk_damaged(void)

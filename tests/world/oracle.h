@@ -39,9 +39,10 @@ void oracle_restored(uint64_t mark);
 /* Bits on the server's disk have flipped. From now on acknowledged updates may be lost, files may
  * be damaged, and closed rounds may be closed again. */
 void oracle_disk_damaged(void);
-/* The server starts without the disk of one rank: acknowledged updates of the open round may be
- * lost. */
-void oracle_disk_missing(void);
+/* The server starts with [num_ranks] ranks, without some disks or after the loss of one:
+ * acknowledged updates of the open round that are on no present disk may be lost. With [restored],
+ * which means that rank 0's disk comes from a backup, so may those that it does not name. */
+void oracle_disks_missing(uint32_t num_ranks, bool restored);
 /* The server's disk may have lost all that was not synced. */
 void oracle_forget_selection(void);
 /* A client's training for a task has changed the model from [before] to [after]

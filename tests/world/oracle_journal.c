@@ -102,22 +102,47 @@ static const char *check_record(uint32_t node, const char *path, const uint8_t *
                                                                    : "its bytes are not synced";
 }
 
-/* The same for an update that another rank has in its own journal of the same [name]. */
-static const char *check_elsewhere(const char *name, uint64_t id)
+/* The same, of an update that another rank has: in a journal of the same [name], on the disk of one
+ * of so many ranks. The folder may be that of a rank that was on this disk before. */
+static const char *check_elsewhere(const char *name, uint64_t id, uint32_t num_ranks)
 {
     const char *wrong = "no journal has a record of it";
-    for (uint32_t rank = 1; rank < WORLD_MAX_RANKS && wrong; rank++) {
+    for (uint32_t i = 0; i < num_ranks * WORLD_MAX_RANKS && wrong; i++) {
+        const uint32_t node = world_rank_node(i / WORLD_MAX_RANKS), folder = i % WORLD_MAX_RANKS;
         char path[256];
         size_t size = 0;
         record found;
         oracle_accepted update;
         snprintf(path, sizeof(path), WORLD_DISK_ROOT "/state/ranks/%s/%" PRIu32 "/%s",
-                 oracle.run_id, rank, name);
-        const uint8_t *file = world_disk_read(world_rank_node(rank), path, &size);
+                 oracle.run_id, folder, name);
+        const uint8_t *file = world_disk_read(node, path, &size);
         if (file && find_record(file, size, id, &found, &update) && found.type == ACCEPT)
-            wrong = check_record(world_rank_node(rank), path, file, size, &found, &update);
+            wrong = check_record(node, path, file, size, &found, &update);
     }
     return wrong;
+}
+
+/* Reads the journal that an update of the task has been in if it has counted in no round yet. */
+static const uint8_t *read_journal_of(const oracle_task *task, char name[ORACLE_JOURNAL_NAME],
+                                      size_t *size)
+{
+    /* Asynchronous updates are in the journal of the open round. */
+    const uint32_t round = oracle.async ? oracle.decided : task->round;
+    const uint32_t attempt = oracle.async ? oracle.rounds[round].attempt : task->attempt;
+    return oracle_read_journal(round, attempt, name, size);
+}
+
+bool oracle_is_in_journal(const oracle_task *task, uint32_t num_ranks, bool named)
+{
+    char name[ORACLE_JOURNAL_NAME];
+    size_t size = 0;
+    record found;
+    oracle_accepted update;
+    const uint8_t *file = read_journal_of(task, name, &size);
+    const bool is_named = file && find_record(file, size, task->id, &found, &update);
+    if (is_named && found.type == ACCEPT)
+        return true;
+    return (is_named || !named) && !check_elsewhere(strrchr(name, '/') + 1, task->id, num_ranks);
 }
 
 void oracle_check_durable(const oracle_task *task)
@@ -126,13 +151,11 @@ void oracle_check_durable(const oracle_task *task)
     size_t size = 0;
     record found;
     oracle_accepted update;
-    /* Asynchronous updates are in the journal of the open round. */
     const uint32_t round = oracle.async ? oracle.decided : task->round;
     if (oracle.damaged || task->used_in > 0 || round < oracle.decided || round == 0 ||
         round > ORACLE_MAX_ROUNDS)
         return;
-    const uint32_t attempt = oracle.async ? oracle.rounds[round].attempt : task->attempt;
-    const uint8_t *file = oracle_read_journal(round, attempt, name, &size);
+    const uint8_t *file = read_journal_of(task, name, &size);
     if (!file)
         return; /* the attempt is over */
     oracle_path(name, path, sizeof(path));
@@ -142,7 +165,7 @@ void oracle_check_durable(const oracle_task *task)
     if (is_there && found.type == ACCEPT)
         wrong = check_record(WORLD_SERVER, path, file, size, &found, &update);
     else if (!oracle.async)
-        wrong = check_elsewhere(strrchr(name, '/') + 1, task->id);
+        wrong = check_elsewhere(strrchr(name, '/') + 1, task->id, WORLD_MAX_RANKS);
     if (wrong) {
         world_fail("oracle: client %u's update of task %" PRIu64 " is acknowledged: %s",
                    task->client, task->id, wrong);

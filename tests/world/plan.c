@@ -100,6 +100,48 @@ static void spread_fault(plan_fault *fault, uint32_t rank)
     }
 }
 
+/* Mostly short; some so long that the other ranks give up, and some almost. */
+static uint64_t draw_silence(fedge_rng *draw)
+{
+    const uint32_t kind = fedge_rng_below(draw, 4);
+    if (kind < 2)
+        return 10 * MS_NS + below(draw, 5 * SECOND_NS);
+    return kind == 2 ? below(draw, 85 * SECOND_NS) : 92 * SECOND_NS + below(draw, 30 * SECOND_NS);
+}
+
+/* What happens to several ranks alone, or matters to them most; a backup is restored, too. */
+static void draw_rank_fault(world_plan *out, fedge_rng *draw)
+{
+    static const plan_fault_kind KINDS[] = {PLAN_HANG,  PLAN_CUT,       PLAN_RESTORE, PLAN_POWER,
+                                            PLAN_POWER, PLAN_SLOW_DISK, PLAN_APART,   PLAN_WIPE};
+    plan_fault *fault = &out->faults[out->num_faults++];
+    *fault = (plan_fault){.kind = KINDS[fedge_rng_below(draw, out->shares_disk ? 6 : 8)]};
+    const uint64_t before_ns = 1 + below(draw, 12 * SECOND_NS);
+    fault->at_ns = below(draw, before_ns);
+    fault->lasts_ns = fault->kind == PLAN_HANG || fault->kind == PLAN_APART
+                          ? draw_silence(draw)
+                          : 10 * MS_NS + below(draw, 4 * SECOND_NS);
+    fault->number = fedge_rng_below(draw, out->num_ranks);
+    fault->node = world_rank_node(fedge_rng_below(draw, out->num_ranks));
+    if (fault->kind == PLAN_POWER) {
+        /* By steps, of which there are most while updates come. */
+        fault->at_step = 200 + below(draw, 4000);
+        fault->node = fedge_rng_below(draw, 2) == 0 ? WORLD_SERVER : fault->node;
+    }
+    if (fault->kind == PLAN_CUT)
+        fault->node = WORLD_FIRST_CLIENT + fedge_rng_below(draw, out->job.num_clients);
+    if (fault->kind == PLAN_WIPE) {
+        /* Not that of rank 0, which has the run. */
+        fault->node = world_rank_node(1 + fedge_rng_below(draw, out->num_ranks - 1));
+    }
+    if (fault->kind == PLAN_RESTORE) {
+        fault->node = WORLD_SERVER;
+        plan_fault *restored = &out->faults[out->num_faults++];
+        *restored = *fault;
+        restored->at_ns += below(draw, 5 * SECOND_NS);
+    }
+}
+
 /* One server in six has several ranks if the job permits it. A separate stream draws them. */
 static void draw_ranks(world_plan *out)
 {
@@ -111,15 +153,16 @@ static void draw_ranks(world_plan *out)
     out->num_ranks = 2 + fedge_rng_below(&draw, WORLD_MAX_RANKS - 1);
     const bool vary = fedge_rng_below(&draw, 2) == 0;
     out->shares_disk = fedge_rng_below(&draw, 2) == 0;
-    /* A machine that stays away keeps the updates on its disk. */
-    out->ranks_vary = vary && out->shares_disk;
+    out->ranks_vary = vary;
     out->rank_delay_ns = DELAYS_NS[fedge_rng_below(&draw, 3)];
-    for (uint32_t i = 0; i < out->num_faults; i++) {
-        /* A backup of one disk is no backup of a server with several disks. */
-        if (out->faults[i].kind == PLAN_RESTORE)
-            out->faults[i].kind = PLAN_KILL;
+    for (uint32_t i = 0; i < out->num_faults; i++)
         spread_fault(&out->faults[i], fedge_rng_below(&draw, out->num_ranks));
-    }
+    draw = fedge_rng_stream(out->seed, FEDGE_PURPOSE_TEST, 10, 0, 0);
+    if (fedge_rng_below(&draw, 2) > 0)
+        out->num_hostile = 0;
+    const uint32_t last = out->num_faults + fedge_rng_below(&draw, 5);
+    while (out->num_faults > 0 && out->num_faults < last && out->num_faults + 2 <= PLAN_MAX_FAULTS)
+        draw_rank_fault(out, &draw);
 }
 
 /* One world in four has GPUs. Separate streams draw them, so worlds without GPUs keep all else
@@ -263,6 +306,7 @@ void plan_finish(world_plan *of)
 {
     of->healed_ns = of->num_hostile > 0 || of->server_is_hostile ? of->hostile_until_ns : 0;
     of->may_fail = false;
+    of->silent_ns = 0;
     for (uint32_t i = 0; i < of->job.num_clients; i++) {
         const uint64_t until_ns = of->sites[i].unmet_until_ns;
         of->healed_ns = until_ns > of->healed_ns ? until_ns : of->healed_ns;
@@ -272,5 +316,7 @@ void plan_finish(world_plan *of)
         const uint64_t over_ns = fault->at_ns + fault->lasts_ns;
         of->healed_ns = over_ns > of->healed_ns ? over_ns : of->healed_ns;
         of->may_fail = of->may_fail || fault->kind == PLAN_FLIP;
+        if (fault->kind == PLAN_HANG || fault->kind == PLAN_APART)
+            of->silent_ns += fault->lasts_ns;
     }
 }

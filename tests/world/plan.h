@@ -30,12 +30,14 @@ enum {
     X(CLOCK, "wall clock jumps")                                                                   \
     X(REVOKE, "certificate revoked for a while")                                                   \
     X(LEAVE, "device leaves for good")                                                             \
-    X(WIPE, "device loses its store")                                                              \
+    X(WIPE, "device loses its store, or a rank its disk")                                          \
     X(RESTORE, "backup restored")                                                                  \
     X(FLIP, "bit flips in a file")                                                                 \
     X(GPU, "GPU fails, hangs or is full")                                                          \
     X(GPUS, "SIGHUP with other GPUs")                                                              \
-    X(DRAIN, "SIGUSR1: drain")
+    X(DRAIN, "SIGUSR1: drain")                                                                     \
+    X(HANG, "a rank hangs")                                                                        \
+    X(APART, "ranks do not reach each other")
 
 typedef enum plan_fault_kind {
 #define PLAN_ENUM(kind, text) PLAN_##kind,
@@ -50,7 +52,7 @@ typedef struct plan_fault {
     uint64_t at_ns;    /* it begins at this time … */
     uint64_t at_step;  /* … or, if not 0, at this step of the scheduler */
     uint64_t lasts_ns; /* time until it is repaired, or the node started again */
-    uint64_t number;   /* number of a system call or GPU call, or a list of GPUs */
+    uint64_t number;   /* number of a system call or GPU call, a list of GPUs or another rank */
     int error; /* errno of the call; of a GPU: EIO it fails, ETIME it hangs, ENOMEM it is full */
 } plan_fault;
 
@@ -89,7 +91,7 @@ typedef struct world_plan {
     world_job job;
     uint32_t num_workers;   /* workers of the server's first process */
     uint32_t num_ranks;     /* most ranks of the server; 1: one process */
-    bool ranks_vary;        /* the number of ranks changes from start to start */
+    bool ranks_vary;        /* their number and machines change from start to start */
     bool shares_disk;       /* all ranks share one disk */
     uint64_t rank_delay_ns; /* longest delay from rank to rank */
     uint32_t num_gpus;      /* GPUs of the server; 0: the CPU sums */
@@ -107,6 +109,7 @@ typedef struct world_plan {
     uint32_t num_faults;
     plan_fault faults[PLAN_MAX_FAULTS];
     uint64_t healed_ns; /* time at which all faults are over */
+    uint64_t silent_ns; /* longest time for which a rank hears nothing of another */
     bool may_fail;      /* the run may fail for good, since a bit flips */
 } world_plan;
 

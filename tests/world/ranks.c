@@ -41,6 +41,8 @@ static struct {
     uint64_t delay_ns;
     line calls[WORLD_MAX_RANKS][WORLD_MAX_RANKS];    /* [from][to]: blocking calls */
     line messages[WORLD_MAX_RANKS][WORLD_MAX_RANKS]; /* non-blocking calls */
+    /* Time from which two ranks reach each other. */
+    uint64_t apart_ns[WORLD_MAX_RANKS][WORLD_MAX_RANKS];
     uint64_t sent_ns[WORLD_MAX_RANKS]; /* time at which the rank's last message has been sent */
     const void
         *naps[WORLD_MAX_RANKS]; /* address at which the rank's message thread waits, or NULL */
@@ -56,12 +58,14 @@ static uint64_t draw_below(uint64_t most)
 
 static void put(line *to, uint32_t rank, const void *bytes, size_t size)
 {
+    const uint64_t apart_ns = job.apart_ns[world_rank_of(world_node())][rank];
+    const uint64_t now_ns = apart_ns > world_now_ns() ? apart_ns : world_now_ns();
     world_atomic(true); /* it survives the process that sent it */
     message *of = malloc(sizeof(*of) + size);
     world_atomic(false);
     if (!of)
         abort();
-    const uint64_t due_ns = world_now_ns() + 1 + draw_below(job.delay_ns) + size;
+    const uint64_t due_ns = now_ns + 1 + draw_below(job.delay_ns) + size;
     *of =
         (message){.due_ns = due_ns > to->last_due_ns ? due_ns : to->last_due_ns + 1, .size = size};
     memcpy(of->bytes, bytes, size);
@@ -111,6 +115,27 @@ static void drop_lines(void)
             drop_line(&job.messages[from][to]);
         }
     }
+}
+
+/* What has not arrived waits. */
+static void delay_line(line *of, uint64_t until_ns)
+{
+    uint64_t at = until_ns;
+    for (message *each = of->first; each; each = each->next) {
+        if (each->due_ns > world_now_ns() && each->due_ns < at)
+            each->due_ns = at;
+        at = each->due_ns >= at ? each->due_ns + 1 : at;
+        of->last_due_ns = each->due_ns;
+    }
+}
+
+void world_ranks_part(uint32_t rank, uint32_t other, uint64_t until_ns)
+{
+    job.apart_ns[rank][other] = job.apart_ns[other][rank] = until_ns;
+    delay_line(&job.calls[rank][other], until_ns);
+    delay_line(&job.calls[other][rank], until_ns);
+    delay_line(&job.messages[rank][other], until_ns);
+    delay_line(&job.messages[other][rank], until_ns);
 }
 
 /* ---- calls that wait ------------------------------------------------------------------------- */
@@ -281,13 +306,14 @@ int __wrap_kill(pid_t process, int number)
 int __wrap_fprintf(FILE *to, const char *format, ...);
 int __wrap___fprintf_chk(FILE *to, int flag, const char *format, ...);
 
-/* A rank that gives up reports it on the standard error stream; the trace shows that, too. */
+/* A rank that gives up says why on the standard error stream. */
+static char said[256];
 #define PRINT(to, format)                                                                          \
     va_list arguments;                                                                             \
-    if (world_node() != WORLD_ITSELF)                                                              \
-        return 0;                                                                                  \
     va_start(arguments, format);                                                                   \
-    const int size = vfprintf(to, format, arguments);                                              \
+    const int size = world_node() == WORLD_ITSELF                                                  \
+                         ? vfprintf(to, format, arguments)                                         \
+                         : vsnprintf(said, sizeof(said), format, arguments);                       \
     va_end(arguments);                                                                             \
     return size
 int __wrap_fprintf(FILE *to, const char *format, ...)
@@ -322,7 +348,7 @@ static void close_job(void *state)
 static void abort_job(void *state, int code)
 {
     (void)state;
-    world_observe_exit(world_node(), code, "a rank has ended all");
+    world_observe_exit(world_node(), code, said[0] ? said : "a rank has ended all");
     world_die();
 }
 
@@ -354,6 +380,7 @@ void world_ranks_end(void)
 void world_ranks_start(uint32_t num, uint64_t delay_ns)
 {
     drop_lines();
+    said[0] = '\0';
     world_net_set_ranks(num);
     job.num = num;
     job.delay_ns = delay_ns;

@@ -27,6 +27,7 @@ typedef struct strand {
     const char *name;
     uint64_t until_ns; /* STRAND_WAITING: end of the wait */
     bool woken;
+    bool woken_held; /* woken while its node stood still */
     int saved_errno;
 } strand;
 
@@ -46,6 +47,7 @@ static struct {
     uint64_t now_ns;
     uint64_t due_ns; /* no strand waits for an earlier moment */
     uint64_t monotonic_ns[WORLD_MAX_NODES], unix_ns[WORLD_MAX_NODES];
+    uint64_t held_ns[WORLD_MAX_NODES]; /* the node stands still until then */
     fedge_rng draw;
     uint32_t atomic_depth; /* > 0: no scheduling point switches fibers */
     char failure[1024];
@@ -249,6 +251,7 @@ void world_kill(uint32_t node)
         if (world.strands[i].state != STRAND_FREE && world.strands[i].node == node)
             free_strand(&world.strands[i]);
     }
+    world.held_ns[node] = 0;
     world_threads_drop(node);
     for (uint32_t i = 0; i < num_drops; i++)
         drops[i](node);
@@ -256,10 +259,35 @@ void world_kill(uint32_t node)
 
 /* ---- time ------------------------------------------------------------------------------------ */
 
+/* Not ready before the node goes on. */
+static void hold(strand *self, bool woken)
+{
+    const uint64_t until_ns = world.held_ns[self->node];
+    set_state(self, STRAND_WAITING);
+    self->until_ns = until_ns;
+    self->woken_held = self->woken_held || woken;
+    world.due_ns = until_ns < world.due_ns ? until_ns : world.due_ns;
+}
+
 static void make_ready(strand *self, bool woken)
 {
+    if (world.now_ns < world.held_ns[self->node]) {
+        hold(self, woken);
+        return;
+    }
     set_state(self, STRAND_READY);
-    self->woken = woken;
+    self->woken = woken || self->woken_held;
+    self->woken_held = false;
+}
+
+void world_hold(uint32_t node, uint64_t until_ns)
+{
+    world.held_ns[node] = until_ns;
+    for (uint32_t i = 0; i < world.num_used; i++) {
+        strand *self = &world.strands[i];
+        if (self->state == STRAND_READY && self->node == node)
+            hold(self, self->woken);
+    }
 }
 
 /* Makes strands ready whose wait has ended. */

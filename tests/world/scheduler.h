@@ -47,6 +47,9 @@ uint32_t world_num_fibers(uint32_t node);
 /* The number of times that the last fiber of some node has ended. While it is the same, no process
  * has ended. */
 uint64_t world_num_ends(void);
+/* Stops the node's process until [until_ns], as SIGSTOP does. Its clocks go on, and a kill ends the
+ * stop. None of its fibers may be running. */
+void world_hold(uint32_t node, uint64_t until_ns);
 
 /* Registers a function that is called once for each killed node, to free its heap and close its
  * files. */

@@ -580,6 +580,42 @@ static void a_heap_is_counted(void **state)
     end();
 }
 
+static void count_steps(void *argument)
+{
+    (void)argument;
+    for (;;) {
+        shared.count++;
+        world_sleep(10 * MS);
+    }
+}
+
+/* A node that stands still goes on later, and what is killed begins anew. */
+static void a_node_may_stand_still(void **state)
+{
+    (void)state;
+    begin(1);
+    world_spawn(NODE, count_steps, NULL, "main");
+    while (world_step(100 * MS))
+        continue;
+    const uint32_t before = shared.count;
+    assert_true(before >= 9);
+    world_hold(NODE, 200 * MS);
+    while (world_step(199 * MS))
+        continue;
+    assert_int_equal(shared.count, before);
+    while (world_step(300 * MS))
+        continue;
+    assert_true(shared.count >= before + 9);
+    world_hold(NODE, WORLD_NEVER - 1);
+    world_kill(NODE);
+    world_spawn(NODE, count_steps, NULL, "main");
+    const uint32_t killed = shared.count;
+    while (world_step(400 * MS))
+        continue;
+    assert_true(shared.count >= killed + 9);
+    end();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -595,6 +631,7 @@ int main(void)
         cmocka_unit_test(a_kill_takes_what_is_the_node_s),
         cmocka_unit_test(a_thread_may_kill_its_node),
         cmocka_unit_test(a_heap_is_counted),
+        cmocka_unit_test(a_node_may_stand_still),
     };
     world_at_kill(drop);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -169,6 +169,8 @@ static void heal(uint32_t index)
     set_disk(index);
     if (index == WORLD_SERVER)
         world_gpus_mend();
+    if (world_is_rank(index) && w.plan->num_ranks > 1)
+        w.quiet_since_ns = world_now_ns(); /* it may have stood still */
     if (!world_is_rank(index)) {
         const uint32_t client = index - WORLD_FIRST_CLIENT;
         world_net_place(client, w.plan->delay_ns[client], w.plan->ns_per_byte[client]);
@@ -179,20 +181,28 @@ static void heal(uint32_t index)
     }
 }
 
-/* The first call backs up the server's disk, a later one restores it: the run between the two is
- * lost. Both stop the server. */
+/* The first call backs up the server's disks, or that of rank 0 alone, and a later one restores
+ * them: the run between the two is lost. Both stop the server. */
 static void back_up_or_restore(const plan_fault *fault)
 {
+    const bool restores = w.backups[0] != NULL;
+    const bool is_of_all = !w.plan->shares_disk && fault->number % 2 == 0;
     nodes_kill_ranks(false, fault->lasts_ns);
     if (!w.run_id[0])
         return; /* there is nothing to back up */
-    if (!w.backup) {
-        w.backup = world_disk_copy_of(WORLD_SERVER);
+    for (uint32_t rank = 0; rank < (is_of_all ? w.plan->num_ranks : 1); rank++) {
+        world_disk_copy **copy = &w.backups[w.machines[rank]];
+        if (!restores)
+            *copy = world_disk_copy_of(world_rank_node(rank));
+        else if (*copy)
+            world_disk_restore(world_rank_node(rank), *copy);
+    }
+    if (!restores) {
         w.backup_mark = oracle_mark();
         return;
     }
-    world_disk_restore(WORLD_SERVER, w.backup);
     oracle_restored(w.backup_mark);
+    w.disk_lost = w.restored_first = !w.plan->shares_disk && w.plan->num_ranks > 1;
     w.server.restored = true;
     for (uint32_t i = 0; i < w.plan->job.num_clients; i++)
         w.trainers[i].may_lose = true;
@@ -200,6 +210,12 @@ static void back_up_or_restore(const plan_fault *fault)
 
 static void wipe(uint32_t index, uint64_t down_ns)
 {
+    if (world_is_rank(index)) {
+        nodes_kill_ranks(false, down_ns);
+        world_disk_restore(index, w.empty);
+        w.disk_lost = true;
+        return;
+    }
     nodes_kill(index, false, down_ns);
     world_disk_restore(index, w.empty);
     site_write(w.plan, index - WORLD_FIRST_CLIENT, world_now_ns());
@@ -277,6 +293,29 @@ static void flip(const plan_fault *fault)
     site_write(w.plan, fault->node - WORLD_FIRST_CLIENT, world_now_ns());
 }
 
+/* Two machines lose each other, or one all others. */
+static void part(const plan_fault *fault, uint64_t until_ns)
+{
+    const uint32_t rank = world_rank_of(fault->node), other = (uint32_t)fault->number;
+    if (rank == other)
+        nodes_cut_off(rank, fault->lasts_ns);
+    else
+        world_ranks_part(rank, other, until_ns);
+}
+
+static void begin_at_gpus(const plan_fault *fault)
+{
+    if (fault->kind == PLAN_GPU) {
+        world_gpus_fail(fault->number, fault->error == ETIME    ? WORLD_GPU_HANGS
+                                       : fault->error == ENOMEM ? WORLD_GPU_IS_FULL
+                                                                : WORLD_GPU_FAILS);
+        return;
+    }
+    world_gpus_set_list(fault->number);
+    w.server.signals[0].gpus_changed = w.nodes[fault->node].up;
+    world_server_signal(0);
+}
+
 static void begin_fault(const plan_fault *fault)
 {
     node *of = &w.nodes[fault->node];
@@ -328,15 +367,16 @@ static void begin_fault(const plan_fault *fault)
         w.server.signals[world_rank_of(fault->node)].drain = of->up;
         world_server_signal(world_rank_of(fault->node));
         break;
-    case PLAN_GPU:
-        world_gpus_fail(fault->number, fault->error == ETIME    ? WORLD_GPU_HANGS
-                                       : fault->error == ENOMEM ? WORLD_GPU_IS_FULL
-                                                                : WORLD_GPU_FAILS);
+    case PLAN_HANG:
+        if (of->up)
+            world_hold(fault->node, until_ns);
         break;
+    case PLAN_APART:
+        part(fault, until_ns);
+        break;
+    case PLAN_GPU:
     case PLAN_GPUS:
-        world_gpus_set_list(fault->number);
-        w.server.signals[0].gpus_changed = of->up;
-        world_server_signal(0);
+        begin_at_gpus(fault);
         break;
     default:
         begin_on_disk(fault);
@@ -428,6 +468,8 @@ static void begin(const world_plan *plan, world_outcome *outcome)
                               .num_devices = plan_num_clients(plan),
                               .queue_bytes = plan->queue_bytes};
     w.empty = world_disk_copy_of(WORLD_SERVER);
+    for (uint32_t rank = 0; rank < WORLD_MAX_RANKS; rank++)
+        w.machines[rank] = rank;
     w.fall_ns = WORLD_NEVER;
     for (uint32_t i = WORLD_SERVER; i < nodes_end(); i++) {
         w.nodes[i] = (node){.heal_ns = WORLD_NEVER};
@@ -463,6 +505,7 @@ static void set_up_hostile(void)
         w.hostile[i] = (hostile_client){.index = w.plan->job.num_clients + i,
                                         .seed = w.plan->seed,
                                         .plan = &w.job->plan,
+                                        .takes_back = w.plan->num_ranks > 1,
                                         .until_ns = w.plan->hostile_until_ns};
         w.nodes[nodes_first_hostile() + i].gone = true; /* it is started once */
     }
@@ -646,7 +689,8 @@ void world_run(const world_plan *plan, world_outcome *outcome)
     world_scheduler_end();
     fedge_job_free(w.job);
     world_disk_free_copy(w.empty);
-    world_disk_free_copy(w.backup);
+    for (uint32_t i = 0; i < WORLD_MAX_RANKS; i++)
+        world_disk_free_copy(w.backups[i]);
     outcome->failed = world_failure();
     outcome->complete = w.complete;
     (void)snprintf(outcome->why, sizeof(outcome->why), "%s",
