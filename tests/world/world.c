@@ -665,6 +665,7 @@ void world_set_up(void)
     /* Freed memory stays in the program for the next process. */
     (void)mallopt(M_TRIM_THRESHOLD, 1 << 28);
     (void)mallopt(M_MMAP_THRESHOLD, 1 << 25);
+    (void)mallopt(M_MXFAST, 0); /* else each large block merges all small free ones */
     /* Initialises what a program initialises once, which would otherwise happen in the first node.
      */
     fedge_error err;
