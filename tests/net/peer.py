@@ -49,7 +49,7 @@ class Message:
 
 
 class Closed(Exception):
-    """The connection has ended; [code] of the websocket's close frame, None without one."""
+    """The connection has ended. [code]: that of the websocket's close frame, or None."""
 
     def __init__(self, why, code=None):
         super().__init__(f"connection closed: {why}")
@@ -112,7 +112,7 @@ class Peer:
         self.close()
 
     def close(self):
-        """Goes away without a word."""
+        """Closes the connection without a message."""
         self.socket.close()
 
     # Websocket.
@@ -220,7 +220,7 @@ class Peer:
         return message.meta
 
     def expect_end(self):
-        """The aggregator closes the connection; what it still says is passed over."""
+        """Waits until the aggregator closes the connection. Ignores messages before that."""
         try:
             while True:
                 self.receive()
@@ -235,7 +235,7 @@ class Peer:
         return self.welcome
 
     def next_task(self, kind="train"):
-        """Waits for a task, passing over what else comes; a task of another kind is declined."""
+        """Waits for a task of the wanted kind, ignores other messages and declines other tasks."""
         while True:
             self.task = self.expect("task", skip=("cancel", "ack")).meta
             if self.task["kind"] == kind:
@@ -273,14 +273,14 @@ class Peer:
                       data[offset:min(offset + part, stop)])
 
     def announce(self, meta):
-        """UPLOAD, then the position that RESUME asks for."""
+        """Sends UPLOAD. Returns the position that RESUME requests."""
         self.send("upload", meta)
         resume = self.expect("resume", skip=("chunk",))
         assert resume.meta["task-id"] == meta["task-id"], resume
         return resume.meta["offset"]
 
     def upload(self, data, **meta):
-        """The whole dance; returns ACK's metadata."""
+        """Sends a complete update. Returns ACK's metadata."""
         start = self.announce(self.upload_meta(data, **meta))
         self.send_parts(data, start)
         ack = self.expect("ack")
@@ -289,7 +289,7 @@ class Peer:
 
 
 def tensor_sizes(job):
-    """Values of each tensor of a job's Linear layers, in schema order."""
+    """Returns the number of values of each tensor of a job's Linear layers, in schema order."""
     sizes = []
     for layer in job["model"]["layers"]:
         if layer["type"] == "Linear":

@@ -1,4 +1,4 @@
-"""What carries bytes between a client and a server, and may hold them up, lose them or cut them off."""
+"""Relays between a client and a server, which may delay, lose or cut off bytes."""
 
 import contextlib
 import select
@@ -10,7 +10,7 @@ import harness
 
 
 class Relay:
-    """Carries bytes between who connects and a server; with [connect] it is a proxy that is told which."""
+    """Relays bytes between a client and a server. With [connect] it is a proxy, and the client names the server."""
 
     ANSWER = "HTTP/1.1 200 Connection established\r\n\r\n"
 
@@ -51,7 +51,7 @@ class Relay:
             client.close()
 
     def _told(self, client):
-        """Where CONNECT wants to go, when it may."""
+        """Returns the target of CONNECT if it is permitted."""
         head = b""
         while b"\r\n\r\n" not in head:
             more = client.recv(4096)
@@ -89,8 +89,8 @@ class Relay:
 
 
 class Way(Relay):
-    """A way to the server that can be cut: the connections that there are, and the next [hellos] behind what the
-    client says first. While it is shut, connections wait."""
+    """A path to the server that can be cut: present connections, and the next [hellos] ones after the client's first
+    bytes. While it is shut, connections wait."""
 
     def __init__(self, port):
         self.hellos, self.live, self.open = 0, [], threading.Event()

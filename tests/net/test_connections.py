@@ -20,7 +20,7 @@ MODEL_CHUNKS = 489  # of 64 KiB, in which 8 million floats and the file's header
 
 class Slow(MisuseTest):
     def test_who_does_not_go_on_is_dropped(self):
-        """All at once, since each takes its 10 s to say something."""
+        """All connections at the same time, as each takes 10 s."""
         federation = self.start(rounds=1)
         trust, identity = f"{federation.keys}/trust", f"{federation.keys}/clients/0003"
         silent = {
@@ -83,7 +83,7 @@ class Many(MisuseTest):
         federation.complete()
 
     def test_silence_takes_no_device_s_place(self):
-        """More than may connect stay silent all the while, and come back as soon as they are sent away."""
+        """More connections than allowed stay silent and reconnect as soon as they are closed."""
         federation = self.federation(clients=2, rounds__num_server_rounds=2)
         federation.start_aggregator("--max-connections", "2")
         over = threading.Event()
@@ -123,7 +123,7 @@ class Many(MisuseTest):
         federation.complete()
 
     def test_the_same_device_again_and_again(self):
-        """The latest connection counts; those before are told so."""
+        """The latest connection of a device counts. Earlier ones are told the reason and closed."""
         federation = self.start(rounds=1)
         peers = []
         for _ in range(20):
@@ -145,7 +145,7 @@ class Many(MisuseTest):
         self.assert_unharmed(federation, 1)
 
     def test_who_comes_back_now_and_then(self):
-        """Once or twice is a network that breaks, and no second device."""
+        """One or two reconnections are a network failure and no second device."""
         federation = self.start(rounds=1)
         with self.connect(federation), self.connect(federation), self.connect(federation) as peer:
             self.give_up(federation, peer)
@@ -153,7 +153,7 @@ class Many(MisuseTest):
         self.assert_unharmed(federation, 1)
 
     def test_who_does_not_read(self):
-        """Asks for the model over and over and reads nothing."""
+        """A client requests the model again and again and reads nothing."""
         federation = self.start(rounds=1, hidden=2000, update__codec="none", update__deflate=False)
         with self.connect(federation) as peer:
             request = peer.frame(pack("fetch", {"hash": peer.task["model"], "offset": 0}))
@@ -170,7 +170,7 @@ class Many(MisuseTest):
 
 class Threads(NetTest):
     def start(self, **job):
-        """An aggregator whose first round waits for more devices than there are, and DEVICES of them."""
+        """Starts an aggregator whose first round waits for more devices than exist, and DEVICES of them."""
         keys = harness.make_keys(harness.make_folder() + "/keys", DEVICES)
         federation = self.federation(keys=keys, clients=DEVICES, rounds__min_train_nodes=DEVICES, **job)
         federation.start_aggregator(network_threads=THREADS)
@@ -219,7 +219,7 @@ class Threads(NetTest):
             self.fetch_plan(peer)
 
     def test_a_device_that_comes_twice_on_two_threads(self):
-        """The first connection is told on its own thread."""
+        """The first connection receives the message on its own thread."""
         federation, peers = self.start()
         for i in range(3):
             with Peer(federation, i) as again:
@@ -247,7 +247,7 @@ class Threads(NetTest):
         self.assertEqual(federation.health()["status"], "ok")
 
     def test_a_large_download_delays_nobody(self):
-        """On one thread: the plan does not wait until a model has been sent."""
+        """With one thread the plan does not wait for the end of a model."""
         federation = self.federation(clients=2)
         external(federation, 8_000_000)
         federation.start_aggregator(network_threads=1)

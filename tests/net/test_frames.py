@@ -184,7 +184,7 @@ class Websocket(MisuseTest):
         self.assert_unharmed(federation, 1)
 
     def test_frames_against_the_rules(self):
-        """Each ends the connection with the status that RFC 6455 names; nothing of it is a message."""
+        """Each error ends the connection with the status of RFC 6455; no message is read."""
         federation = self.start(rounds=1)
         whole = pack("fetch", FETCH)
         masked = Peer.frame(whole)
@@ -250,7 +250,7 @@ class Websocket(MisuseTest):
         self.assert_unharmed(federation, 1)
 
     def test_a_message_without_end(self):
-        """Fragments go on and on: refused at the first byte over what the header says."""
+        """Endless fragments are refused at the first byte beyond the size in the header."""
         federation = self.start(rounds=1)
         with self.connect(federation) as peer:
             whole = pack("fetch", FETCH)
@@ -365,7 +365,7 @@ class Noise(MisuseTest):
         self.assert_unharmed(federation, 1)
 
     def test_new_keys(self):
-        """OpenSSL changes its keys, twice, and asks for the server's."""
+        """OpenSSL updates its keys twice and requests an update of the server's keys."""
         federation = self.start(rounds=1)
         trust, identity = f"{federation.keys}/trust", f"{federation.keys}/clients/0002"
         command = ["openssl", "s_client", "-connect", f"127.0.0.1:{federation.port}", "-servername", "localhost",

@@ -24,7 +24,7 @@ SMALL, LARGE = 500_000, 6_000_000  # so far apart that what is in queues hardly 
 @unittest.skipIf(harness.SANITIZED, "a sanitizer's own memory is most of it")
 class Memory(NetTest):
     def peak(self, parameters, workers, clients):
-        """Of two rounds in which all clients take the model and send an update at the same time."""
+        """Memory in two rounds in which all clients fetch the model and send an update at the same time."""
         federation = self.federation(clients=clients)
         external(federation, parameters)
         aggregator = federation.start_aggregator(workers=workers)
@@ -73,7 +73,7 @@ class Idle(NetTest):
         return peers
 
     def waiting(self, devices, clients=1):
-        """A federation whose first round waits for all of so many devices."""
+        """Makes a federation whose first round waits for all [devices]."""
         resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
         keys = harness.make_keys(harness.make_folder() + "/keys", devices)
         return self.federation(keys=keys, clients=clients, rounds__min_train_nodes=devices,

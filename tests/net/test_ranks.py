@@ -1,5 +1,5 @@
-"""One aggregator on several ranks, of one machine or of several, under mpirun or under its own supervisor: what comes of a
-run is what one process makes of it, also when ranks are lost, changed or cut off.
+"""One aggregator on several ranks, of one machine or of several, under mpirun or under its own supervisor: a run has the
+result of one process, also when ranks are lost, changed or cut off.
 """
 
 import glob
@@ -59,7 +59,7 @@ class Alike(RanksTest):
         self.assertNotIn("\033", together.aggregator.out())  # no bar: mpirun's terminal is not the user's
 
     def test_the_servers_optimizers(self):
-        """Each rank steps its shard, with its share of what the strategy keeps; rank 0's checkpoint has all of it."""
+        """Each rank steps its shard with its part of the strategy's state. Rank 0's checkpoint has the whole state."""
         for strategy in ("FedAdam", "FedAvgM"):
             job = {"clients": 3, "rounds__num_server_rounds": 3, "rounds__min_train_nodes": 3, "strategy__type": strategy}
             alone, together = self.play(self.federation(**job)), self.ranks(3, **job)
@@ -71,7 +71,7 @@ class Alike(RanksTest):
             self.assertEqual(together.complete()["model_sha256"], alone["model_sha256"])
 
     def test_a_strategy_that_needs_all_updates(self):
-        """They go to rank 0, and its journal."""
+        """Updates go to rank 0 and its journal."""
         job = {"clients": 3, "rounds__num_server_rounds": 2, "rounds__min_train_nodes": 3, "strategy__type": "FedMedian"}
         alone, together = self.play(self.federation(**job)), self.ranks(2, **job)
         together.start_aggregator()
@@ -112,7 +112,7 @@ class Alike(RanksTest):
         self.assertFalse(os.path.exists(made.state))
 
     def test_as_root(self):
-        """Nothing begins: neither by mpirun nor by the supervisor, which would try again and again."""
+        """No rank starts, neither under mpirun nor under the supervisor, which does not retry."""
         made = self.ranks(2)
         with open(made.path("hosts"), "w", encoding="ascii") as file:
             file.write("localhost slots=2\n")
@@ -128,7 +128,7 @@ class Alike(RanksTest):
                      "not enough slots available")
 
     def test_a_machine_that_is_silent(self):
-        """mpirun hears from the supervisor for how long one may be; whoever has said it already has said it."""
+        """The supervisor sets mpirun's time limit, unless the user has set one."""
         made = self.ranks(1)
         with open(made.path("hosts"), "w", encoding="ascii") as file:
             file.write("localhost\n")
@@ -145,7 +145,7 @@ class Alike(RanksTest):
             self.assertIn("OMPI_MCA_hwloc_base_binding_policy=none\n", made.aggregator.log())
 
     def test_ranks_that_are_bound(self):
-        """As Open MPI binds them where nobody says otherwise, and the log says that."""
+        """Ranks are bound as by Open MPI's default, and the log reports it."""
         made = self.ranks(2)
         if os.cpu_count() < 2:
             self.skipTest("one core")
@@ -163,7 +163,7 @@ class Alike(RanksTest):
         self.refused(made, None, 3, "65 ranks: one aggregator has at most 64")
 
     def test_a_rank_that_hangs(self):
-        """Its process is there and says nothing: the others end, and mpirun ends it."""
+        """A rank's process hangs: the others end, and mpirun ends it."""
         for rank, other in ((1, 0), (0, 1)):
             made = self.ranks(2)
             made.start_aggregator(environment={"FEDGE_RANK_SILENCE_S": "20" if harness.SANITIZED else "8"})
@@ -174,7 +174,7 @@ class Alike(RanksTest):
             self.assertIn(f"rank {rank} has said nothing for ", said)
 
     def test_a_rank_that_hangs_while_it_starts(self):
-        """It listens, and the other waits for it before it serves."""
+        """One rank listens, and the other waits for it before it serves."""
         made = self.ranks(2)
         made.launch_aggregator(environment={"FEDGE_RANK_SILENCE_S": "20" if harness.SANITIZED else "8",
                                             **fault("mkostemps", 1, "stop", "/ports.1.")})
@@ -196,7 +196,7 @@ class Alike(RanksTest):
         self.assertEqual(made.complete()["model_sha256"], alone["model_sha256"])
 
     def test_models_come_to_other_ranks_once(self):
-        """However many of their clients fetch them, in however many rounds."""
+        """Whatever the number of clients that fetch them, and of rounds."""
         made = self.ranks(3, clients=4, rounds__num_server_rounds=3, rounds__min_train_nodes=4)
         made.start_aggregator("--log-level", "debug")
         for i in range(4):
@@ -237,7 +237,7 @@ class Alike(RanksTest):
                      "the release is ")
 
     def another_release(self, made, program):
-        """A copy of the program that says so of itself."""
+        """A copy of the program that reports another release."""
         with open(program, "rb") as file:
             code = file.read()
         release = harness.run("fedge-aggregator", "--version")[0].split()[1].encode()
@@ -248,7 +248,7 @@ class Alike(RanksTest):
         return path
 
     def test_a_disk_that_fails(self):
-        """Of any rank: somebody has to look at it, so no supervisor starts it again."""
+        """The exit code of any rank that needs an operator: the supervisor does not restart it."""
         for what, said in (("EIO", "Input/output error"), ("ENOSPC", "No space left")):
             made = self.ranks(2, clients=2)
             # The first sync of rank 1's disk is of its new journal, the second of an update.
@@ -268,7 +268,7 @@ class Alike(RanksTest):
         made.aggregator.wait_event("reloaded", 4)
 
     def test_updates_in_their_order(self):
-        """What counts by the order in which it comes has no ranks."""
+        """Strategies that depend on the order of updates have no ranks."""
         for strategy, more in (("FedBuff", {"buffer-size": 2}), ("FedAsync", {})):
             made = self.ranks(2, strategy={"type": strategy, **more})
             self.refused(made, None, 3, f"{strategy} takes updates in one process: run fedge-aggregator without mpirun")
@@ -284,7 +284,7 @@ class Alike(RanksTest):
 
 class Deltas(RanksTest):
     def test_models_travel_as_deltas(self):
-        """Of one rank's model to the clients of all, with the bits of one process."""
+        """Deltas of one rank's model go to the clients of all ranks. The bits are those of one process."""
         job = {"clients": 3, "rounds__num_server_rounds": 4, "rounds__min_train_nodes": 3, "hidden": 400}
         down = {"update": {"up": "int8", "down": "int8+deflate"}}
         alone = self.play(self.federation(**job, **down))
@@ -300,16 +300,16 @@ class Deltas(RanksTest):
 
 
 class Full(RanksTest):
-    """A rank that is full sends devices on."""
+    """A full rank redirects devices."""
 
     def begins_at_first(self, made, index, servers):
-        """The list turned so that the device begins at its first, whatever its id is."""
+        """Returns the list rotated so that the device begins at the first address, whatever its id."""
         client = harness.Federation.start_client(made, index, "--check-config")
         turns = int(client.wait_event("config-ok")["device"].split("-")[0], 16) % len(servers)
         return [*servers[len(servers) - turns:], *servers[:len(servers) - turns]]
 
     def full(self, redirect, list_of):
-        """A rank for one device only, and a rank for all. Returns the clients, of three."""
+        """Starts a rank for one device and a rank for all. Returns the three clients."""
         job = {"clients": 3, "rounds__num_server_rounds": 2, "rounds__min_train_nodes": 3}
         made = self.ranks(2, **job)
         program, *words = made.aggregator_arguments()
@@ -327,14 +327,14 @@ class Full(RanksTest):
         return [event["server"] for event in client.events("connect")]
 
     def test_a_full_rank_sends_devices_on(self):
-        """To the address that it names, not to the next of the list."""
+        """The device goes to the address that the server names, not to the next one of its list."""
         made, clients = self.full(lambda made: made.servers[1],
                                   lambda made: (made.servers[0], "wss://127.0.0.1:1", made.servers[1]))
         for client in clients:
             self.assertEqual(self.tried(client)[:2], made.servers[:2])
 
     def test_an_address_that_the_device_does_not_know(self):
-        """It goes on in its own list."""
+        """The device continues with its own list."""
         made, clients = self.full(lambda made: "wss://127.0.0.1:2", lambda made: made.servers[:2])
         for client in clients:
             self.assertEqual(self.tried(client)[:2], made.servers[:2])
@@ -346,7 +346,8 @@ class Elastic(RanksTest):
         self.change_ranks("FedAvg")
 
     def test_a_rank_is_killed(self):
-        """At moments that a seed chooses; rank 0 too. Whose rank died between upload and ACK sends again."""
+        """Kills ranks, also rank 0, at random times of a seed. Devices whose rank died between upload and ACK send
+        again."""
         job = {"clients": 3, "rounds__num_server_rounds": KILLED_ROUNDS, "rounds__min_train_nodes": 3}
         alone = self.play(self.federation(**job), LONG_S)
         draw = random.Random(SEED)
@@ -369,7 +370,7 @@ class Elastic(RanksTest):
 
     @unittest.skipIf(SANITIZED, "what hits calls of MPI stands in a sanitizer's way")
     def test_a_rank_dies_in_each_phase_of_a_round(self):
-        """One run that loses a rank in each; the log says that it was there."""
+        """A run that loses a rank in each phase of a round. The log shows that the phase was reached."""
         job = {"clients": 3, "rounds__num_server_rounds": 3, "rounds__min_train_nodes": 3,
                "hidden": 1024}  # so large that a shard of the model is told from words between ranks
         alone = self.play(self.federation(**job))
@@ -403,7 +404,7 @@ class Elastic(RanksTest):
         self.assertEqual(killed.complete()["model_sha256"], alone["model_sha256"])
 
     def test_a_rank_dies_while_clients_evaluate(self):
-        """Two of three have, and the third is asked again by the ranks that follow."""
+        """Two of three devices have reported, and the next ranks ask the third one again."""
         job = {"clients": 3, "rounds__num_server_rounds": 2, "rounds__min_train_nodes": 3,
                "rounds__fraction_evaluate": 1.0, "rounds__min_evaluate_nodes": 3, "site": {"validation-fraction": 0.2}}
         alone = self.federation(**job)
@@ -431,8 +432,8 @@ class Elastic(RanksTest):
                              [(line["clients"], line["accuracy"]) for line in alone.lines("evaluate")])
 
     def test_a_rank_dies_at_a_step_of_writing(self):
-        """Before, in or after a call of the system: with an update durable and no ACK sent, with a journal half made, with
-        a round closed and no checkpoint written."""
+        """Before, in or after a system call: an update is durable but not acknowledged, a journal is incomplete, or a
+        round is closed without a checkpoint."""
         job = {"clients": 3, "rounds__num_server_rounds": 20 * KILLS, "rounds__min_train_nodes": 3}
         alone = self.play(self.federation(**job))
         draw = random.Random(SEED)
@@ -449,7 +450,7 @@ class Elastic(RanksTest):
         self.assertEqual(len(killed.hashes()), 20 * KILLS)
 
     def test_a_rank_dies_between_an_upload_and_its_ack(self):
-        """The update is durable; the client sends it again to another rank, and it counts once."""
+        """The update is durable. The client sends it again to another rank, and it counts once."""
         job = {"clients": 3, "rounds__num_server_rounds": 2, "rounds__min_train_nodes": 3}
         alone = self.play(self.federation(**job))
         killed = self.ranks(2, **job)
@@ -464,8 +465,8 @@ class Elastic(RanksTest):
         self.assertEqual([line["clients"] for line in killed.lines()], [3, 3])
 
     def on_disks(self, change, **more):
-        """Two clients have reported through rank 1, which has a disk of its own; then all end, [change] what is there,
-        and the round goes on with the third."""
+        """Two clients have reported through rank 1, which has its own disk. All processes end, [change] alters the
+        files, and the round continues with the third client."""
         job = {"clients": 3, "rounds__num_server_rounds": 2, "rounds__min_train_nodes": 3, **more}
         alone = self.play(self.federation(**job))
         apart = self.ranks(2, **job)
@@ -488,13 +489,13 @@ class Elastic(RanksTest):
         self.assertEqual(self.on_disks(lambda apart: None), (2, []))
 
     def test_a_machine_that_is_gone_for_good(self):
-        """What its rank had acknowledged is asked for again, and the log says how many."""
+        """Updates that the lost rank had acknowledged are requested again, and the log has their number."""
         for more in ({}, {"strategy__type": "SCAFFOLD", "training__optimizer": {"type": "SGD"}},
                      {"update": {"codec": "topk:0.1+int8", "error-feedback": "on"}}):
             self.assertEqual(self.on_disks(lambda apart: shutil.rmtree(apart.disk(1)), **more), (0, [2]))
 
     def test_a_machine_and_a_checkpoint_that_are_gone(self):
-        """The newest one is damaged, and its round cannot be closed again: it is open again, at each start."""
+        """The newest checkpoint is damaged, and its round cannot be closed again, so each start opens it again."""
         job = {"clients": 3, "rounds__num_server_rounds": 40, "rounds__min_train_nodes": 3}
         alone = self.play(self.federation(**job))
         apart = self.ranks(2, **job)
@@ -523,7 +524,7 @@ class Elastic(RanksTest):
         self.assertEqual(len(apart.hashes()), 40)
 
     def test_a_damaged_record_in_one_journal(self):
-        """Of the last update that a rank had taken: it is asked for again, and the other one of that journal counts."""
+        """The last update of a rank is damaged: it is requested again, and the other update of that journal counts."""
         def damage(apart):
             path, = glob.glob(os.path.join(apart.disk(1), "ranks", "*", "1", "**", "*.fj"), recursive=True)
             with open(path, "r+b") as file:
@@ -553,7 +554,7 @@ class Supervised(RanksTest):
         self.assertIn("starting it again", supervised.aggregator.log())
 
     def test_a_machine_that_does_not_answer_is_left_out(self):
-        """The launcher, in place of ssh, fails for it; so does the first start."""
+        """The launcher that replaces ssh fails for one machine, and so does the first start."""
         job = {"clients": 3, "rounds__num_server_rounds": 2, "rounds__min_train_nodes": 3}
         alone = self.play(self.federation(**job))
         supervised = self.ranks(2, **job)
@@ -573,7 +574,7 @@ class Supervised(RanksTest):
         self.assertEqual(supervised.aggregator.stop(), 0)
 
     def test_a_change_of_hosts_while_machines_are_probed(self):
-        """The signal finds no ranks: it is theirs once the machine that has the run answers."""
+        """A signal that comes while there are no ranks reaches them once the machine of the run answers."""
         supervised = self.ranks(2, clients=3, rounds__num_server_rounds=2, rounds__min_train_nodes=3)
         supervised.write_hosts("192.0.2.1 slots=1", "localhost slots=2")
         supervised.launch_aggregator("--supervise", "--hosts", supervised.path("hosts"), prefix=("env",))
@@ -587,7 +588,7 @@ class Supervised(RanksTest):
         self.assertNotIn("was killed by signal", said.log())
 
     def test_the_supervisor_takes_other_hosts_at_sighup(self):
-        """After the open round; a file that is wrong changes nothing."""
+        """A change of the file takes effect after the open round. A wrong file changes nothing."""
         job = {"clients": 3, "rounds__num_server_rounds": 200, "rounds__min_train_nodes": 3}
         alone = self.play(self.federation(**job))
         supervised = self.ranks(1, **job)
@@ -607,7 +608,7 @@ class Supervised(RanksTest):
         self.assertEqual(len(supervised.hashes()), 200)
 
     def test_a_rank_killed_when_the_run_is_finished_is_not_followed_by_a_new_run(self):
-        """run.json is put in its place when the run is made, when it begins and when it is finished."""
+        """run.json is replaced when the run is made, when it begins and when it is finished."""
         job = {"clients": 3, "rounds__num_server_rounds": 2, "rounds__min_train_nodes": 3}
         supervised = self.ranks(2, **job)
         self.supervise(supervised, "localhost slots=2", environment=fault("rename", 3, "kill-after", "run.json"))
@@ -620,7 +621,7 @@ class Supervised(RanksTest):
         self.assertEqual(result["model_sha256"], supervised.hashes()[-1])  # of the only run
 
     def test_a_stop_of_supervised_ranks(self):
-        """The open round goes on at the next start."""
+        """The next start continues the open round."""
         supervised = self.ranks(2, clients=3)
         self.supervise(supervised, "localhost slots=2")
         supervised.start_client(0).wait_event("welcome")
@@ -630,8 +631,8 @@ class Supervised(RanksTest):
 
 @unittest.skipUnless(wire.allowed(), "network namespaces and TUN devices need root and /dev/net/tun")
 class OnMachines(RanksTest):
-    """Network namespaces, with a bad wire between them: it makes the run slower, and its hash is the same. A machine that is
-    cut off ends the ranks, and the run goes on without it."""
+    """Network namespaces with a bad network between them: the run is slower and has the same hash. If a machine is cut
+    off, the ranks end, and the run continues without it."""
 
     def on(self, net, ranks=2, **job):
         keys = harness.make_keys(os.path.join(harness.make_folder(), "keys"), ON_MACHINES, ip=net.addresses[:ranks])
@@ -640,7 +641,7 @@ class OnMachines(RanksTest):
         return made
 
     def test_loss_and_delay(self):
-        """2 % and 50 ms, between ranks and on the way to devices. The devices are on a machine of their own."""
+        """2 % loss and 50 ms between ranks and to the devices, which are on a machine of their own."""
         with Machines(ends=3, loss=0.02, round_trip_s=0.05, seed=3) as net:
             made = self.on(net, rounds__num_server_rounds=3)
             made.launch_aggregator()
@@ -655,8 +656,8 @@ class OnMachines(RanksTest):
         made.write_hosts(*(f"{address} slots=1" for address in made.machines.addresses[:count]))
 
     def test_a_machine_is_cut_off(self):
-        """In the middle of a round. mpirun says so once its probes were in vain; the supervisor starts it again, with the
-        machines that its file names by then."""
+        """A machine is lost in the middle of a round. mpirun reports it after its failed probes. The supervisor starts
+        the ranks again on the machines that its file names then."""
         with Machines(ends=3, seed=3) as net:
             made = self.on(net, rounds__num_server_rounds=2)
             self.write_hosts(made, 2)
@@ -684,7 +685,7 @@ class OnMachines(RanksTest):
 
 
 class Quickstart(RanksTest):
-    """examples/quickstart, as it is but for its rounds, on two ranks: the model of one process."""
+    """examples/quickstart on two ranks, changed only in its number of rounds: the model equals that of one process."""
 
     def quickstart(self, made):
         with open(os.path.join(EXAMPLE, "job.json"), encoding="utf-8") as file:
