@@ -361,7 +361,8 @@ static void upload_sent(uint32_t client, const fedge_message *message)
     /* A device that has lost its store trains again and keeps the residual of this training, even
      * if the server has the result of the other one, or both have the same bytes. */
     task->residual = NULL;
-    if (task->current->complete > 0)
+    /* A device that does not know yet that a backup was restored may offer what came after it. */
+    if (task->current->complete > 0 && !task->current->wrong)
         oracle_check_encoded(task, task->current);
 }
 
