@@ -66,15 +66,6 @@ static fedge_status check_backend(const fedge_builtin *t, fedge_status status,
 
 /* --- plan ------------------------------------------------------------------------------------ */
 
-static fedge_status find_data(const fedge_builtin *t, const fedge_plan *plan,
-                              const fedge_site_data **data, fedge_error *err)
-{
-    *data = fedge_site_find(t->config.site, plan->data.name);
-    return *data ? FEDGE_OK
-                 : fedge_fail(err, FEDGE_NOT_FOUND, "the data set '%s' is not in the client file",
-                              plan->data.name);
-}
-
 static fedge_status fail_undivided(const fedge_site_data *data, fedge_error *err)
 {
     return fedge_fail(err, FEDGE_UNSUPPORTED,
@@ -89,7 +80,7 @@ static fedge_status check_data(const fedge_builtin *t, const fedge_plan *plan, f
     if (!plan->has_data)
         return fedge_fail(err, FEDGE_UNSUPPORTED, "the plan names no data");
     const fedge_site_data *data;
-    FEDGE_TRY(find_data(t, plan, &data, err));
+    FEDGE_TRY(fedge_site_find_data(t->config.site, plan, &data, err));
     const char *const paths[] = {data->values, data->labels};
     for (int i = 0; i < 2; i++) {
         fedge_file_list files;
@@ -159,7 +150,7 @@ fedge_status fedge_builtin_load(const fedge_data_spec *spec, const fedge_site_da
 static fedge_status open_data(fedge_builtin *t, fedge_error *err)
 {
     const fedge_site_data *data;
-    FEDGE_TRY(find_data(t, t->plan, &data, err));
+    FEDGE_TRY(fedge_site_find_data(t->config.site, t->plan, &data, err));
     FEDGE_TRY(fedge_builtin_load(&t->plan->data, data, &t->dataset, err));
     t->train = (fedge_view){t->dataset, NULL, fedge_dataset_size(t->dataset)};
     FEDGE_TRY(fedge_view_split(&t->train, data->validation_fraction, t->plan->seed, t->client_index,

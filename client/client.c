@@ -589,6 +589,16 @@ void fedge_client_site_free(fedge_site *site)
     fedge_site_free(site);
 }
 
+const char *fedge_client_site_servers(const fedge_site *site)
+{
+    return site->servers;
+}
+
+bool fedge_client_site_shares_errors(const fedge_site *site)
+{
+    return site->shares_errors;
+}
+
 fedge_status fedge_client_new(const fedge_client_config *config,
                               const fedge_client_callbacks *callbacks, fedge_client **client,
                               fedge_error *err)

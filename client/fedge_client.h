@@ -141,6 +141,12 @@ typedef struct fedge_client_config {
 FEDGE_MUST_USE fedge_status fedge_client_site_load(const char *path, struct fedge_site **site,
                                                    fedge_error *err);
 void fedge_client_site_free(struct fedge_site *site); /* NULL is fine */
+/* Its "servers", one a line, as fedge_client_config.server takes them; "": none. Valid as long as
+ * the site. */
+const char *fedge_client_site_servers(const struct fedge_site *site);
+/* Whether its policy has "share-errors": texts of the trainer's failures that may quote data may be
+ * shown to the server. */
+bool fedge_client_site_shares_errors(const struct fedge_site *site);
 
 /* Loads the identity, opens the state. After a failure fedge_client_exit_code gives the exit code
  * for its status. FEDGE_INVALID_ARGUMENT: struct_size, no train, a bad server address. */

@@ -106,7 +106,10 @@ failed:
 static fedge_status check_data(const fedge_site *site, const fedge_plan *plan, const fedge_log *log)
 {
     fedge_error err;
+    const fedge_site_data *found;
     fedge_status failed = plan ? fedge_site_check(site, plan, &err) : FEDGE_OK;
+    if (!failed && plan && plan->has_data)
+        failed = fedge_site_find_data(site, plan, &found, &err);
     if (failed)
         fedge_log_failure(log, FEDGE_LOG_ERROR, "plan", &err);
     for (uint32_t i = 0; i < site->num_data; i++) {

@@ -15,7 +15,7 @@ packages=(build-essential cmake ninja-build libcjson-dev zlib1g-dev libev-dev li
     ca-certificates debian-archive-keyring pkgconf python3 dataset-fashion-mnist)
 mpi_packages=(libopenmpi-dev openmpi-bin)
 test_packages=("${mpi_packages[@]}" libcmocka-dev clang libclang-rt-dev clang-format clang-tidy iproute2 nftables openssl curl
-    procps git python3-numpy python3-jsonschema)
+    procps git python3-dev python3-cffi python3-numpy python3-jsonschema)
 cross_packages=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross gcc-arm-linux-gnueabihf libc6-dev-armhf-cross
     qemu-user-static gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm musl-tools linux-libc-dev)
 

@@ -84,6 +84,7 @@ const fedge_json_field fedge_policy_fields[] = {
      .min = 1,
      .min_count = 1},
     {"hang-up", "hang_up", FEDGE_JSON_BOOL, AT(fedge_site, hangs_up)},
+    {"share-errors", "share_errors", FEDGE_JSON_BOOL, AT(fedge_site, shares_errors)},
     {.key = "conditions", .kind = FEDGE_JSON_CUSTOM, .read = read_conditions},
     FEDGE_JSON_END,
 };
@@ -291,12 +292,16 @@ fedge_status fedge_site_check(const fedge_site *site, const fedge_plan *plan, fe
                           "policy.max-local-epochs is %" PRIu32,
                           plan->training.local_epochs, site->max_local_epochs);
     }
-    FEDGE_TRY(check_memory(site, plan, err));
-    if (plan->has_data && !fedge_site_find(site, plan->data.name)) {
-        return fedge_fail(err, FEDGE_NOT_FOUND,
-                          "the plan's data set \"%s\" is not in this site's data; name its files "
-                          "there",
-                          plan->data.name);
-    }
-    return FEDGE_OK;
+    return check_memory(site, plan, err);
+}
+
+fedge_status fedge_site_find_data(const fedge_site *site, const fedge_plan *plan,
+                                  const fedge_site_data **data, fedge_error *err)
+{
+    *data = fedge_site_find(site, plan->data.name);
+    return *data ? FEDGE_OK
+                 : fedge_fail(err, FEDGE_NOT_FOUND,
+                              "the plan's data set \"%s\" is not in this site's data; name its "
+                              "files there",
+                              plan->data.name);
 }

@@ -51,6 +51,7 @@ typedef struct fedge_site {
     uint32_t num_jobs;
     char jobs[FEDGE_SITE_MAX_DATA][FEDGE_MAX_JOB_NAME]; /* names of allowed jobs */
     bool hangs_up;               /* the server may ask the device to disconnect between tasks */
+    bool shares_errors;          /* the server may see the texts of a trainer's exceptions */
     fedge_conditions conditions; /* conditions, checked for each task */
     char
         servers[FEDGE_SITE_MAX_SERVERS]; /* addresses, one per line, not validated here; "": none */
@@ -64,10 +65,14 @@ void fedge_site_free(fedge_site *site); /* NULL is allowed */
 /* The entry named [name], or NULL. */
 const fedge_site_data *fedge_site_find(const fedge_site *site, const char *name);
 
-/* FEDGE_DENIED, with the limit and the plan's value, if the policy forbids the plan;
- * FEDGE_NOT_FOUND if this device lacks its data set. */
+/* FEDGE_DENIED, with the limit and the plan's value, if the policy forbids the plan. */
 FEDGE_MUST_USE fedge_status fedge_site_check(const fedge_site *site, const fedge_plan *plan,
                                              fedge_error *err);
+
+/* The entry of the plan's data set. FEDGE_NOT_FOUND if this device lacks it, which matters to
+ * fedge's own trainer only: others may bring their data. */
+FEDGE_MUST_USE fedge_status fedge_site_find_data(const fedge_site *site, const fedge_plan *plan,
+                                                 const fedge_site_data **data, fedge_error *err);
 
 /* ---- fields ---------------------------------------------------------------------------------- */
 

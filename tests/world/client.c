@@ -10,6 +10,7 @@
 #include "tests/world/disk.h"
 #include "tests/world/observer.h"
 #include "tests/world/scheduler.h"
+#include "tests/world/stub_trainer.h"
 
 /* Each plan and model may have so many bytes: the models of worlds are smaller than a header of
  * theirs may be. */
@@ -97,6 +98,7 @@ void world_client_main(void *client)
                                             .log = world_observed_log(),
                                             .backoff_base_ms = 100,
                                             .backoff_cap_ms = self->backoff_cap_ms};
+        ((stub_trainer *)self->callbacks->user)->site = site;
         const fedge_status status = fedge_client_new(&config, self->callbacks, &made, &err);
         code = fedge_client_exit_code(status);
         if (status == FEDGE_OK) {

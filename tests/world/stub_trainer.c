@@ -8,6 +8,7 @@
 #include "edge/plan/client_hooks.h"
 #include "edge/plan/personal.h"
 #include "edge/plan/plan.h"
+#include "edge/site/site.h"
 #include "tests/world/scheduler.h"
 
 enum {
@@ -283,10 +284,23 @@ static fedge_status on_evaluate(void *user, fedge_client *client, const fedge_cl
     return fill_report(trainer, task->plan->full, false, &rng, report, err);
 }
 
+/* As fedge's own trainer. */
+static fedge_status on_plan(void *user, fedge_client *client, const fedge_client_plan *plan,
+                            fedge_error *err)
+{
+    (void)client;
+    const stub_trainer *trainer = user;
+    const fedge_site_data *data;
+    return trainer->site && plan->full->has_data
+               ? fedge_site_find_data(trainer->site, plan->full, &data, err)
+               : FEDGE_OK;
+}
+
 fedge_client_callbacks stub_trainer_callbacks(stub_trainer *trainer)
 {
     return (fedge_client_callbacks){.struct_size = sizeof(fedge_client_callbacks),
                                     .user = trainer,
+                                    .plan = on_plan,
                                     .train = on_train,
                                     .evaluate = on_evaluate,
                                     .cancel = on_cancel};

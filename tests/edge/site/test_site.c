@@ -257,6 +257,8 @@ static void the_policy_wins(void **state)
     plan->update.down = (fedge_codec){0};
     site->max_ram_bytes = 100;
     expect(site, plan, FEDGE_DENIED, "this site's policy.max-ram is 100; most of it for batch, ");
+    const fedge_site_data *data;
+    fedge_error err;
     fedge_client_memory memory;
     assert_int_equal(fedge_client_memory_of(plan, &memory, NULL), FEDGE_OK);
     site->max_ram_bytes = memory.total;
@@ -277,9 +279,13 @@ static void the_policy_wins(void **state)
     expect(site, plan, FEDGE_DENIED, "job \"third\" is not among this site's policy.jobs");
     site->num_jobs = 0;
     (void)snprintf(plan->data.name, sizeof(plan->data.name), "mnist");
-    expect(site, plan, FEDGE_NOT_FOUND, "data set \"mnist\" is not in this site's data");
-    plan->has_data = false;
     expect(site, plan, FEDGE_OK, "");
+    assert_int_equal(fedge_site_find_data(site, plan, &data, &err), FEDGE_NOT_FOUND);
+    assert_non_null(strstr(err.message, "data set \"mnist\" is not in this site's data"));
+    assert_null(data);
+    (void)snprintf(plan->data.name, sizeof(plan->data.name), "iris");
+    assert_int_equal(fedge_site_find_data(site, plan, &data, &err), FEDGE_OK);
+    assert_string_equal(data->name, "iris");
     fedge_plan_free(plan);
     fedge_site_free(site);
 }

@@ -1,0 +1,21 @@
+"""fedge: federated learning on edge devices, with trainers in Python.
+
+    app = fedge.Client(model)
+
+    @app.train
+    def train(model, task):
+        for x, y in task.batches(data):
+            ...
+        return len(data), {"loss": loss}
+
+    app.run("/etc/fedge")
+
+`python -m fedge init` makes the job of a model.
+"""
+
+from . import data
+from .client import Client
+from .errors import ClientExit, Error, TaskCancelled
+from .task import State, Task
+
+__all__ = ["Client", "ClientExit", "Error", "State", "Task", "TaskCancelled", "data"]

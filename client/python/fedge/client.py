@@ -1,0 +1,295 @@
+"""A device that takes part in a job with a trainer written in Python."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import traceback
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, TypeVar, Union
+
+import numpy as np
+
+from ._fedge import ffi, lib
+from .errors import ClientExit, Error, TaskCancelled
+from .models import Adapter, Shapes, Views, adapter_of
+from .task import Task, text
+
+Report = Union[int, Tuple[int, Mapping[str, Any]]]
+Trainer = Callable[[Any, Task], Report]
+TrainerT = TypeVar("TrainerT", bound=Trainer)
+
+LOG_LEVELS = ("error", "warn", "info", "debug")
+
+
+def _fail(err: Any, status: int, message: str) -> int:
+    content = message.encode()[: lib.FEDGE_ERROR_MESSAGE_SIZE - 1].decode(errors="ignore").encode() + b"\0"
+    if err != ffi.NULL:
+        err.status = status
+        ffi.memmove(err.message, content, len(content))
+    return status
+
+
+def _shapes(schema: Any) -> Shapes:
+    shapes: Shapes = {}
+    for i in range(schema.num_tensors):
+        tensor = schema.tensors[i]
+        shapes[text(tensor.name)] = tuple(tensor.shape[k] for k in range(tensor.rank))
+    return shapes
+
+
+def _views(schema: Any, values: Any) -> Views:
+    block = np.frombuffer(ffi.buffer(values, schema.num_elements * 4), dtype=np.float32)
+    views: Views = {}
+    for i in range(schema.num_tensors):
+        tensor = schema.tensors[i]
+        shape = tuple(tensor.shape[k] for k in range(tensor.rank))
+        views[text(tensor.name)] = block[tensor.offset : tensor.offset + tensor.count].reshape(shape)
+    return views
+
+
+class Client:
+    """A device with a model and functions of its own that train and evaluate it.
+
+    model: a torch.nn.Module, a dict of NumPy arrays, or a linear model of scikit-learn. Names and shapes of its tensors
+    must be those of the job (python -m fedge init makes a job of a model).
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._adapter: Adapter = adapter_of(model)
+        self._train: Optional[Trainer] = None
+        self._evaluate: Optional[Trainer] = None
+        self._shares_errors = False
+
+    def train(self, function: TrainerT) -> TrainerT:
+        """Decorator of the trainer: train(model, task) -> number of examples, or (number of examples, metrics).
+
+        The model has the weights of the round; the trainer changes them in place. The number of examples is the weight
+        of this device in the average. Metrics: finite numbers by name, at most 48; "loss" and "accuracy" are means over
+        the examples. An exception declines this task: the server learns its type, and its text where the client file
+        has "share-errors"; the traceback goes to stderr. Called on a thread of its own, one task at a time.
+        """
+        self._train = function
+        return function
+
+    def evaluate(self, function: TrainerT) -> TrainerT:
+        """Decorator of the evaluation on this device's held-out examples: evaluate(model, task) returns as train does.
+
+        Its metrics have "loss" and "accuracy". The model's weights must stay as they are.
+        """
+        self._evaluate = function
+        return function
+
+    def run(
+        self,
+        directory: Optional[str] = None,
+        *,
+        server: Optional[str] = None,
+        config: Optional[str] = None,
+        identity: Optional[str] = None,
+        trust: Optional[str] = None,
+        state: Optional[str] = "/var/lib/fedge",
+        log_level: str = "info",
+        log_json: bool = False,
+    ) -> None:
+        """Takes part until the run is complete, the server refuses for good, or SIGINT or SIGTERM.
+
+        directory: has client.json, identity/ and trust/, unless `config`, `identity` and `trust` name others. server:
+        wss://HOST[:PORT], or several with commas between; by default the client file's "servers". state: a directory
+        that makes the device resume after a crash; None: in memory. Call it on the main thread, which then handles the
+        signals. A process may have several clients, each with its own state.
+
+        Raises ClientExit, with the exit code of fedge-client, unless that is 0; a program that lets it pass ends with
+        this code.
+        """
+        if self._train is None:
+            raise Error("the client has no trainer: put @app.train before a function train(model, task)")
+        if log_level not in LOG_LEVELS:
+            raise Error(f"log_level is '{log_level}'; it is one of {', '.join(LOG_LEVELS)}")
+        base = directory if directory is not None else "/etc/fedge"
+        paths = {
+            "config": config or os.path.join(base, "client.json"),
+            "identity": identity or os.path.join(base, "identity"),
+            "trust": trust or os.path.join(base, "trust"),
+        }
+        _Run(self, paths, server, state, LOG_LEVELS.index(log_level), log_json).run()
+
+    # --- what the library calls ---
+
+    def _plan(self, plan: Any) -> None:
+        self._adapter.check(_shapes(plan.schema))
+
+    def _call(self, function: Trainer, client: Any, task: Any, values: Any, report: Any, err: Any) -> int:
+        schema = task.plan.schema
+        views = _views(schema, values)
+        correction = None if task.correction == ffi.NULL else _views(schema, task.correction)
+        python_task = Task(client, task, self._adapter, correction)
+        model = self._adapter.attach(views)
+        try:
+            result = function(model, python_task)
+        finally:
+            self._adapter.detach(views)
+        return _take_report(result, python_task, report, err)
+
+    def _describe(self, error: BaseException) -> str:
+        """For the server: a text may quote data."""
+        if isinstance(error, Error):
+            return str(error)
+        name = type(error).__name__
+        if self._shares_errors:
+            return f"{name}: {error}"
+        return f'{name}; its text stays on the device, whose client file may allow it ("share-errors")'
+
+
+def _take_report(result: Any, task: Task, report: Any, err: Any) -> int:
+    num_examples, metrics = result if isinstance(result, tuple) else (result, {})
+    if isinstance(num_examples, bool) or not isinstance(num_examples, (int, np.integer)) or num_examples < 1:
+        raise Error(f"the trainer returned {num_examples!r} as its number of examples; it must be an integer of at least 1")
+    report.num_examples = int(num_examples)
+    report.num_steps = task.num_steps
+    for name, value in dict(metrics).items():
+        status = lib.fedge_client_metric(report, name.encode(), float(value), err)
+        if status:
+            return int(status)
+    return int(lib.FEDGE_OK)
+
+
+class _Run:
+    """One run of a client."""
+
+    def __init__(
+        self, app: Client, paths: Dict[str, str], server: Optional[str], state: Optional[str], level: int, log_json: bool
+    ) -> None:
+        self.app = app
+        self.paths = paths
+        self.server = server
+        self.state = state
+        self.log = lib.fedge_python_log(level, log_json)
+        self.ended = threading.Event()
+        self.exit_code = 0
+        self.err = ffi.new("fedge_error *")
+
+    def _end(self, code: int, reason: Optional[str] = None) -> None:
+        """Logs why the client ends, and raises ClientExit unless all is well."""
+        message = text(self.err.message) if reason is None else reason
+        lib.fedge_python_log_end(self.log, message.encode(), code)
+        if code:
+            raise ClientExit(code, message)
+
+    def run(self) -> None:
+        site = ffi.new("struct fedge_site **")
+        if lib.fedge_client_site_load(self.paths["config"].encode(), site, self.err):
+            self._end(lib.FEDGE_EXIT_CONFIG)
+        try:
+            self._run(site[0])
+        finally:
+            lib.fedge_client_site_free(site[0])
+
+    def _run(self, site: Any) -> None:
+        server = self.server or text(lib.fedge_client_site_servers(site))
+        if not server:
+            self._end(lib.FEDGE_EXIT_USAGE, f'no server: give server="wss://HOST", or "servers" in {self.paths["config"]}')
+        self.app._shares_errors = bool(lib.fedge_client_site_shares_errors(site))
+        handle = ffi.new_handle(self.app)
+        keep = [handle]  # what the structs below only point to
+        client = ffi.new("fedge_client **")
+        status = lib.fedge_client_new(self._config(server, site, keep), self._callbacks(handle), client, self.err)
+        if status:
+            self._end(int(lib.fedge_client_exit_code(status)))
+        self._wait(client[0])
+        if lib.fedge_client_busy(client[0]):
+            # The trainer does not return. The state survives the end of the process.
+            lib.fedge_python_log_end(self.log, self.err.message, self.exit_code)
+            sys.stderr.flush()
+            os._exit(self.exit_code)
+        lib.fedge_client_free(client[0])
+        self._end(self.exit_code)
+
+    def _config(self, server: str, site: Any, keep: List[Any]) -> Any:
+        def pointer(value: Optional[str]) -> Any:
+            if value is None:
+                return ffi.NULL
+            keep.append(ffi.new("char[]", value.encode()))
+            return keep[-1]
+
+        return ffi.new(
+            "fedge_client_config *",
+            {
+                "struct_size": ffi.sizeof("fedge_client_config"),
+                "server": pointer(server),
+                "identity_dir": pointer(self.paths["identity"]),
+                "trust_dir": pointer(self.paths["trust"]),
+                "state_dir": pointer(self.state),
+                "site": site,
+                "log": self.log,
+            },
+        )
+
+    def _callbacks(self, handle: Any) -> Any:
+        return ffi.new(
+            "fedge_client_callbacks *",
+            {
+                "struct_size": ffi.sizeof("fedge_client_callbacks"),
+                "user": handle,
+                "plan": lib.on_plan,
+                "train": lib.on_train,
+                "evaluate": lib.on_evaluate if self.app._evaluate else ffi.NULL,
+            },
+        )
+
+    def _wait(self, client: Any) -> None:
+        """Runs the network on a thread, so that this one, the main thread, can handle signals."""
+
+        def network() -> None:
+            self.exit_code = int(lib.fedge_client_run(client, self.err))
+            self.ended.set()
+
+        def stop(*_: Any) -> None:
+            lib.fedge_client_stop(client)
+
+        in_main = threading.current_thread() is threading.main_thread()
+        former = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)} if in_main else {}
+        thread = threading.Thread(target=network, name="fedge-network", daemon=True)
+        thread.start()
+        try:
+            while not self.ended.wait(3600):
+                pass
+        finally:
+            for number, handler in former.items():
+                signal.signal(number, handler)
+        thread.join()
+
+
+@ffi.def_extern(error=lib.FEDGE_INTERNAL)
+def on_plan(user: Any, client: Any, plan: Any, err: Any) -> int:
+    app: Client = ffi.from_handle(user)
+    try:
+        app._plan(plan)
+    except Exception as error:
+        return _fail(err, lib.FEDGE_UNSUPPORTED, str(error))
+    return int(lib.FEDGE_OK)
+
+
+def _work(app: Client, function: Optional[Trainer], client: Any, task: Any, values: Any, report: Any, err: Any) -> int:
+    try:
+        assert function is not None
+        return app._call(function, client, task, values, report, err)
+    except TaskCancelled as error:
+        return _fail(err, lib.FEDGE_CANCELLED, str(error))
+    except BaseException as error:
+        if not isinstance(error, Error):
+            traceback.print_exc()
+        return _fail(err, lib.FEDGE_INTERNAL, app._describe(error))
+
+
+@ffi.def_extern(error=lib.FEDGE_INTERNAL)
+def on_train(user: Any, client: Any, task: Any, values: Any, report: Any, err: Any) -> int:
+    app: Client = ffi.from_handle(user)
+    return _work(app, app._train, client, task, values, report, err)
+
+
+@ffi.def_extern(error=lib.FEDGE_INTERNAL)
+def on_evaluate(user: Any, client: Any, task: Any, values: Any, report: Any, err: Any) -> int:
+    app: Client = ffi.from_handle(user)
+    return _work(app, app._evaluate, client, task, ffi.cast("float *", values), report, err)

@@ -1,0 +1,182 @@
+"""How the model of a job and the user's model share memory.
+
+A job's model is one block of floats. Each adapter gives the trainer a model whose weights are views of that block, so
+that training in place needs no copy, and writes back what the trainer has put elsewhere.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any, Dict, List, Protocol, Tuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import Error
+
+Floats = NDArray[np.float32]
+Views = Dict[str, Floats]
+Shapes = Dict[str, Tuple[int, ...]]
+
+INIT_ADVICE = "make the job of this model: python -m fedge init --model MODULE:NAME"
+
+
+class Adapter(Protocol):
+    """Of one kind of model."""
+
+    def check(self, shapes: Shapes) -> None:
+        """Raises Error unless the model has tensors of just these names and shapes."""
+
+    def attach(self, views: Views) -> Any:
+        """Makes the model's weights those in `views`; returns what the trainer gets as its model."""
+
+    def detach(self, views: Views) -> None:
+        """Copies weights that are not in `views` to them. Afterwards nothing refers to `views`."""
+
+    def batch(self, arrays: Tuple[Any, ...]) -> Tuple[Any, ...]:
+        """The arrays of a batch as the model takes them."""
+
+
+def check_shapes(job: Shapes, model: Shapes) -> None:
+    for name, shape in job.items():
+        if name not in model:
+            raise Error(f"the job's model has a tensor '{name}' {list(shape)}, which this client's model lacks: {INIT_ADVICE}")
+        if model[name] != shape:
+            raise Error(f"tensor '{name}' is {list(shape)} in the job and {list(model[name])} in this client's model: {INIT_ADVICE}")
+    for name, shape in model.items():
+        if name not in job:
+            raise Error(f"this client's model has a tensor '{name}' {list(shape)}, which the job's model lacks: {INIT_ADVICE}")
+
+
+def copy_back(name: str, view: Floats, value: Any) -> None:
+    """Writes what the trainer has left for a tensor."""
+    array = np.asarray(value)
+    if array.shape != view.shape:
+        raise Error(f"the trainer has changed the shape of '{name}' from {list(view.shape)} to {list(array.shape)}")
+    view[...] = array
+
+
+class ArraysAdapter:
+    """A model that is a dict of NumPy arrays."""
+
+    def __init__(self, model: Mapping[str, Any]) -> None:
+        self.shapes: Shapes = {name: tuple(np.shape(array)) for name, array in model.items()}
+        self.model: Dict[str, Any] = {}
+
+    def check(self, shapes: Shapes) -> None:
+        check_shapes(shapes, self.shapes)
+
+    def attach(self, views: Views) -> Dict[str, Any]:
+        self.model = dict(views)
+        return self.model
+
+    def detach(self, views: Views) -> None:
+        model, self.model = self.model, {}
+        for name, view in views.items():
+            if name not in model:
+                raise Error(f"the trainer has removed '{name}' from the model")
+            if model[name] is not view:
+                copy_back(name, view, model[name])
+
+    def batch(self, arrays: Tuple[Any, ...]) -> Tuple[Any, ...]:
+        return arrays
+
+
+class EstimatorAdapter:
+    """A linear model of scikit-learn: its coef_ and intercept_."""
+
+    NAMES = ("coef_", "intercept_")
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+
+    def check(self, shapes: Shapes) -> None:
+        if set(shapes) != set(self.NAMES):
+            raise Error(f"a scikit-learn model has the tensors coef_ and intercept_; the job's are {', '.join(shapes)}")
+
+    def attach(self, views: Views) -> Any:
+        for name, view in views.items():
+            setattr(self.model, name, view.astype(np.float64))  # the type that scikit-learn computes in
+        return self.model
+
+    def detach(self, views: Views) -> None:
+        for name, view in views.items():
+            copy_back(name, view, getattr(self.model, name))
+
+    def batch(self, arrays: Tuple[Any, ...]) -> Tuple[Any, ...]:
+        return arrays
+
+
+class TorchAdapter:
+    """A torch.nn.Module: its parameters and buffers, by the names of its state_dict."""
+
+    def __init__(self, model: Any) -> None:
+        self.torch = sys.modules["torch"]
+        self.model = model
+
+    def tensors(self) -> Dict[str, Any]:
+        return dict(self.model.state_dict(keep_vars=True))
+
+    def check(self, shapes: Shapes) -> None:
+        tensors = self.tensors()
+        check_shapes(shapes, {name: tuple(tensor.shape) for name, tensor in tensors.items()})
+        for name, tensor in tensors.items():
+            if tensor.dtype != self.torch.float32:
+                raise Error(f"tensor '{name}' has type {tensor.dtype}: models have torch.float32 so far; convert it with .float()")
+            if tensor.device.type == "meta":
+                raise Error(f"tensor '{name}' is on device 'meta' and has no memory: make the model on a real device")
+
+    def attach(self, views: Views) -> Any:
+        with self.torch.no_grad():
+            for name, tensor in self.tensors().items():
+                shared = self.torch.from_numpy(views[name])
+                if tensor.device.type == "cpu":
+                    tensor.data = shared
+                else:
+                    tensor.copy_(shared)
+        return self.model
+
+    def detach(self, views: Views) -> None:
+        tensors = self.tensors()
+        check_shapes({name: view.shape for name, view in views.items()},
+                     {name: tuple(tensor.shape) for name, tensor in tensors.items()})
+        for name, tensor in tensors.items():
+            on_cpu = tensor.device.type == "cpu"
+            if not on_cpu or tensor.data_ptr() != views[name].ctypes.data:
+                copy_back(name, views[name], tensor.detach().cpu().numpy())
+            if on_cpu:  # zeros without memory of their own keep the shape
+                tensor.data = self.torch.zeros(1).expand(tensor.shape)
+
+    def device(self) -> Any:
+        for tensor in self.tensors().values():
+            return tensor.device
+        return self.torch.device("cpu")
+
+    def batch(self, arrays: Tuple[Any, ...]) -> Tuple[Any, ...]:
+        device = self.device()
+        return tuple(self.torch.as_tensor(array).to(device) for array in arrays)
+
+
+def adapter_of(model: Any) -> Adapter:
+    torch = sys.modules.get("torch")  # a torch model comes with torch imported
+    if torch is not None and isinstance(model, torch.nn.Module):
+        return TorchAdapter(model)
+    if isinstance(model, Mapping):
+        return ArraysAdapter(model)
+    if hasattr(model, "get_params") and hasattr(model, "fit"):
+        return EstimatorAdapter(model)
+    raise Error(f"a model is a torch.nn.Module, a dict of NumPy arrays or a linear model of scikit-learn, not {type(model).__name__}")
+
+
+def tensors_of(model: Any) -> List[Tuple[str, Tuple[int, ...], Any]]:
+    """Name, shape and initial values of each tensor, for a job."""
+    adapter = adapter_of(model)
+    if isinstance(adapter, TorchAdapter):
+        return [(name, tuple(tensor.shape), tensor.detach().cpu().numpy()) for name, tensor in adapter.tensors().items()]
+    if isinstance(adapter, ArraysAdapter):
+        return [(name, tuple(np.shape(array)), np.asarray(array)) for name, array in model.items()]
+    missing = [name for name in EstimatorAdapter.NAMES if not hasattr(model, name)]
+    if missing:
+        raise Error(f"the model has no {missing[0]} yet: fit it to one batch first, which sets the shapes")
+    return [(name, tuple(np.shape(getattr(model, name))), np.asarray(getattr(model, name))) for name in EstimatorAdapter.NAMES]

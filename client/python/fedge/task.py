@@ -1,0 +1,148 @@
+"""What a trainer knows of its task."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any, Callable, Dict, Iterator, Optional, Tuple
+
+import numpy as np
+
+from ._fedge import ffi, lib
+from .data import as_batches
+from .errors import Error, TaskCancelled
+from .models import Adapter, Views
+
+
+def text(pointer: Any) -> str:
+    return str(ffi.string(pointer).decode(errors="replace"))
+
+
+def _encode(value: Any) -> bytes:
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return b"b" + bytes(value)
+    if hasattr(value, "detach"):
+        value = value.detach().cpu().numpy()
+    if isinstance(value, (np.ndarray, np.generic)):
+        file = io.BytesIO()
+        np.save(file, value, allow_pickle=False)
+        return b"n" + file.getvalue()
+    return b"j" + json.dumps(value).encode()
+
+
+def _decode(content: bytes) -> Any:
+    kind, rest = content[:1], content[1:]
+    if kind == b"n":
+        return np.load(io.BytesIO(rest), allow_pickle=False)
+    return json.loads(rest) if kind == b"j" else rest
+
+
+class State:
+    """Values that this device keeps between rounds, on disk where the client has a state directory: state["key"].
+
+    Keys: 1 to 64 letters, digits, "-", "_" and "."; at most 64. Values: bytes, NumPy arrays, torch tensors (which come
+    back as NumPy arrays) and what JSON has: None, numbers, texts, lists, dicts. A value lasts until another run of the
+    job begins. Reading raises KeyError where there is none, or where the disk has damaged it.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        content = _encode(value)
+        err = ffi.new("fedge_error *")
+        if lib.fedge_client_put(self._client, key.encode(), content, len(content), err):
+            raise Error(text(err.message))
+
+    def __getitem__(self, key: str) -> Any:
+        err, out, size = ffi.new("fedge_error *"), ffi.new("void **"), ffi.new("size_t *")
+        status = lib.fedge_client_get(self._client, key.encode(), out, size, err)
+        if status in (lib.FEDGE_NOT_FOUND, lib.FEDGE_CORRUPT):
+            raise KeyError(key)
+        if status:
+            raise Error(text(err.message))
+        try:
+            return _decode(bytes(ffi.buffer(out[0], size[0])))
+        finally:
+            lib.free(out[0])
+
+    def __contains__(self, key: str) -> bool:
+        try:
+            self[key]
+        except KeyError:
+            return False
+        return True
+
+    def get(self, key: str, default: Any = None) -> Any:
+        try:
+            return self[key]
+        except KeyError:
+            return default
+
+
+class Task:
+    """One training or evaluation, with the job's arguments for it.
+
+    id: number of the task. round: from 1. client_index: of this device in the server's registry. learning_rate: of this
+    round. epochs, steps: local epochs, or local steps where those are not 0. batch_size, momentum, weight_decay: of the
+    job. seed: of the job. deadline: seconds from the task's arrival, after which its result may not count. job, run_id:
+    texts. state: values that last between rounds (State). correction: None, or arrays by name that are added to each
+    parameter's gradient (SCAFFOLD's c − c_i).
+    """
+
+    def __init__(self, client: Any, task: Any, adapter: Adapter, correction: Optional[Views]) -> None:
+        plan = task.plan
+        self._client = client
+        self._adapter = adapter
+        self.id = int(task.task_id)
+        self.round = int(task.round)
+        self.client_index = int(task.client_index)
+        self.learning_rate = float(task.learning_rate)
+        self.deadline = task.deadline_ms / 1000
+        self.job = text(plan.name)
+        self.run_id = text(plan.run_id)
+        self.seed = int(plan.seed)
+        self.epochs = int(plan.local_epochs)
+        self.steps = int(plan.local_steps)
+        self.batch_size = int(plan.batch_size)
+        self.momentum = float(plan.momentum)
+        self.weight_decay = float(plan.weight_decay)
+        self.correction = correction
+        self.state = State(client)
+        self.num_steps = 0  # batches so far
+
+    @property
+    def cancelled(self) -> bool:
+        """True when the result is no longer wanted; from any thread."""
+        return bool(lib.fedge_client_cancelled(self._client))
+
+    def check(self) -> None:
+        """Raises TaskCancelled when the result is no longer wanted. Call it in loops of your own."""
+        if self.cancelled:
+            raise TaskCancelled(f"task {self.id} was cancelled")
+
+    def generator(self) -> np.random.Generator:
+        """Random numbers that depend on the job's seed, the round and the device alone."""
+        return np.random.default_rng([self.seed, self.round, self.client_index])
+
+    def batches(self, data: Any, *, shuffle: bool = True) -> Iterator[Tuple[Any, ...]]:
+        """The batches of the job's epochs or steps, in an order drawn by `generator`.
+
+        data: fedge.data.Arrays, a tuple of arrays of one length, or any sequence of examples such as a torch Dataset.
+        Each batch is a tuple: of tensors on the model's device for a torch model, of NumPy arrays otherwise. The last
+        batch of an epoch may be smaller. Raises TaskCancelled when the task is cancelled.
+        """
+        take: Callable[[Any], Tuple[Any, ...]]
+        num_examples, take = as_batches(data)
+        if num_examples == 0:
+            raise Error("there are no examples to train on")
+        random = self.generator()
+        num_epochs = self.epochs if self.steps == 0 else -(-self.steps * self.batch_size // num_examples) + 1
+        for _ in range(num_epochs):
+            order = random.permutation(num_examples) if shuffle else np.arange(num_examples)
+            for begin in range(0, num_examples, self.batch_size):
+                if 0 < self.steps <= self.num_steps:
+                    return
+                self.check()
+                self.num_steps += 1
+                yield self._adapter.batch(take(order[begin:begin + self.batch_size]))

@@ -1,0 +1,130 @@
+"""Python clients beside a real aggregator: NumPy only."""
+
+import os
+import signal
+import time
+import unittest
+
+from python_client import PythonTest, harness
+
+DECLINED = 8
+
+
+class Runs(PythonTest):
+    def test_two_python_and_two_c_clients_train_one_model(self):
+        federation = self.linear_federation(clients=4, site={"validation-fraction": 0.2},
+                                            rounds__num_server_rounds=4, rounds__fraction_evaluate=1.0)
+        federation.start_aggregator()
+        clients = [self.start_python(federation, 0), self.start_python(federation, 1),
+                   federation.start_client(2), federation.start_client(3)]
+        federation.complete()
+        self.assertEqual([client.wait() for client in clients], [0, 0, 0, 0], clients[0].tail())
+        lines = federation.lines()
+        self.assertEqual([line["clients"] for line in lines], [4] * 4)
+        self.assertGreater(lines[-1]["accuracy"], 0.6)  # chance is 0.25
+        evaluations = federation.lines("evaluate")
+        self.assertEqual([line["clients"] for line in evaluations], [4] * 4)
+
+    def test_state_lasts_and_nothing_is_trained_twice_when_a_client_is_killed(self):
+        federation = self.linear_federation(clients=2, rounds__num_server_rounds=4)
+        federation.start_aggregator()
+        client = self.start_python(federation, 0)
+        other = self.start_python(federation, 1)
+        for count in (1, 2):
+            client.wait_event("trained")
+            client.kill()
+            client = self.start_python(federation, 0)
+        federation.complete()
+        self.assertEqual((client.wait(), other.wait()), (0, 0), client.tail())
+        with open(federation.path("done"), encoding="ascii") as file:
+            done = [line.split(" ", 1) for line in file.read().splitlines()]
+        self.assertEqual(len({task for task, _ in done}), len(done), done)
+        self.assertEqual(sum(rounds == "[1, 2, 3, 4]" for _, rounds in done), 2, done)
+
+    def test_without_a_state_directory_all_stays_in_memory(self):
+        federation = self.linear_federation(clients=1, rounds__num_server_rounds=2)
+        federation.start_aggregator()
+        client = self.start_python(federation, 0, state=False)
+        federation.complete()
+        self.assertEqual(client.wait(), 0, client.tail())
+        self.assertFalse(os.path.exists(federation.path("python-state-0")))
+
+
+class Faults(PythonTest):
+    """What a trainer may do wrong: the run goes on with the others, and a message says what to do."""
+
+    def with_fault(self, fault, **policy):
+        federation = self.linear_federation(clients=2, rounds__num_server_rounds=1, rounds__min_report_fraction=0.5,
+                                            rounds__round_deadline_s=300)
+        aggregator = federation.start_aggregator()
+        return aggregator, self.start_python(federation, 0, fault, **policy), self.start_python(federation, 1)
+
+    def declined(self, fault, *texts, **policy):
+        aggregator, client, _ = self.with_fault(fault, **policy)
+        message = aggregator.wait_event("client-declined")["text"]
+        for text in texts:
+            self.assertIn(text, message)
+        return message, client
+
+    def test_an_exception_tells_the_server_its_type_only(self):
+        message, client = self.declined("raise", "ValueError")
+        self.assertNotIn("42", message)
+        self.assertIn("the secret of this device is 42", client.log())
+
+    def test_the_client_file_may_allow_the_text(self):
+        self.declined("raise", "ValueError: the secret of this device is 42", **{"share-errors": True})
+
+    def test_a_model_that_is_not_finite(self):
+        self.declined("nan", "0.bias")
+
+    def test_a_tensor_of_another_shape(self):
+        self.declined("grow", "the trainer has changed the shape of '0.bias' from [4] to [5]")
+
+    def test_no_examples(self):
+        self.declined("none", "the trainer returned 0 as its number of examples")
+
+    def test_a_metric_that_is_not_finite(self):
+        self.declined("metric", "loss")
+
+    def ends_with(self, fault, code, *texts):
+        _, client, _ = self.with_fault(fault)
+        self.assertEqual(client.wait(), code, client.tail())
+        for text in texts:
+            self.assertIn(text, client.log())
+
+    def test_another_name(self):
+        self.ends_with("name", DECLINED, "0.weight", "python -m fedge init")
+
+    def test_another_shape(self):
+        self.ends_with("shape", DECLINED, "tensor '0.weight' is [4, 12] in the job and [4, 3] in this client's model")
+
+    def stopped(self, fault, number):
+        _, client, _ = self.with_fault(fault)
+        harness.wait_until("training", lambda: "training" in client.log())
+        time.sleep(0.1)
+        client.send(number)
+        self.assertEqual(client.wait(), 0, client.tail())
+
+    def test_signals_end_a_client_that_trains(self):
+        self.stopped("batches", signal.SIGTERM)
+        self.stopped("batches", signal.SIGINT)
+
+    def test_signals_end_a_client_whose_trainer_never_returns(self):
+        self.stopped("hang", signal.SIGTERM)
+
+    def test_a_missing_client_file(self):
+        federation = self.linear_federation()
+        self.device_directory(federation, 0)
+        os.unlink(federation.path("device-0/client.json"))
+        client = harness.Program("python-0", ["/usr/bin/python3", "-B", "-c", (
+            "import fedge\napp = fedge.Client({})\napp.train(print)\napp.run('device-0')")], federation.folder,
+            {"PYTHONPATH": os.path.join(os.environ["FEDGE_BINARY_DIR"], "python")})
+        federation.seen.append(client)
+        self.assertEqual(client.wait(), 3)
+        self.assertIn("client.json", client.log())
+
+
+if __name__ == "__main__":
+    if not os.path.isfile(os.path.join(os.environ["FEDGE_BINARY_DIR"], "python", "fedge", "_fedge.abi3.so")):
+        raise SystemExit(harness.SKIPPED)
+    unittest.main(verbosity=2)

@@ -1,0 +1,264 @@
+"""What the package does without a network: models, data, batches, state's values, files."""
+
+import contextlib
+import gzip
+import io
+import json
+import os
+import sys
+import tempfile
+import types
+import unittest
+
+sys.path.insert(0, os.path.join(os.environ["FEDGE_BINARY_DIR"], "python"))
+
+import numpy as np  # noqa: E402
+
+import fedge  # noqa: E402
+from fedge import job, models, safetensors, task  # noqa: E402
+from fedge._fedge import ffi  # noqa: E402
+
+try:
+    import torch
+except ImportError:
+    torch = None
+
+
+def views_of(**shapes):
+    return {name.replace("_", "."): np.arange(np.prod(shape), dtype=np.float32).reshape(shape) for name, shape in shapes.items()}
+
+
+class Arrays(unittest.TestCase):
+    def test_a_trainer_changes_views_in_place_or_puts_other_arrays(self):
+        adapter = models.adapter_of({"a": np.zeros((2, 3)), "b": np.zeros(2)})
+        adapter.check({"a": (2, 3), "b": (2,)})
+        views = views_of(a=(2, 3), b=(2,))
+        model = adapter.attach(views)
+        self.assertIs(model["a"], views["a"])
+        model["a"] += 1
+        model["b"] = np.array([5.0, 6.0])
+        adapter.detach(views)
+        self.assertEqual(views["a"].tolist(), [[1, 2, 3], [4, 5, 6]])
+        self.assertEqual(views["b"].tolist(), [5, 6])
+
+    def test_what_does_not_fit_is_named(self):
+        adapter = models.adapter_of({"a": np.zeros((2, 3))})
+        for shapes, text in (({"a": (3, 2)}, r"'a' is \[3, 2\] in the job and \[2, 3\]"),
+                             ({"b": (2, 3)}, r"a tensor 'b' \[2, 3\], which this client's model lacks"),
+                             ({"a": (2, 3), "c": (1,)}, "'c'"), ({}, "which the job's model lacks")):
+            with self.assertRaisesRegex(fedge.Error, text):
+                adapter.check(shapes)
+        views = views_of(a=(2, 3))
+        del adapter.attach(views)["a"]
+        with self.assertRaisesRegex(fedge.Error, "removed 'a'"):
+            adapter.detach(views)
+        with self.assertRaisesRegex(fedge.Error, "not list"):
+            fedge.Client([])
+
+
+class Estimators(unittest.TestCase):
+    class Linear:
+        """As far as the package knows scikit-learn's."""
+
+        def get_params(self):
+            return {}
+
+        def fit(self):
+            return self
+
+    def test_coefficients_go_in_and_come_back(self):
+        estimator = self.Linear()
+        adapter = models.adapter_of(estimator)
+        adapter.check({"coef_": (1, 2), "intercept_": (1,)})
+        views = {"coef_": np.ones((1, 2), np.float32), "intercept_": np.ones(1, np.float32)}
+        self.assertIs(adapter.attach(views), estimator)
+        self.assertEqual(estimator.coef_.dtype, np.float64)
+        estimator.coef_ = estimator.coef_ * 3
+        adapter.detach(views)
+        self.assertEqual((views["coef_"].tolist(), views["intercept_"].tolist()), ([[3, 3]], [1]))
+        with self.assertRaisesRegex(fedge.Error, "coef_ and intercept_; the job's are weight"):
+            adapter.check({"weight": (1,)})
+
+    def test_a_job_needs_a_fitted_one(self):
+        with self.assertRaisesRegex(fedge.Error, "fit it to one batch first"):
+            models.tensors_of(self.Linear())
+
+
+@unittest.skipUnless(torch, "there is no torch")
+class Modules(unittest.TestCase):
+    def setUp(self):
+        self.model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.ReLU())
+        self.adapter = models.adapter_of(self.model)
+        self.views = views_of(**{"0_weight": (2, 3), "0_bias": (2,)})
+
+    def test_weights_are_the_views_and_training_needs_no_copy(self):
+        self.adapter.check({"0.weight": (2, 3), "0.bias": (2,)})
+        optimizer = torch.optim.SGD(self.model.parameters(), lr=1)
+        self.adapter.attach(self.views)
+        weight = self.model[0].weight
+        self.assertEqual(weight.data_ptr(), self.views["0.weight"].ctypes.data)
+        before = self.views["0.weight"].copy()
+        self.model(torch.ones(1, 3)).sum().backward()
+        optimizer.step()
+        self.adapter.detach(self.views)
+        self.assertEqual((before - self.views["0.weight"]).tolist(), weight.grad.tolist())
+
+    def test_afterwards_the_model_keeps_its_shapes_and_no_memory(self):
+        self.adapter.attach(self.views)
+        self.adapter.detach(self.views)
+        weight = self.model[0].weight
+        self.assertEqual(tuple(weight.shape), (2, 3))
+        self.assertEqual(weight.sum().item(), 0)
+        self.assertNotEqual(weight.data_ptr(), self.views["0.weight"].ctypes.data)
+        self.adapter.attach(self.views)
+        self.assertEqual(weight.sum().item(), self.views["0.weight"].sum())
+
+    def test_weights_put_elsewhere_are_copied_back(self):
+        self.adapter.attach(self.views)
+        self.model[0].weight.data = torch.full((2, 3), 7.0)
+        self.adapter.detach(self.views)
+        self.assertEqual(self.views["0.weight"].tolist(), [[7] * 3] * 2)
+        self.adapter.attach(self.views)
+        self.model[0].bias.data = torch.zeros(3)
+        with self.assertRaisesRegex(fedge.Error, r"'0.bias' is \[2\] in the job and \[3\]"):
+            self.adapter.detach(self.views)
+
+    def test_types_and_devices_that_do_not_fit_are_named(self):
+        with self.assertRaisesRegex(fedge.Error, "torch.float64"):
+            models.adapter_of(torch.nn.Linear(3, 2).double()).check({"weight": (2, 3), "bias": (2,)})
+        with self.assertRaisesRegex(fedge.Error, "device 'meta'"):
+            models.adapter_of(torch.nn.Linear(3, 2, device="meta")).check({"weight": (2, 3), "bias": (2,)})
+
+
+class Files(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def path(self, name, content=None):
+        path = os.path.join(self.folder.name, name)
+        if content is not None:
+            with open(path, "wb") as file:
+                file.write(content)
+        return path
+
+    def test_idx_files_become_examples(self):
+        images = bytes([0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 2, 0, 255, 51, 0])
+        labels = bytes([0, 0, 8, 1, 0, 0, 0, 2, 7, 9])
+        data = fedge.data.idx(self.path("images.gz", gzip.compress(images)), self.path("labels", labels))
+        self.assertEqual((len(data), data.x.shape), (2, (2, 1, 1, 2)))
+        x, y = data[np.array([1, 0])]
+        self.assertEqual((x.dtype, y.dtype), (np.float32, np.int64))
+        np.testing.assert_allclose(x.ravel(), [0.2, 0, 0, 1])
+        self.assertEqual(y.tolist(), [9, 7])
+        self.assertEqual(data.part(1, 2).y.tolist(), [9])
+        with self.assertRaisesRegex(fedge.Error, "part 2 of 2"):
+            data.part(2, 2)
+        with self.assertRaisesRegex(fedge.Error, "has 3 values, its header says"):
+            fedge.data.idx(self.path("short", images[:-1]), self.path("labels"))
+        with self.assertRaisesRegex(fedge.Error, "is not an IDX file"):
+            fedge.data.idx(self.path("text", b"hello"), self.path("labels"))
+        with self.assertRaisesRegex(fedge.Error, "2 examples and 3 labels"):
+            fedge.data.Arrays(np.zeros(2), np.zeros(3))
+
+    def test_safetensors_come_back(self):
+        tensors = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "scalar": np.float16(2), "n": np.array([1, 2], np.int64)}
+        path = self.path("model.safetensors")
+        safetensors.write(path, tensors)
+        back = safetensors.read(path)
+        self.assertEqual(list(back), list(tensors))
+        for name, array in tensors.items():
+            self.assertEqual(back[name].dtype, array.dtype)
+            np.testing.assert_array_equal(back[name], array)
+        with open(path, "rb") as file:
+            content = file.read()
+        with self.assertRaisesRegex(fedge.Error, "not a whole safetensors file"):
+            safetensors.read(self.path("cut", content[:-4]))
+
+    def test_bfloat16_is_read_as_floats(self):
+        header = json.dumps({"w": {"dtype": "BF16", "shape": [2], "data_offsets": [0, 4]}}).encode()
+        path = self.path("b", len(header).to_bytes(8, "little") + header + bytes([0x80, 0x3F, 0x20, 0xC0]))
+        self.assertEqual(safetensors.read(path)["w"].tolist(), [1.0, -2.5])
+
+    def test_init_writes_a_job_and_the_initial_values(self):
+        path = self.path("job.json")
+        with contextlib.redirect_stdout(io.StringIO()):
+            job.write_job({"w": np.ones((2, 2)), "b": np.zeros(2)}, path, name="mine", rounds=3, clients=4)
+        with open(path, encoding="utf-8") as file:
+            made = json.load(file)
+        self.assertEqual(made["model"]["tensors"], [{"name": "w", "shape": [2, 2]}, {"name": "b", "shape": [2]}])
+        self.assertEqual((made["rounds"]["num-server-rounds"], made["rounds"]["min-train-nodes"]), (3, 4))
+        self.assertEqual(safetensors.read(self.path(made["initial-model"]))["w"].tolist(), [[1, 1], [1, 1]])
+        with self.assertRaisesRegex(fedge.Error, "'w' has type int64"):
+            job.write_job({"w": np.arange(3)}, path, name="mine")
+        for name, text in (("client", "must be MODULE:NAME"), ("no_such:model", "no module 'no_such'"),
+                           ("json:model", "has no 'model'")):
+            with self.assertRaisesRegex(fedge.Error, text):
+                job.import_model(name)
+
+
+class Batches(unittest.TestCase):
+    """The order of examples, of a task that is not of the library."""
+
+    def task(self, **plan):
+        values = {"name": ffi.new("char[]", b"job"), "run_id": ffi.new("char[]", b"run"), "seed": 3, "local_epochs": 2,
+                  "local_steps": 0, "batch_size": 4, "momentum": 0, "weight_decay": 0, **plan}
+        given = types.SimpleNamespace(task_id=1, round=2, client_index=3, learning_rate=0.1, deadline_ms=1000,
+                                      plan=types.SimpleNamespace(**values))
+        made = task.Task(None, given, models.adapter_of({}), None)
+        made.check = lambda: None
+        return made
+
+    def test_every_epoch_has_each_example_once(self):
+        made = self.task()
+        batches = [x.tolist() for x, in made.batches((np.arange(10),))]
+        self.assertEqual([len(batch) for batch in batches], [4, 4, 2] * 2)
+        for epoch in (batches[:3], batches[3:]):
+            self.assertEqual(sorted(sum(epoch, [])), list(range(10)))
+        self.assertNotEqual(batches[:3], batches[3:])
+        self.assertEqual(made.num_steps, 6)
+
+    def test_the_order_depends_on_seed_round_and_device(self):
+        def order(**plan):
+            return [x.tolist() for x, in self.task(**plan).batches((np.arange(10),))]
+        self.assertEqual(order(), order())
+        self.assertNotEqual(order(), order(seed=4))
+        self.assertEqual(sum(([x.tolist() for x, in self.task().batches((np.arange(3),), shuffle=False)]), []), [0, 1, 2] * 2)
+
+    def test_steps_count_batches(self):
+        batches = list(self.task(local_steps=7, local_epochs=0).batches((np.arange(10),)))
+        self.assertEqual(len(batches), 7)
+        with self.assertRaisesRegex(fedge.Error, "no examples"):
+            next(self.task().batches((np.zeros(0),)))
+
+    def test_sequences_of_examples_are_stacked(self):
+        examples = [(np.full(2, i), i) for i in range(5)]
+        x, y = next(self.task().batches(examples, shuffle=False))
+        self.assertEqual((x.tolist(), y.tolist()), ([[0, 0], [1, 1], [2, 2], [3, 3]], [0, 1, 2, 3]))
+        with self.assertRaisesRegex(fedge.Error, "arrays of one length"):
+            next(self.task().batches((np.zeros(2), np.zeros(3))))
+
+    def test_cancelling_ends_them(self):
+        made = self.task()
+
+        def cancel():
+            raise fedge.TaskCancelled()
+        made.check = cancel
+        with self.assertRaises(fedge.TaskCancelled):
+            next(made.batches((np.arange(10),)))
+
+
+class Values(unittest.TestCase):
+    def test_state_takes_bytes_arrays_and_json(self):
+        for value in (b"bytes", None, 3, 1.5, "text", [1, {"a": None}]):
+            self.assertEqual(task._decode(task._encode(value)), value)
+        back = task._decode(task._encode(np.arange(3, dtype=np.int16)))
+        self.assertEqual((back.tolist(), back.dtype), ([0, 1, 2], np.int16))
+        with self.assertRaises(TypeError):
+            task._encode(object())
+        with self.assertRaises(ValueError):
+            task._encode(np.array([object()]))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
