@@ -594,9 +594,9 @@ const char *fedge_client_site_servers(const fedge_site *site)
     return site->servers;
 }
 
-bool fedge_client_site_shares_errors(const fedge_site *site)
+bool fedge_client_site_shows_errors(const fedge_site *site)
 {
-    return site->shares_errors;
+    return site->shows_errors;
 }
 
 fedge_status fedge_client_new(const fedge_client_config *config,

@@ -144,9 +144,9 @@ void fedge_client_site_free(struct fedge_site *site); /* NULL is fine */
 /* Its "servers", one a line, as fedge_client_config.server takes them; "": none. Valid as long as
  * the site. */
 const char *fedge_client_site_servers(const struct fedge_site *site);
-/* Whether its policy has "share-errors": texts of the trainer's failures that may quote data may be
+/* Whether its policy has "show-errors": texts of the trainer's failures that may quote data may be
  * shown to the server. */
-bool fedge_client_site_shares_errors(const struct fedge_site *site);
+bool fedge_client_site_shows_errors(const struct fedge_site *site);
 
 /* Loads the identity, opens the state. After a failure fedge_client_exit_code gives the exit code
  * for its status. FEDGE_INVALID_ARGUMENT: struct_size, no train, a bad server address. */

@@ -65,7 +65,7 @@ typedef struct {
 
 fedge_status fedge_client_site_load(const char *, struct fedge_site **, fedge_error *);
 const char *fedge_client_site_servers(const struct fedge_site *);
-bool fedge_client_site_shares_errors(const struct fedge_site *);
+bool fedge_client_site_shows_errors(const struct fedge_site *);
 void fedge_client_site_free(struct fedge_site *);
 fedge_status fedge_client_new(const fedge_client_config *, const fedge_client_callbacks *, fedge_client **,
                               fedge_error *);

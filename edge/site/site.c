@@ -84,7 +84,7 @@ const fedge_json_field fedge_policy_fields[] = {
      .min = 1,
      .min_count = 1},
     {"hang-up", "hang_up", FEDGE_JSON_BOOL, AT(fedge_site, hangs_up)},
-    {"share-errors", "share_errors", FEDGE_JSON_BOOL, AT(fedge_site, shares_errors)},
+    {"show-errors", "show_errors", FEDGE_JSON_BOOL, AT(fedge_site, shows_errors)},
     {.key = "conditions", .kind = FEDGE_JSON_CUSTOM, .read = read_conditions},
     FEDGE_JSON_END,
 };

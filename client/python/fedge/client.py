@@ -60,7 +60,7 @@ class Client:
         self._adapter: Adapter = adapter_of(model)
         self._train: Optional[Trainer] = None
         self._evaluate: Optional[Trainer] = None
-        self._shares_errors = False
+        self._shows_errors = False
 
     def train(self, function: TrainerT) -> TrainerT:
         """Decorator of the trainer: train(model, task) -> number of examples, or (number of examples, metrics).
@@ -68,7 +68,7 @@ class Client:
         The model has the weights of the round; the trainer changes them in place. The number of examples is the weight
         of this device in the average. Metrics: finite numbers by name, at most 48; "loss" and "accuracy" are means over
         the examples. An exception declines this task: the server learns its type, and its text where the client file
-        has "share-errors"; the traceback goes to stderr. Called on a thread of its own, one task at a time.
+        has "show-errors"; the traceback goes to stderr. Called on a thread of its own, one task at a time.
         """
         self._train = function
         return function
@@ -137,9 +137,9 @@ class Client:
         if isinstance(error, Error):
             return str(error)
         name = type(error).__name__
-        if self._shares_errors:
+        if self._shows_errors:
             return f"{name}: {error}"
-        return f'{name}; its text stays on the device, whose client file may allow it ("share-errors")'
+        return f'{name}; its text stays on the device, whose client file may allow it ("show-errors")'
 
 
 def _take_report(result: Any, task: Task, report: Any, err: Any) -> int:
@@ -190,7 +190,7 @@ class _Run:
         server = self.server or text(lib.fedge_client_site_servers(site))
         if not server:
             self._end(lib.FEDGE_EXIT_USAGE, f'no server: give server="wss://HOST", or "servers" in {self.paths["config"]}')
-        self.app._shares_errors = bool(lib.fedge_client_site_shares_errors(site))
+        self.app._shows_errors = bool(lib.fedge_client_site_shows_errors(site))
         handle = ffi.new_handle(self.app)
         keep = [handle]  # what the structs below only point to
         client = ffi.new("fedge_client **")

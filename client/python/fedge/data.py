@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import sys
 from typing import Any, Callable, List, Sequence, Tuple, Union
 
 import numpy as np
@@ -70,9 +71,7 @@ def idx(images: Union[str, "os.PathLike[str]"], labels: Union[str, "os.PathLike[
 def _stack(examples: Sequence[Any]) -> Any:
     first = examples[0]
     if hasattr(first, "detach"):
-        import torch
-
-        return torch.stack(list(examples))
+        return sys.modules["torch"].stack(list(examples))
     return np.stack([np.asarray(example) for example in examples])
 
 

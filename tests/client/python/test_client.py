@@ -72,7 +72,7 @@ class Faults(PythonTest):
         self.assertIn("the secret of this device is 42", client.log())
 
     def test_the_client_file_may_allow_the_text(self):
-        self.declined("raise", "ValueError: the secret of this device is 42", **{"share-errors": True})
+        self.declined("raise", "ValueError: the secret of this device is 42", **{"show-errors": True})
 
     def test_a_model_that_is_not_finite(self):
         self.declined("nan", "0.bias")

@@ -1,0 +1,28 @@
+"""The commands that the wheel brings: fedge's programs in the package's folder bin."""
+
+import os
+import sys
+from typing import NoReturn
+
+
+def _run(name: str) -> NoReturn:
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", name)
+    if not os.path.exists(path):
+        sys.exit(f"{name}: {path} is missing; reinstall the package fedge")
+    os.execv(path, [name, *sys.argv[1:]])
+
+
+def aggregator() -> NoReturn:
+    _run("fedge-aggregator")
+
+
+def client() -> NoReturn:
+    _run("fedge-client")
+
+
+def keys() -> NoReturn:
+    _run("fedge-keys")
+
+
+def simulate() -> NoReturn:
+    _run("fedge-simulate")
