@@ -1,5 +1,6 @@
 """Python clients beside a real aggregator: NumPy only."""
 
+import json
 import os
 import signal
 import time
@@ -39,7 +40,8 @@ class Runs(PythonTest):
         with open(federation.path("done"), encoding="ascii") as file:
             done = [line.split(" ", 1) for line in file.read().splitlines()]
         self.assertEqual(len({task for task, _ in done}), len(done), done)
-        self.assertEqual(sum(rounds == "[1, 2, 3, 4]" for _, rounds in done), 2, done)
+        # A round is there twice where the client was killed between keeping it and its result.
+        self.assertEqual(sum(sorted(set(json.loads(rounds))) == [1, 2, 3, 4] for _, rounds in done), 2, done)
 
     def test_without_a_state_directory_all_stays_in_memory(self):
         federation = self.linear_federation(clients=1, rounds__num_server_rounds=2)
