@@ -5,6 +5,7 @@
 #   cmake/setup.sh           what building and the quickstart need
 #   cmake/setup.sh --mpi     Open MPI as well: mpirun, for several machines
 #   cmake/setup.sh --tests   what the tests need as well (Open MPI is in it)
+#   cmake/setup.sh --torch   Debian's PyTorch, for tests of Python clients (142 MB)
 #   cmake/setup.sh --cross   compilers for other processors, and QEMU (240 MB)
 #
 # FEDGE_SOURCES=DIR: see cmake/deps.sh.
@@ -29,12 +30,13 @@ for argument; do
     case $argument in
     --mpi) packages+=("${mpi_packages[@]}") ;;
     --tests) packages+=("${test_packages[@]}") ;;
+    --torch) packages+=(python3-torch) ;;
     --cross) packages+=("${cross_packages[@]}") ;;
     -h | --help)
-        sed -n '2,10s/^# \{0,1\}//p' "$0"
+        sed -n '2,11s/^# \{0,1\}//p' "$0"
         exit 0
         ;;
-    *) die "unknown argument '$argument'; there are --mpi, --tests and --cross" ;;
+    *) die "unknown argument '$argument'; there are --mpi, --tests, --torch and --cross" ;;
     esac
 done
 

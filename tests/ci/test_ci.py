@@ -143,7 +143,7 @@ class Choice(Tree):
     def test_alone(self):
         built, run, log = self.calls()
         self.assertEqual(built, "all")
-        self.assertTrue(run.endswith(" -LE ^(long|on-4-threads|race|fuzz|cross|soak)$"), run)
+        self.assertTrue(run.endswith(" -LE ^(long|on-4-threads|race|fuzz|torch|cross|soak)$"), run)
         self.assertIn("CALL setup.sh --tests\n", log)
 
     def test_everything(self):
@@ -157,8 +157,8 @@ class Choice(Tree):
         for labels, targets, chosen, left_out in (
                 (["race"], "race_programs", "race", "long|on-4-threads|fuzz|cross|soak"),
                 (["fuzz"], "fuzz_programs", "fuzz", "long|on-4-threads|race|cross|soak"),
-                (["long-2"], "all", "long-2", "on-4-threads|race|fuzz|cross|soak"),
-                (["unit", "net-3"], "all", "unit|net-3", "long|on-4-threads|race|fuzz|cross|soak"),
+                (["long-2"], "all", "long-2", "on-4-threads|race|fuzz|torch|cross|soak"),
+                (["unit", "net-3"], "all", "unit|net-3", "long|on-4-threads|race|fuzz|torch|cross|soak"),
                 (["unit", "race"], "race_programs all", "unit|race", "long|on-4-threads|fuzz|cross|soak")):
             built, run, _ = self.calls(*(word for label in labels for word in ("--label", label)), "-R", "x")
             self.assertEqual(built, targets)

@@ -24,7 +24,8 @@ INSTALL, PAPERS = "tests/install/test_install.py", "tests/examples/test_papers.p
 # Pages, or a section of one, whose commands a test takes from there.
 ELSEWHERE = {
     ("README.md", "## Deploy one real client"): "tests/docs/test_docs.py",
-    ("README.md", "## Your own trainer"): INSTALL,
+    ("README.md", "## Your own trainer, in C"): INSTALL,
+    ("docs/guides/python.md", "## A device in twenty lines"): "tests/client/python/test_torch.py",
     ("docs/guides/own-trainer.md", "## Link it"): INSTALL,
     ("docs/strategies.md", "## A strategy of your own"): INSTALL,
     ("docs/strategies.md", "### A metric of your own"): INSTALL,
@@ -38,6 +39,8 @@ EXCEPT = (
     (r"(bash )?cmake/(setup|deps)\.sh.*", "whoever builds has run it: it installs packages and builds libraries"),
     (r"(bash cmake/setup\.sh && )?cmake --preset .*", "whoever runs tests has built; tests/cross builds other processors"),
     (r"cmake --build .*", "likewise"),
+    (r"(bash cmake/setup\.sh && )?pip install .*", "with packages that Debian does not have"),
+    (r"python -m fedge init .*", "tests/client/python/test_torch.py runs the guide's; the others are alike"),
     (r"sudo cmake --install .*", "for /usr/local; tests/install does it elsewhere"),
     (r"bash tests/run\.sh.*", "it runs this test"),
     (r"bash examples/quickstart\.sh", "it builds; tests/examples/test_quickstart.py runs it on what is built"),

@@ -183,7 +183,7 @@ class Install(unittest.TestCase):
 
     def test_the_readmes_own_trainer(self):
         """With a port that is free."""
-        folder, _ = self.do_as_said("README.md", "## Your own trainer", change=lambda command: command.replace(
+        folder, _ = self.do_as_said("README.md", "## Your own trainer, in C", change=lambda command: command.replace(
             " &", " --listen 127.0.0.1:0 --http off --port-file ports &\nuntil [ -s ports ]; do sleep 0.05; done\n"
             "read -r port _ <ports", 1).replace("localhost:9092", "localhost:$port") if "aggregator" in command
             else command.replace("localhost:9092", "localhost:$port"))

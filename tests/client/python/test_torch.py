@@ -1,0 +1,94 @@
+"""docs/guides/python.md, "## A device in twenty lines", with PyTorch: the job is made and eight devices train by it.
+
+Skipped where there is no torch: bash cmake/setup.sh --torch installs Debian's.
+"""
+
+import gzip
+import importlib.util
+import json
+import os
+import shlex
+import subprocess
+import sys
+import unittest
+
+import numpy as np
+from python_client import PACKAGE, PythonTest, harness
+
+SOURCE = os.environ["FEDGE_SOURCE_DIR"]
+DATA = "/usr/share/datasets/fashion-mnist"
+DEVICES = 8
+ROUNDS = 10
+sys.path[:0] = [PACKAGE, os.path.join(SOURCE, "tests", "docs")]
+ENVIRONMENT = {"PYTHONPATH": PACKAGE, "OMP_NUM_THREADS": "1"}
+
+
+def write_idx(path, array):
+    shape = b"".join(int(n).to_bytes(4, "big") for n in array.shape)
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        file.write(bytes([0, 0, 8, array.ndim]) + shape + array.astype(np.uint8).tobytes())
+
+
+def right_of(model, data):
+    """The fraction of examples that the example's model classifies rightly."""
+    x = data.x.reshape(len(data), -1).astype(np.float32) / 255
+    hidden = np.maximum(x @ model["1.weight"].T + model["1.bias"], 0)
+    return np.mean((hidden @ model["3.weight"].T + model["3.bias"]).argmax(axis=1) == data.y)
+
+
+class Guide(PythonTest):
+    def make_job(self, federation):
+        """By the command of the guide."""
+        import commands
+        command, = commands.of_section(SOURCE, "docs/guides/python.md", "## A device in twenty lines")
+        words = shlex.split(command)
+        self.assertEqual(words[:3], ["python", "-m", "fedge"])
+        subprocess.run(["/usr/bin/python3", "-B", *words[1:], "--rounds", str(ROUNDS), "--force"], cwd=federation.folder,
+                       env={**os.environ, **ENVIRONMENT}, check=True, timeout=harness.PATIENCE_S)
+        with open(federation.job_path, encoding="utf-8") as file:
+            job = json.load(file)
+        job["training"]["learning-rate"] = 0.1
+        federation.write("job.json", job)
+
+    def start_device(self, federation, index, data):
+        directory = self.device_directory(federation, index)
+        with open(os.path.join(directory, "client.py"), "w", encoding="utf-8") as file, \
+                open(os.path.join(SOURCE, "examples/pytorch/client.py"), encoding="utf-8") as example:
+            file.write(example.read())
+        part = data.part(index, DEVICES)
+        write_idx(os.path.join(directory, "images.gz"), part.x[:, 0])
+        write_idx(os.path.join(directory, "labels.gz"), part.y)
+        code = f"import client; client.app.run({directory!r}, state={directory + '/state'!r})"
+        device = harness.Program(f"device-{index}", ["/usr/bin/python3", "-B", "-c", code], directory, ENVIRONMENT)
+        federation.seen.append(device)
+        return device
+
+    def test_eight_devices_learn_fashion_mnist(self):
+        import fedge
+        from fedge import safetensors
+        federation = self.federation(clients=DEVICES)
+        with open(os.path.join(SOURCE, "examples/pytorch/client.py"), encoding="utf-8") as file:
+            example = file.read()
+        with open(os.path.join(SOURCE, "docs/guides/python.md"), encoding="utf-8") as file:
+            self.assertIn(example, file.read())
+        for name in ("images", "labels"):
+            kind = "images-idx3" if name == "images" else "labels-idx1"
+            os.symlink(f"{DATA}/t10k-{kind}-ubyte.gz", federation.path(f"{name}.gz"))
+        with open(federation.path("client.py"), "w", encoding="utf-8") as file:
+            file.write(example)
+        self.make_job(federation)
+        federation.start_aggregator()
+        data = fedge.data.idx(f"{DATA}/train-images-idx3-ubyte.gz", f"{DATA}/train-labels-idx1-ubyte.gz")
+        devices = [self.start_device(federation, index, data) for index in range(DEVICES)]
+        federation.complete(harness.PATIENCE_S * 4)
+        self.assertEqual([device.wait() for device in devices], [0] * DEVICES)
+        self.assertEqual([line["clients"] for line in federation.lines()], [DEVICES] * ROUNDS)
+        model = safetensors.read(os.path.join(federation.run_folder(), "model.safetensors"))
+        test = fedge.data.idx(federation.path("images.gz"), federation.path("labels.gz"))
+        self.assertGreaterEqual(right_of(model, test), 0.85)
+
+
+if __name__ == "__main__":
+    if not importlib.util.find_spec("torch"):
+        raise SystemExit(harness.SKIPPED)
+    unittest.main(verbosity=2)
