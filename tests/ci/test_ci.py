@@ -150,16 +150,16 @@ class Choice(Tree):
         built, run, log = self.calls("--all")
         self.assertEqual(built, "race_programs fuzz_programs all")
         self.assertTrue(run.endswith(" -LE ^(soak)$"), run)
-        self.assertIn("CALL setup.sh --tests --cross\n", log)
+        self.assertIn("CALL setup.sh --tests --cross --torch\n", log)
         self.assertNotIn("-LE", self.calls("--all", "--soak")[1])
 
     def test_labels(self):
         for labels, targets, chosen, left_out in (
-                (["race"], "race_programs", "race", "long|on-4-threads|fuzz|cross|soak"),
-                (["fuzz"], "fuzz_programs", "fuzz", "long|on-4-threads|race|cross|soak"),
+                (["race"], "race_programs", "race", "long|on-4-threads|fuzz|torch|cross|soak"),
+                (["fuzz"], "fuzz_programs", "fuzz", "long|on-4-threads|race|torch|cross|soak"),
                 (["long-2"], "all", "long-2", "on-4-threads|race|fuzz|torch|cross|soak"),
                 (["unit", "net-3"], "all", "unit|net-3", "long|on-4-threads|race|fuzz|torch|cross|soak"),
-                (["unit", "race"], "race_programs all", "unit|race", "long|on-4-threads|fuzz|cross|soak")):
+                (["unit", "race"], "race_programs all", "unit|race", "long|on-4-threads|fuzz|torch|cross|soak")):
             built, run, _ = self.calls(*(word for label in labels for word in ("--label", label)), "-R", "x")
             self.assertEqual(built, targets)
             self.assertTrue(run.endswith(f" -L ^({chosen})$ -LE ^({left_out})$ -R x"), run)
@@ -167,7 +167,7 @@ class Choice(Tree):
     def test_threads_alone(self):
         built, run, _ = self.calls("--preset", "tsan", "--label", "unit")
         self.assertEqual(built, "all")
-        self.assertTrue(run.endswith(" -L ^(unit)$ -L ^threads$ -LE ^(long|race|fuzz|cross|soak)$"), run)
+        self.assertTrue(run.endswith(" -L ^(unit)$ -L ^threads$ -LE ^(long|race|fuzz|torch|cross|soak)$"), run)
 
 
 class Run(Tree):

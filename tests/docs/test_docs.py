@@ -158,7 +158,7 @@ class Pages(unittest.TestCase):
     def test_a_clone_ignores_what_the_readme_leaves_in_it(self):
         ignored = read(".gitignore").splitlines()
         page = read("README.md")
-        own, simulated = section(page, "## Your own trainer"), section(page, "## Simulate before you deploy")
+        own, simulated = section(page, "## Your own trainer, in C"), section(page, "## Simulate before you deploy")
         left = {f"/{re.search(option, text)[1]}{end}" for option, text, end in (
             (r" -o (\S+)", own, ""), (r"--out (\S+)", own, "/"), (r"--state (\S+)", own, "/"),
             (r"--out (\S+)", simulated, "/"))}
