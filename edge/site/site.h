@@ -51,7 +51,7 @@ typedef struct fedge_site {
     uint32_t num_jobs;
     char jobs[FEDGE_SITE_MAX_DATA][FEDGE_MAX_JOB_NAME]; /* names of allowed jobs */
     bool hangs_up;               /* the server may ask the device to disconnect between tasks */
-    bool shows_errors;          /* the server may see the texts of a trainer's exceptions */
+    bool shows_errors;           /* the server may see the texts of a trainer's exceptions */
     fedge_conditions conditions; /* conditions, checked for each task */
     char
         servers[FEDGE_SITE_MAX_SERVERS]; /* addresses, one per line, not validated here; "": none */

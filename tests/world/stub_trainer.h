@@ -33,7 +33,7 @@ typedef struct stub_trainer {
     uint64_t num_examples;
     stub_trainer_chances chances;
     const struct fedge_site *site; /* of the running client; NULL: it has none */
-    bool may_lose; /* the store is lost or may be damaged: set by the world */
+    bool may_lose;                 /* the store is lost or may be damaged: set by the world */
     uint32_t num_trained, num_evaluated, num_failed, num_cancelled;
     /* Numbers of the values given to fedge_client_put, from 1: the last confirmed one and the last
      * one. */
