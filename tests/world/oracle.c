@@ -309,6 +309,7 @@ static plain_said said_of(const fedge_upload *upload)
 {
     return (plain_said){.num_examples = upload->num_examples,
                         .start_loss = metric(upload, FEDGE_START_LOSS, 0.0),
+                        .loss = metric(upload, "loss", 0.0),
                         .squared_norm = metric(upload, FEDGE_SQUARED_NORM, 0.0),
                         .cluster = metric(upload, FEDGE_CLUSTER, -1.0),
                         .state_lost = metric(upload, FEDGE_CLIENT_STATE_LOST, 0.0)};

@@ -61,6 +61,8 @@ typedef struct oracle_round {
     bool forgot;          /* a client had lost the strategy's state, so all clients reset theirs */
     uint32_t num_counted; /* clients by the round's line in rounds.jsonl; 0: not read yet */
     uint64_t num_examples;
+    plain_draw draw; /* of that attempt's cohort, and how often it was missed by whom */
+    uint32_t missed[ORACLE_MAX_CLIENTS];
     uint32_t cohort; /* tasks of the newest attempt; 0: not known */
     /* With a buffer: what the newest attempt's journal has, when last seen. */
     oracle_accepted *accepted; /* (num_accepted); room for ORACLE_MAX_ACCEPTED */
@@ -120,6 +122,8 @@ uint32_t oracle_attempt_of(uint32_t round);
 /* The journal of an attempt; NULL: none. */
 const uint8_t *oracle_read_journal(uint32_t round, uint32_t attempt, char name[ORACLE_JOURNAL_NAME],
                                    size_t *size);
+/* Whether models follow from what only journals say. */
+bool oracle_needs_journals(void);
 /* Notes which updates count in the open rounds, and how many clients they ask. */
 void oracle_look_at_journals(void);
 /* Whether the update is in a journal of the first [num_ranks] ranks. With [named], rank 0's journal

@@ -10,8 +10,10 @@
 #include "tests/world/scheduler.h"
 
 enum { PAGE = 4096, HEADER = 24 };
-enum { BASE_AT = 48, NUM_TASKS_AT = 120, OPEN_FIXED = 128 }; /* in OPEN; the base model's SHA-256 */
-enum { OPEN = 1, ACCEPT = 3, CLOSE = 4, ELSEWHERE = 6, LOSE = 7, ACCEPT_FIXED = 24 };
+/* In OPEN: the base model's SHA-256; then bounds, tasks and the draw. */
+enum { WANTED_AT = 44, BASE_AT = 48, NUM_TASKS_AT = 120, NUM_BOUNDS_AT = 124, OPEN_FIXED = 128 };
+enum { TASK = 48, CLIENT_AT = 8 /* in a task */, DRAW = 32 };
+enum { OPEN = 1, ASSIGN = 2, ACCEPT = 3, CLOSE = 4, ELSEWHERE = 6, LOSE = 7, ACCEPT_FIXED = 24 };
 
 /* A whole record. */
 typedef struct record {
@@ -204,14 +206,81 @@ static void drop_accepted(oracle_round *round, uint32_t slot)
     }
 }
 
-static void note_record(oracle_round *round, const record *of)
+/* Whose task each slot has. */
+typedef struct slots {
+    uint32_t num, wanted;
+    uint32_t clients[ORACLE_MAX_ACCEPTED];
+} slots;
+
+static void miss(oracle_round *round, uint32_t client)
+{
+    if (client < ORACLE_MAX_CLIENTS)
+        round->missed[client]++;
+}
+
+/* The slot's task goes to another client, or an update of another rank is of a later one. */
+static void reassign(oracle_round *round, slots *all, const record *of)
+{
+    const uint32_t slot = (uint32_t)little(of->body, 4);
+    if (slot >= all->num || of->body_size < 8 + TASK)
+        return;
+    if (of->type == ASSIGN)
+        miss(round, all->clients[slot]);
+    all->clients[slot] = (uint32_t)little(of->body + (of->type == ASSIGN ? 4 : 8) + CLIENT_AT, 4);
+    if (of->type == ASSIGN)
+        drop_accepted(round, slot);
+}
+
+static void note_record(oracle_round *round, slots *all, const record *of)
 {
     oracle_accepted update;
+    if (of->type == ASSIGN || of->type == ELSEWHERE)
+        reassign(round, all, of);
     if (read_accepted(of, &update))
         put_accepted(round, &update);
     else if (of->type == LOSE && of->body_size >= 4)
         drop_accepted(round, (uint32_t)little(of->body, 4));
     round->closed = of->type == CLOSE;
+}
+
+/* At its deadline a round has fewer updates than it wants: who is asked still has missed it. */
+static void note_late(oracle_round *round, const slots *all)
+{
+    for (uint32_t i = 0; i < all->num && round->num_accepted < all->wanted; i++) {
+        bool has = false;
+        for (uint32_t k = 0; k < round->num_accepted; k++)
+            has = has || round->accepted[k].slot == i;
+        if (!has)
+            miss(round, all->clients[i]);
+    }
+}
+
+static plain_draw read_draw(const uint8_t *at)
+{
+    return (plain_draw){.total = little(at, 8),
+                        .count = (uint32_t)little(at + 8, 4),
+                        .unknown = (uint32_t)little(at + 12, 4),
+                        .floor = (uint32_t)little(at + 16, 4),
+                        .asked = (uint32_t)little(at + 20, 4),
+                        .available = (uint32_t)little(at + 24, 4)};
+}
+
+static void note_open(oracle_round *round, slots *all, const record *of)
+{
+    /* Its upper bits are flags. */
+    const uint64_t num_bounds = little(of->body + NUM_BOUNDS_AT, 4) & 0xffff;
+    const uint64_t tasks = OPEN_FIXED + num_bounds;
+    *all = (slots){.num = (uint32_t)little(of->body + NUM_TASKS_AT, 4),
+                   .wanted = (uint32_t)little(of->body + WANTED_AT, 4)};
+    round->cohort = all->num;
+    all->num = all->num < ORACLE_MAX_ACCEPTED ? all->num : ORACLE_MAX_ACCEPTED;
+    const uint64_t end = tasks + (uint64_t)all->num * TASK;
+    for (uint32_t i = 0; end <= of->body_size && i < all->num; i++)
+        all->clients[i] = (uint32_t)little(of->body + tasks + i * TASK + CLIENT_AT, 4);
+    round->draw = of->body_size == end + DRAW ? read_draw(of->body + end) : (plain_draw){0};
+    memset(round->missed, 0, sizeof(round->missed));
+    round->num_accepted = 0;
+    round->closed = false;
 }
 
 /* Without a journal whose beginning is whole, what was known of the round stays. */
@@ -224,27 +293,33 @@ static void look_at_journal(uint32_t number)
     const uint8_t *file = oracle_read_journal(number, oracle_attempt_of(number), name, &size);
     const uint64_t end = file ? end_of_log(file, size) : 0;
     uint32_t records = 0;
+    slots all;
     if (!read_record(file, end, PAGE, &next) || next.type != OPEN || next.body_size < OPEN_FIXED)
         return;
     memcpy(base, next.body + BASE_AT, FEDGE_HASH_TEXT - 1);
     if (!round->accepted)
         round->accepted = oracle_memory(ORACLE_MAX_ACCEPTED * sizeof(oracle_accepted));
-    round->cohort = (uint32_t)little(next.body + NUM_TASKS_AT, 4);
-    round->num_accepted = 0;
-    round->closed = false;
+    note_open(round, &all, &next);
     for (uint64_t at = PAGE; read_record(file, end, at, &next) && next.number == records;
          at += next.size) {
-        note_record(round, &next);
+        note_record(round, &all, &next);
         records++;
     }
+    note_late(round, &all);
     if (oracle.damaged && oracle.async)
         oracle_note_base(number, base);
+}
+
+bool oracle_needs_journals(void)
+{
+    return oracle.async || oracle.job->rounds.sampler.inverse_probability ||
+           plain_needs_cohort(oracle.job);
 }
 
 void oracle_look_at_journals(void)
 {
     const uint32_t first = oracle.decided > 0 ? oracle.decided : 1;
-    const bool reads = oracle.async || plain_needs_cohort(oracle.job);
+    const bool reads = oracle_needs_journals();
     for (uint32_t r = first; reads && r <= first + 2 && r <= ORACLE_MAX_ROUNDS; r++)
         look_at_journal(r);
 }

@@ -144,6 +144,7 @@ typedef struct choice {
 } choice;
 
 typedef struct sets {
+    plain_history clients[ORACLE_MAX_CLIENTS]; /* before the round */
     uint32_t round;
     uint32_t num;
     choice choices[PLAIN_MAX_UPDATES];
@@ -248,6 +249,36 @@ static void collect(sets *all)
     }
 }
 
+/* What the sampler knows of clients when the round is drawn. */
+static void recall_clients(sets *all)
+{
+    memset(all->clients, 0, sizeof(all->clients));
+    for (uint32_t i = 0; i < oracle.num_tasks; i++) {
+        const oracle_task *task = &oracle.tasks[i];
+        plain_history *of = &all->clients[task->client];
+        if (task->used_in == 0 || task->used_in >= all->round)
+            continue;
+        of->reported++;
+        if (task->used_in < of->last_round)
+            continue;
+        of->last_round = task->used_in;
+        of->examples = task->used->said.num_examples;
+        of->loss = task->used->said.loss > 0.0 ? task->used->said.loss : 0.0;
+    }
+    for (uint32_t r = 1; r < all->round; r++) {
+        for (uint32_t i = 0; i < ORACLE_MAX_CLIENTS; i++)
+            all->clients[i].missed += oracle.rounds[r].missed[i];
+    }
+}
+
+static double ratio_of(const sets *all, uint32_t client)
+{
+    return oracle.job->rounds.sampler.inverse_probability
+               ? plain_ratio(oracle.job, &oracle.rounds[all->round].draw, &all->clients[client],
+                             all->round)
+               : 0.0;
+}
+
 /* Lists the updates of the selected results. False: the round's line in rounds.jsonl has other
  * numbers. */
 static bool take(sets *all)
@@ -268,6 +299,7 @@ static bool take(sets *all)
                            .bounds_log2 = task->bounds_log2,
                            .said = version->said,
                            .base = oracle.rounds[task->round - 1].model.values,
+                           .ratio = ratio_of(all, task->client),
                            .staleness = all->round - task->round};
     }
     if (oracle.async && with->num_updates > oracle.job->rounds.buffer_size)
@@ -324,12 +356,28 @@ static void note_used(const sets *all)
     }
 }
 
+/* Whether a journal of the next rounds has it. */
+static bool is_in_later(const oracle_task *task, uint32_t number)
+{
+    for (uint32_t r = number + 1; r <= number + 2 && r <= ORACLE_MAX_ROUNDS; r++) {
+        const oracle_round *round = &oracle.rounds[r];
+        for (uint32_t i = 0; i < round->num_accepted; i++) {
+            if (round->accepted[i].id == task->id)
+                return true;
+        }
+    }
+    return false;
+}
+
 /* What was acknowledged while a round with a buffer was open is in its journal. */
 static void check_acknowledged(uint32_t number)
 {
     for (uint32_t i = 0; i < oracle.num_tasks && !oracle.damaged; i++) {
         const oracle_task *task = &oracle.tasks[i];
-        if (task->kind == FEDGE_TASK_TRAIN && task->acked > 0 && task->used_in == 0) {
+        if (task->kind != FEDGE_TASK_TRAIN || task->acked == 0 || task->used_in > 0)
+            continue;
+        oracle_look_at_journals();
+        if (!is_in_later(task, number)) {
             world_fail("oracle: client %u's update of task %" PRIu64
                        " is acknowledged, and not in the journal of round %u",
                        task->client, task->id, number);
@@ -401,10 +449,13 @@ static const char *find_set(uint32_t number)
     if (!all.values && !round->hash[0])
         return "";
     new_model(&round->model);
-    if (oracle.async ? !round->closed : round->cohort == 0)
+    if (oracle_needs_journals() && !round->closed)
         oracle_look_at_journals();
     if (oracle.async && !round->closed)
         return take_over(number);
+    if (oracle.job->rounds.sampler.inverse_probability && !round->closed)
+        return oracle.damaged ? "" : "it has no journal that was closed";
+    recall_clients(&all);
     all.with.cohort = round->cohort;
     collect(&all);
     uint32_t tried = 0, counted = 0, musts = 0;

@@ -66,10 +66,9 @@ static double rate_of(const plain_round *round)
 
 bool plain_step_models(const fedge_job *job)
 {
-    return (is_robust(job) || plain_is_one_of(job, " FedAvg FedProx FedAvgM FedAdagrad FedAdam "
-                                                   "FedYogi FedNova QFedAvg SCAFFOLD FedDyn FedPer "
-                                                   "FedRep FedBN Ditto IFCA FedBuff FedAsync ")) &&
-           !job->rounds.sampler.inverse_probability;
+    return is_robust(job) || plain_is_one_of(job, " FedAvg FedProx FedAvgM FedAdagrad FedAdam "
+                                                  "FedYogi FedNova QFedAvg SCAFFOLD FedDyn FedPer "
+                                                  "FedRep FedBN Ditto IFCA FedBuff FedAsync ");
 }
 
 void plain_step_begin(const fedge_job *job, plain_model *model)
@@ -127,7 +126,7 @@ static uint32_t clamp_weight(double value, uint32_t most)
     return value < 1.0 ? 1 : value < (double)most ? (uint32_t)value : most;
 }
 
-static uint32_t weight_of(const plain_round *round, const plain_update *update)
+static uint32_t drawn_weight_of(const plain_round *round, const plain_update *update)
 {
     const fedge_job *job = round->job;
     const uint32_t most = job->rounds.max_weight;
@@ -143,8 +142,18 @@ static uint32_t weight_of(const plain_round *round, const plain_update *update)
         return clamp_weight(rint(power_of_two(most) * staleness_weight(job, update->staleness)),
                             UINT32_MAX);
     }
-    return job->rounds.sampler.type == FEDGE_SAMPLER_examples ? 1
-                                                              : plain_examples_weight(job, update);
+    return job->rounds.sampler.type == FEDGE_SAMPLER_examples && update->ratio == 0.0
+               ? 1
+               : plain_examples_weight(job, update);
+}
+
+static uint32_t weight_of(const plain_round *round, const plain_update *update)
+{
+    const uint32_t weight = drawn_weight_of(round, update);
+    return update->ratio > 0.0
+               ? plain_inverse_weight(round->job, update, weight,
+                                      plain_is_one_of(round->job, " SCAFFOLD FedDyn "))
+               : weight;
 }
 
 /* ---- rates ----------------------------------------------------------------------------------- */

@@ -14,7 +14,7 @@ enum { PLAIN_MAX_UPDATES = 64 };
 /* What a client reports with its update; 0: not reported. The struct has no padding. */
 typedef struct plain_said {
     uint64_t num_examples;
-    double start_loss, squared_norm;
+    double start_loss, loss, squared_norm;
     double cluster;    /* number of the model that it trained */
     double state_lost; /* > 0: the client has lost its state of the strategy */
 } plain_said;
@@ -26,6 +26,7 @@ typedef struct plain_update {
     plain_said said;
     const float *base; /* the model from which its training began */
     uint32_t staleness;
+    double ratio; /* the inverse of the probability that its client was drawn; 0: not asked for */
 } plain_update;
 
 /* A model and the strategy's state. */
@@ -61,6 +62,28 @@ bool plain_needs_cohort(const fedge_job *job);
  * of strategies that round otherwise. [theirs] may lie at any address. */
 bool plain_step_is(const fedge_job *job, const float *before, const float *ours,
                    const void *theirs);
+
+/* ---- inverse probabilities: plain_inverse.c -------------------------------------------------- */
+
+/* What a sampler knows of a client. All 0: it has not been seen. */
+typedef struct plain_history {
+    uint64_t examples; /* of its last update, as are the loss and the round */
+    double loss;
+    uint32_t last_round, reported, missed;
+} plain_history;
+
+/* How a cohort was drawn, as its journal has it (aggregator/rounds/sampler.h). */
+typedef struct plain_draw {
+    uint64_t total;
+    uint32_t count, unknown, floor, asked, available;
+} plain_draw;
+
+/* The mean probability of a draw over that of a client. */
+double plain_ratio(const fedge_job *job, const plain_draw *draw, const plain_history *of,
+                   uint32_t round);
+/* [weight] over the probability; [is_of_strategy]: it is not the number of examples. */
+uint32_t plain_inverse_weight(const fedge_job *job, const plain_update *update, uint32_t weight,
+                              bool is_of_strategy);
 
 /* ---- for plain_nova.c ------------------------------------------------------------------------ */
 

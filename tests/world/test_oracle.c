@@ -242,6 +242,25 @@ static void models_of_strategies_are_recomputed(void **state)
     }
 }
 
+static void models_of_samplers_are_recomputed(void **state)
+{
+    (void)state;
+    static const char *const SAMPLERS[] = {"available", "examples", "utility"};
+    for (size_t i = 0; i < sizeof(SAMPLERS) / sizeof(SAMPLERS[0]); i++) {
+        char rounds[256];
+        print_message("%s\n", SAMPLERS[i]);
+        if (i > 0)
+            fed_fini(&fed);
+        snprintf(rounds, sizeof(rounds),
+                 "\"num-server-rounds\":3,\"min-train-nodes\":2,\"min-available-nodes\":4,"
+                 "\"fraction-train\":0.5,\"over-selection\":1.5,\"sampler\":{\"type\":\"%s\","
+                 "\"inverse-probability\":true}",
+                 SAMPLERS[i]);
+        begin(rounds, "\"type\":\"FedAvg\"", NULL);
+        must_hold(4);
+    }
+}
+
 static void models_of_codecs_are_recomputed(void **state)
 {
     (void)state;
@@ -338,12 +357,16 @@ static void random_run(uint64_t seed)
     static const char *const STRATEGIES[] = {
         "\"type\":\"FedAvg\"", "\"type\":\"FedAvgM\"", "\"type\":\"FedMedian\"",
         "\"type\":\"FedBuff\",\"buffer-size\":3", "\"type\":\"FedAsync\""};
+    static const char *const ROUNDS_OF[] = {
+        LONG_ROUNDS ",\"over-selection\":1.4,\"min-report-fraction\":0.6",
+        LONG_ROUNDS ",\"fraction-train\":0.5,\"min-report-fraction\":0.6,"
+                    "\"sampler\":{\"type\":\"available\",\"inverse-probability\":true}",
+        LONG_ROUNDS ",\"over-selection\":1.4,\"min-report-fraction\":0.6", LONG_ROUNDS,
+        LONG_ROUNDS};
     uint64_t mark = 0;
     draw = fedge_rng_stream(seed, FEDGE_PURPOSE_SAMPLE, 1, 2, 3);
     const uint32_t strategy = fedge_rng_below(&draw, 5);
-    begin(strategy < 3 ? LONG_ROUNDS ",\"over-selection\":1.4,\"min-report-fraction\":0.6"
-                       : LONG_ROUNDS,
-          STRATEGIES[strategy], NULL);
+    begin(ROUNDS_OF[strategy], STRATEGIES[strategy], NULL);
     open_run();
     fed_join_all(&fed, FED_DEVICES);
     while (!is_done() && !failure[0])
@@ -532,6 +555,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(models_of_strategies_are_recomputed, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(models_of_samplers_are_recomputed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(models_of_codecs_are_recomputed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(random_runs_hold, set_up, tear_down),
         cmocka_unit_test_setup_teardown(another_weight_is_detected, set_up, tear_down),

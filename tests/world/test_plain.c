@@ -105,6 +105,7 @@ typedef struct both {
     fedge_global_model theirs;
     plain_model ours[NUM_ROUNDS + 1];
     uint32_t num_clients;
+    plain_history history[WORLD_JOB_MAX_CLIENTS];
 } both;
 
 static plain_model new_model(const fedge_plan *plan)
@@ -127,6 +128,8 @@ static fedge_update_facts draw_facts(const both *of, uint32_t round, uint32_t cl
         .num_examples = fedge_rng_below(&draw, 10) ? 1 + fedge_rng_below(&draw, 40) : 1u << 30,
         .start_loss = fedge_rng_below(&draw, 5) ? (double)random_value(2.0f) + 2.0 : 0.0,
         .squared_norm = fedge_rng_below(&draw, 5) ? (double)random_value(4.0f) + 3.0 : -1.0,
+        .loss = (double)fedge_rng_below(&draw, 3),
+        .ratio = fedge_update_ratio(&of->theirs, round, client),
         .staleness = of->job->rounds.buffer_size > 0 ? fedge_rng_below(&draw, most + 1) : 0,
         .cluster = fedge_plan_is_clustered(&of->job->plan)
                        ? fedge_rng_below(&draw, of->job->plan.hooks_arguments.num_clusters)
@@ -166,6 +169,50 @@ static void step_theirs(both *of, uint32_t round, const made *updates, uint32_t 
     MUST_BE_OK(fedge_global_model_reset(model, &err));
 }
 
+static double ratio_of(const both *of, uint32_t round, uint32_t client)
+{
+    const fedge_draw *drawn = &of->theirs.draw;
+    const plain_draw with = {.total = drawn->total,
+                             .count = drawn->count,
+                             .unknown = drawn->unknown,
+                             .floor = drawn->floor,
+                             .asked = drawn->asked,
+                             .available = drawn->available};
+    return of->job->rounds.sampler.inverse_probability
+               ? plain_ratio(of->job, &with, &of->history[client], round)
+               : 0.0;
+}
+
+/* All clients are asked, as if some of them had not been drawn. */
+static void draw_clients(both *of, uint32_t round)
+{
+    uint32_t clients[WORLD_JOB_MAX_CLIENTS];
+    const fedge_sampler_spec *spec = &of->job->rounds.sampler;
+    for (uint32_t i = 0; i < of->num_clients; i++)
+        clients[i] = i;
+    if (fedge_sampler_uses_history(spec)) {
+        of->theirs.draw = fedge_draw_cohort(spec, &of->theirs.clients, round, &draw, clients,
+                                            of->num_clients, 1 + of->num_clients / 2);
+    }
+}
+
+static void note_clients(both *of, uint32_t round, const made *updates, uint32_t num)
+{
+    for (uint32_t i = 0; i < num; i++) {
+        const fedge_update_facts *facts = &updates[i].facts;
+        plain_history *of_client = &of->history[facts->client];
+        *of_client = (plain_history){.examples = facts->num_examples,
+                                     .loss = facts->loss,
+                                     .last_round = round,
+                                     .reported = of_client->reported + 1,
+                                     .missed = of_client->missed};
+        if (i == round % num && fedge_sampler_uses_history(&of->job->rounds.sampler)) {
+            MUST_BE_OK(fedge_global_model_miss(&of->theirs, facts->client, &err));
+            of_client->missed++;
+        }
+    }
+}
+
 static bool step_ours(both *of, uint32_t round, const made *updates, uint32_t num)
 {
     static plain_round with;
@@ -180,6 +227,7 @@ static bool step_ours(both *of, uint32_t round, const made *updates, uint32_t nu
                                                   .start_loss = facts->start_loss,
                                                   .squared_norm = facts->squared_norm,
                                                   .cluster = facts->cluster},
+                                         .ratio = ratio_of(of, round, facts->client),
                                          .base = of->ours[round - 1 - facts->staleness].values,
                                          .staleness = facts->staleness};
     }
@@ -199,6 +247,7 @@ static void run_rounds(both *of, const char *text)
     static made updates[MOST];
     for (uint32_t round = 1; round <= NUM_ROUNDS; round++) {
         const uint32_t num = of->num_clients;
+        draw_clients(of, round);
         for (uint32_t i = 0; i < num; i++) {
             updates[i].facts = draw_facts(of, round, i);
             make(&of->job->plan, of->theirs.values, &updates[i]);
@@ -206,6 +255,7 @@ static void run_rounds(both *of, const char *text)
         step_theirs(of, round, updates, num);
         if (!step_ours(of, round, updates, num))
             fail_msg("round %u is another\n%s", round, text);
+        note_clients(of, round, updates, num);
     }
 }
 
@@ -290,11 +340,42 @@ static void paths_are_as_computed_by_hand(void **state)
     }
 }
 
+/* Two of four clients are drawn, of the scores 1, 2, 3 and 6: a client is drawn with the
+ * probabilities 1/6, 1/3, 1/2 and 1, where the mean is 1/2. */
+static void inverse_probabilities_are_as_computed_by_hand(void **state)
+{
+    (void)state;
+    static fedge_job job;
+    const plain_draw drawn = {
+        .total = 12, .count = 2, .unknown = 2, .floor = 1, .asked = 2, .available = 4};
+    static const double BY_HAND[][2] = {{1, 3.0}, {2, 1.5}, {3, 1.0}, {6, 0.5}, {0, 1.5}};
+    memset(&job, 0, sizeof(job));
+    job.rounds.sampler.type = FEDGE_SAMPLER_examples;
+    job.rounds.max_weight = 100;
+    for (size_t i = 0; i < sizeof(BY_HAND) / sizeof(BY_HAND[0]); i++) {
+        const plain_history of = {.examples = (uint64_t)BY_HAND[i][0]};
+        const plain_update update = {.ratio = plain_ratio(&job, &drawn, &of, 1)};
+        assert_true(update.ratio == BY_HAND[i][1]);
+        assert_int_equal(plain_inverse_weight(&job, &update, 1, false), (int)(16 * BY_HAND[i][1]));
+        assert_int_equal(plain_inverse_weight(&job, &update, 1, true), 100);
+    }
+    job.rounds.sampler.type = FEDGE_SAMPLER_available; /* (3 + 1) / (3 + 2 + 2) · 2^20 */
+    const plain_history seen = {.reported = 3, .missed = 2};
+    const plain_draw all = {
+        .total = 2 * 599186, .count = 1, .floor = 1, .asked = 1, .available = 2};
+    assert_true(plain_ratio(&job, &all, &seen, 1) == 1.0);
+    job.rounds.sampler.type = FEDGE_SAMPLER_utility; /* 8 · 10 · 2 · (1 + √(0.1 ln 4 / 2)) */
+    const plain_history trained = {.examples = 10, .loss = 2.0, .last_round = 2};
+    const plain_draw best = {.total = 404, .count = 1, .floor = 1, .asked = 1, .available = 2};
+    assert_true(plain_ratio(&job, &best, &trained, 5) == 1.0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(models_are_the_same),
         cmocka_unit_test(paths_are_as_computed_by_hand),
+        cmocka_unit_test(inverse_probabilities_are_as_computed_by_hand),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
