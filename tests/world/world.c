@@ -574,7 +574,10 @@ static bool are_well(void)
         const node *of = &w.nodes[i];
         const bool is_wanted =
             world_is_rank(i) ? world_rank_of(i) < w.num_ranks : i < nodes_first_hostile();
-        if (is_wanted && (of->heal_ns != WORLD_NEVER || (!of->up && !of->gone)))
+        /* The fault of a rank that is away may be one of the disk that all ranks share. */
+        if ((is_wanted || nodes_share_disk(i)) && of->heal_ns != WORLD_NEVER)
+            return false;
+        if (is_wanted && !of->up && !of->gone)
             return false;
     }
     return true;
