@@ -198,6 +198,11 @@ bool world_net_is_over(const world_connection *connection, int end)
     return !connection->to[end].first && world_now_ns() >= connection->over_ns[end];
 }
 
+bool world_net_is_left(const world_connection *connection, int end)
+{
+    return connection->closed[1 - end];
+}
+
 void world_net_close(world_connection *connection, int end)
 {
     connection->closed[end] = true;

@@ -64,6 +64,8 @@ bool world_net_receive(world_connection *connection, int end, uint8_t *out, size
 void world_net_pause(world_connection *connection, int end, bool paused);
 /* Whether the end has learned that the connection is over. It still has to call world_net_close. */
 bool world_net_is_over(const world_connection *connection, int end);
+/* Whether the other end is closed, of which this one may not know yet. */
+bool world_net_is_left(const world_connection *connection, int end);
 /* Closes this end, which must not use the connection afterwards. */
 void world_net_close(world_connection *connection, int end);
 

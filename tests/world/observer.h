@@ -21,7 +21,8 @@ void world_observe_hostile_sent(uint32_t client, const uint8_t *frame, size_t si
                                 const uint8_t *bytes, size_t num_bytes);
 /* A hostile server sends this message, which may be damaged. */
 void world_observe_hostile_answer(uint32_t client, const uint8_t *frame, size_t size);
-void world_observe_server_sent(uint32_t client, const uint8_t *frame, size_t size);
+/* [arrives] false: the client has left the connection. */
+void world_observe_server_sent(uint32_t client, bool arrives, const uint8_t *frame, size_t size);
 /* A phase has closed; the run has been opened. */
 void world_observe_round(const fedge_round_summary *summary);
 void world_observe_opened(const fedge_run_status *status);

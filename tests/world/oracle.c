@@ -254,7 +254,7 @@ static void check_last_counted(uint32_t client, const fedge_task *of)
     }
 }
 
-static void task_sent(uint32_t client, const fedge_message *message)
+static void task_sent(uint32_t client, bool arrives, const fedge_message *message)
 {
     static fedge_task of;
     fedge_error err;
@@ -268,6 +268,9 @@ static void task_sent(uint32_t client, const fedge_message *message)
     }
     const bool trains = of.kind == FEDGE_TASK_TRAIN;
     oracle_task *task = oracle_find_task(client, of.task_id);
+    /* A rank that was hung sends the tasks of rounds that have closed meanwhile. */
+    if (!task && !arrives && of.round < oracle.clients[client].round)
+        return;
     if (!task)
         oracle_look();
     if (!task) {
@@ -574,7 +577,7 @@ static void welcome_sent(uint32_t client, const fedge_message *message)
         oracle_name(0, welcome.initial_model, "a WELCOME");
 }
 
-void oracle_server_sent(uint32_t client, const uint8_t *frame, size_t size)
+void oracle_server_sent(uint32_t client, bool arrives, const uint8_t *frame, size_t size)
 {
     fedge_message message;
     if (size > 5 && (frame[5] == FEDGE_MESSAGE_CHUNK || frame[5] == FEDGE_MESSAGE_RESUME))
@@ -585,7 +588,7 @@ void oracle_server_sent(uint32_t client, const uint8_t *frame, size_t size)
         return;
     }
     if (message.type == FEDGE_MESSAGE_TASK)
-        task_sent(client, &message);
+        task_sent(client, arrives, &message);
     else if (message.type == FEDGE_MESSAGE_ACK)
         ack_sent(client, &message);
     else if (message.type == FEDGE_MESSAGE_REFUSE || message.type == FEDGE_MESSAGE_CANCEL)

@@ -30,8 +30,9 @@ void oracle_client_sent(uint32_t client, const uint8_t *frame, size_t size);
  * connection. */
 void oracle_hostile_sent(uint32_t client, const uint8_t *frame, size_t size, const uint8_t *bytes,
                          size_t num_bytes);
-/* The server's process has sent this whole message to the client. */
-void oracle_server_sent(uint32_t client, const uint8_t *frame, size_t size);
+/* The server's process has sent this whole message to the client. [arrives] false: the client has
+ * left the connection. */
+void oracle_server_sent(uint32_t client, bool arrives, const uint8_t *frame, size_t size);
 /* The server's state was replaced by a backup: all that was acknowledged since the backup may be
  * lost. [mark]: the value of oracle_mark when the backup was made. */
 uint64_t oracle_mark(void);

@@ -186,7 +186,9 @@ static void write_frames(process *self, peer *of)
         const size_t size = fedge_conn_next_frame(of->conn, self->out);
         carry_out(self, of);
         if (size > 0 && !of->dropping) {
-            world_observe_server_sent(world_net_client(of->connection), self->out, size);
+            world_observe_server_sent(world_net_client(of->connection),
+                                      !world_net_is_left(of->connection, NET_SERVER_END), self->out,
+                                      size);
             world_net_send(of->connection, NET_SERVER_END, self->out, size);
         }
     }

@@ -133,7 +133,7 @@ static void tell(uint32_t device, bool by_server, const uint8_t *frame, size_t s
     fedge_message message;
     MUST(fedge_message_unpack(frame, size, &message, ERR));
     if (by_server) {
-        oracle_server_sent(device, frame, size);
+        oracle_server_sent(device, true, frame, size);
     } else if (device != 1 || change(&message)) {
         MUST(fedge_message_pack(&message, told, sizeof(told), ERR));
         oracle_client_sent(device, told, fedge_message_size(&message));
@@ -447,7 +447,7 @@ static void forge_task(uint32_t device, uint64_t id, uint32_t round, const char 
     snprintf(task.model, sizeof(task.model), "%s", model);
     MUST(fedge_task_pack(&task, frame, sizeof(frame), &size, ERR));
     fed.devices[device].task = task;
-    oracle_server_sent(device, frame, size);
+    oracle_server_sent(device, true, frame, size);
 }
 
 static void forge_ack(uint32_t device, uint64_t id)
@@ -455,7 +455,7 @@ static void forge_ack(uint32_t device, uint64_t id)
     uint8_t frame[FEDGE_MESSAGE_MAX_SIZE];
     size_t size = 0;
     MUST(fedge_ack_pack(&(fedge_ack){.task_id = id}, frame, sizeof(frame), &size, ERR));
-    oracle_server_sent(device, frame, size);
+    oracle_server_sent(device, true, frame, size);
 }
 
 static void forge_update(uint32_t device)
@@ -499,7 +499,7 @@ static void wrong_messages_are_detected(void **state)
     must_see("which it never had");
     forge_ack(3 - device, 900);
     must_see("which it never had");
-    oracle_server_sent(5, welcome, welcome_size);
+    oracle_server_sent(5, true, welcome, welcome_size);
     forge_task(5, 903, 3, last.model);
     assert_string_equal(failure, "");
     forge_update(5);

@@ -89,12 +89,12 @@ static void observe_trained(uint32_t client, uint64_t task_id, const float *befo
     AS_WORLD(oracle_trained(client, task_id, before, after));
 }
 
-void world_observe_server_sent(uint32_t client, const uint8_t *frame, size_t size)
+void world_observe_server_sent(uint32_t client, bool arrives, const uint8_t *frame, size_t size)
 {
     w.quiet_since_ns = world_now_ns();
     world_trace("sends message %u of %zu bytes to client %u", size > 5 ? frame[5] : 0u, size,
                 (unsigned)client);
-    AS_WORLD(oracle_server_sent(client, frame, size));
+    AS_WORLD(oracle_server_sent(client, arrives, frame, size));
     AS_WORLD(answers_server_sent(client, frame, size));
     AS_WORLD(site_oracle_server_sent(client, frame, size));
 }
