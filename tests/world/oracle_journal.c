@@ -221,12 +221,13 @@ static void miss(oracle_round *round, uint32_t client)
 /* The slot's task goes to another client, or an update of another rank is of a later one. */
 static void reassign(oracle_round *round, slots *all, const record *of)
 {
+    const uint64_t task_at = of->type == ASSIGN ? 4 : 8;
     const uint32_t slot = (uint32_t)little(of->body, 4);
-    if (slot >= all->num || of->body_size < 8 + TASK)
+    if (slot >= all->num || of->body_size < task_at + TASK)
         return;
     if (of->type == ASSIGN)
         miss(round, all->clients[slot]);
-    all->clients[slot] = (uint32_t)little(of->body + (of->type == ASSIGN ? 4 : 8) + CLIENT_AT, 4);
+    all->clients[slot] = (uint32_t)little(of->body + task_at + CLIENT_AT, 4);
     if (of->type == ASSIGN)
         drop_accepted(round, slot);
 }

@@ -392,6 +392,34 @@ static void random_runs_hold(void **state)
     begin_average(); /* for tear_down */
 }
 
+/* A client whose task goes to another has missed it: its later updates weigh more. */
+static void a_task_that_goes_to_another_is_missed(void **state)
+{
+    (void)state;
+    fed_device *device = &fed.devices[0];
+    bool declined = false;
+    begin("\"num-server-rounds\":8,\"min-train-nodes\":3,\"min-available-nodes\":6,"
+          "\"fraction-train\":0.67,"
+          "\"sampler\":{\"type\":\"available\",\"inverse-probability\":true}",
+          "\"type\":\"FedAvg\"", NULL);
+    open_run();
+    device->idle = true;
+    fed_join_all(&fed, FED_DEVICES);
+    while (!is_done()) {
+        fed_step(&fed);
+        if (!declined && device->num_tasks > 0) {
+            fed_decline(device, true);
+            fed_leave(&fed, 0);
+            device->idle = false;
+            fed_join(&fed, 0); /* as a client that was mended, which is drawn again */
+            declined = true;
+        }
+    }
+    complete(8);
+    assert_string_equal(failure, "");
+    assert_true(declined && device->num_acks > 0);
+}
+
 /* ---- what a wrong server would do ------------------------------------------------------------ */
 
 static void must_fail(enum lie about, const char *why)
@@ -558,6 +586,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(models_of_samplers_are_recomputed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(models_of_codecs_are_recomputed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(random_runs_hold, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_task_that_goes_to_another_is_missed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(another_weight_is_detected, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_ack_comes_before_the_bytes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_ack_comes_for_other_bytes, set_up, tear_down),
