@@ -16,6 +16,7 @@
 from . import data
 from .client import Client
 from .errors import ClientExit, Error, TaskCancelled
+from .run import Run, load_checkpoint
 from .task import State, Task
 
-__all__ = ["Client", "ClientExit", "Error", "State", "Task", "TaskCancelled", "data"]
+__all__ = ["Client", "ClientExit", "Error", "Run", "State", "Task", "TaskCancelled", "data", "load_checkpoint"]

@@ -197,6 +197,44 @@ class Files(unittest.TestCase):
                 job.import_model(name)
 
 
+class Runs(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.state = folder.name
+        self.run_folder = os.path.join(self.state, "runs", "a1")
+        os.makedirs(self.run_folder)
+        rows = [{"round": 1, "phase": "train", "loss": 2.0}, {"round": 1, "phase": "evaluate", "loss": 3.0},
+                {"round": 2, "phase": "train", "loss": 1.0}]
+        with open(os.path.join(self.run_folder, "rounds.jsonl"), "w", encoding="utf-8") as file:
+            file.write("".join(json.dumps(row) + "\n" for row in rows) + '{"round": 3, "pha')
+
+    def rows(self, phase):
+        rounds = fedge.Run(self.state).rounds(phase)
+        rows = rounds if isinstance(rounds, list) else rounds.reset_index().to_dict("records")
+        return [(row["round"], row["loss"]) for row in rows]
+
+    def test_rounds_are_rows_and_half_a_line_is_not_one(self):
+        self.assertEqual(self.rows("train"), [(1, 2.0), (2, 1.0)])
+        self.assertEqual(self.rows("evaluate"), [(1, 3.0)])
+        self.assertEqual(len(fedge.Run(self.run_folder).records()), 3)
+
+    def test_the_model_comes_once_the_run_has_ended(self):
+        with self.assertRaisesRegex(fedge.Error, "the run has not ended"):
+            fedge.Run(self.state).state_dict()
+        safetensors.write(os.path.join(self.run_folder, "model.safetensors"), {"w": np.ones(2, np.float32)})
+        self.assertEqual(fedge.Run(self.state).state_dict()["w"].tolist(), [1, 1])
+        with self.assertRaisesRegex(fedge.Error, "keep-best"):
+            fedge.Run(self.state).state_dict(best=True)
+
+    def test_which_run_is_said(self):
+        os.makedirs(os.path.join(self.state, "runs", "b2"))
+        with self.assertRaisesRegex(fedge.Error, "has 2 runs; name one"):
+            fedge.Run(self.state)
+        with self.assertRaisesRegex(fedge.Error, "no rounds.jsonl and no runs"):
+            fedge.Run(self.run_folder + "/..")
+
+
 class Batches(unittest.TestCase):
     """The order of examples, of a task that is not of the library."""
 

@@ -1,0 +1,71 @@
+"""What a run has left: its rounds and its model."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from typing import Any, Dict, List, Union
+
+from . import safetensors
+from .errors import Error
+from .safetensors import Path
+
+
+def load_checkpoint(path: Path) -> Dict[str, Any]:
+    """The tensors of a model's file: torch tensors where torch is imported, NumPy arrays otherwise."""
+    arrays = safetensors.read(path)
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return dict(arrays)
+    return {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
+
+
+def _find(path: str) -> str:
+    """The folder of the run in an aggregator's state directory, or of a simulation."""
+    if os.path.isfile(os.path.join(path, "rounds.jsonl")):
+        return path
+    runs = os.path.join(path, "runs")
+    found = sorted(name for name in os.listdir(runs) if not name.startswith(".")) if os.path.isdir(runs) else []
+    if len(found) == 1:
+        return os.path.join(runs, found[0])
+    if found:
+        raise Error(f"{path} has {len(found)} runs; name one of them: {', '.join(os.path.join(runs, name) for name in found)}")
+    raise Error(f"{path} has no rounds.jsonl and no runs: give the folder of a run, or an aggregator's --state")
+
+
+class Run:
+    """A run, finished or not, of an aggregator or a simulation.
+
+    path: the run's folder, an aggregator's state directory that has one run, or a simulation's --out. Error: there is
+    no run.
+    """
+
+    def __init__(self, path: Union[str, "os.PathLike[str]"]) -> None:
+        self.path = _find(os.fspath(path))
+
+    def records(self) -> List[Dict[str, Any]]:
+        """The lines of rounds.jsonl so far, as dicts: trainings and evaluations in their order."""
+        with open(os.path.join(self.path, "rounds.jsonl"), encoding="utf-8") as file:
+            return [json.loads(line) for line in file if line.endswith("\n")]
+
+    def rounds(self, phase: str = "train") -> Any:
+        """One row a round, a pandas DataFrame indexed by round; without pandas a list of dicts.
+
+        phase: "train" or "evaluate". Columns: docs/guides/running.md.
+        """
+        rows = [row for row in self.records() if row.get("phase", "train") == phase]
+        try:
+            pandas = importlib.import_module("pandas")
+        except ImportError:
+            return rows
+        return pandas.DataFrame(rows).set_index("round") if rows else pandas.DataFrame()
+
+    def state_dict(self, best: bool = False) -> Dict[str, Any]:
+        """The final model as load_checkpoint gives it; `best`: that of the job's keep-best."""
+        name = "model-best.safetensors" if best else "model.safetensors"
+        path = os.path.join(self.path, name)
+        if not os.path.exists(path):
+            raise Error(f"there is no {path}: the run has not ended" + (", or its job has no keep-best" if best else ""))
+        return load_checkpoint(path)
