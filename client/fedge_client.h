@@ -57,6 +57,7 @@ typedef struct fedge_client_plan {
     uint32_t batch_size;
     float momentum, weight_decay;
     const struct fedge_plan *full; /* the whole plan, for fedge's trainer */
+    const char *config;            /* the job's "config", a JSON object; "{}": none */
 } fedge_client_plan;
 
 /* One training or evaluation. */

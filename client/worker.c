@@ -84,7 +84,8 @@ static void fill_view(fedge_worker *w)
                                   .batch_size = plan->training.batch_size,
                                   .momentum = plan->training.optimizer.momentum,
                                   .weight_decay = plan->training.optimizer.weight_decay,
-                                  .full = plan};
+                                  .full = plan,
+                                  .config = plan->config ? plan->config : "{}"};
 }
 
 /* An unusable blob is fetched again; other failures concern the assignment. */

@@ -31,6 +31,7 @@ typedef struct {
     uint64_t seed;
     uint32_t local_epochs, local_steps, batch_size;
     float momentum, weight_decay;
+    const char *config;
     ...;
 } fedge_client_plan;
 typedef struct {

@@ -488,6 +488,34 @@ static fedge_status validate(const fedge_json *json, const fedge_plan *plan, fed
     return plan->has_data ? fedge_augmentation_check(json, plan, err) : FEDGE_OK;
 }
 
+/* --- "config" --------------------------------------------------------------------------------- */
+
+fedge_status fedge_config_read(const fedge_json *json, const cJSON *node, void *record,
+                               fedge_error *err)
+{
+    fedge_plan *plan = record;
+    if (!cJSON_IsObject(node))
+        return fedge_json_fail(json, node, NULL, err, "must be an object, {…}");
+    plan->config = fedge_json_print_tree(node);
+    if (!plan->config)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a job's config");
+    if (strlen(plan->config) <= FEDGE_MAX_CONFIG)
+        return FEDGE_OK;
+    return fedge_json_fail(json, node, NULL, err, "has %zu bytes without blanks; at most %d fit",
+                           strlen(plan->config), FEDGE_MAX_CONFIG);
+}
+
+fedge_status fedge_config_write(const void *record, const char *key, cJSON *object,
+                                fedge_error *err)
+{
+    const fedge_plan *plan = record;
+    cJSON *item = plan->config ? cJSON_Parse(plan->config) : NULL;
+    if (!plan->config || (item && cJSON_AddItemToObject(object, key, item)))
+        return FEDGE_OK;
+    cJSON_Delete(item);
+    return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a JSON tree");
+}
+
 fedge_status fedge_plan_derive(const fedge_json *json, fedge_plan *plan, fedge_error *err)
 {
     fedge_error cause = {0};
@@ -614,6 +642,7 @@ void fedge_plan_fini(fedge_plan *plan)
 {
     free(plan->data.mean);
     free(plan->data.std);
+    free(plan->config);
 }
 
 void fedge_plan_free(fedge_plan *plan)

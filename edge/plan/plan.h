@@ -124,6 +124,8 @@ typedef struct fedge_hooks_arguments {
     float lambda; /* weight of the term that keeps the personal model near the server's */
 } fedge_hooks_arguments;
 
+#define FEDGE_MAX_CONFIG 4096 /* bytes of a job's "config" as compact JSON */
+
 /* The part of a job that clients receive. It is large, so allocate it on the heap; free it with
  * fedge_plan_free. */
 typedef struct fedge_plan {
@@ -141,6 +143,7 @@ typedef struct fedge_plan {
     fedge_personal personal; /* values that stay on the client */
     fedge_data_spec data;    /* unused when external, unless the job names data */
     bool has_data;
+    char *config; /* a JSON object for the clients' trainers, as text; NULL: none */
     fedge_training_spec training;
     fedge_update_spec update;
 } fedge_plan;

@@ -53,7 +53,8 @@
     EVERY_PLAN("error-feedback", plan->update.error_feedback != FEDGE_ERROR_FEEDBACK_AUTO)         \
     EVERY_PLAN("codec-by-layer", plan->update.num_layers > 0)                                      \
     EVERY_PLAN("down-by-layer", plan->update.down.tensors)                                         \
-    EVERY_PLAN("codec-by-section", plan->update.control.values || plan->update.buffers.values)
+    EVERY_PLAN("codec-by-section", plan->update.control.values || plan->update.buffers.values)     \
+    EVERY_PLAN("config", plan->config)
 
 /* --- their names: all that a client needs ----------------------------------------------------- */
 

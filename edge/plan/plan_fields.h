@@ -78,6 +78,12 @@ FEDGE_MUST_USE fedge_status fedge_model_read(const fedge_json *json, const cJSON
 FEDGE_MUST_USE fedge_status fedge_model_write(const void *record, const char *key, cJSON *object,
                                               fedge_error *err);
 
+/* Read and write the "config" of a fedge_plan. */
+FEDGE_MUST_USE fedge_status fedge_config_read(const fedge_json *json, const cJSON *node,
+                                              void *record, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_config_write(const void *record, const char *key, cJSON *object,
+                                               fedge_error *err);
+
 /* Checks the parts of a plan from [json] against each other, and derives the update layout. */
 FEDGE_MUST_USE fedge_status fedge_plan_derive(const fedge_json *json, fedge_plan *plan,
                                               fedge_error *err);
@@ -104,6 +110,10 @@ void fedge_plan_fini(fedge_plan *plan);
          FEDGE_JSON_AT(fedge_plan, data),                                                          \
          .extra = offsetof(fedge_plan, has_data),                                                  \
          .fields = fedge_data_fields},                                                             \
+        {.key = "config",                                                                          \
+         .kind = FEDGE_JSON_CUSTOM,                                                                \
+         .read = fedge_config_read,                                                                \
+         .write = fedge_config_write},                                                             \
         {.key = "training",                                                                        \
          .kind = FEDGE_JSON_OBJECT,                                                                \
          FEDGE_JSON_AT(fedge_plan, training),                                                      \

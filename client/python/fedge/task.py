@@ -86,7 +86,7 @@ class Task:
     id: number of the task. round: from 1. client_index: of this device in the server's registry. learning_rate: of this
     round. epochs, steps: local epochs, or local steps where those are not 0. batch_size, momentum, weight_decay: of the
     job. seed: of the job. deadline: seconds from the task's arrival, after which its result may not count. job, run_id:
-    texts. state: values that last between rounds (State). correction: None, or arrays by name that are added to each
+    texts. config: the job's "config", a dict. state: values that last between rounds (State). correction: None, or arrays by name that are added to each
     parameter's gradient (SCAFFOLD's c − c_i).
     """
 
@@ -107,6 +107,7 @@ class Task:
         self.batch_size = int(plan.batch_size)
         self.momentum = float(plan.momentum)
         self.weight_decay = float(plan.weight_decay)
+        self.config: Dict[str, Any] = json.loads(text(plan.config))
         self.correction = correction
         self.state = State(client)
         self.num_steps = 0  # batches so far

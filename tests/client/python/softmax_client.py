@@ -48,7 +48,7 @@ def misbehave(model, task):
 
 @app.train
 def train(model, task):
-    print(f"training {task.id}", file=sys.stderr, flush=True)
+    print(f"training {task.id} with {task.config}", file=sys.stderr, flush=True)
     result = misbehave(model, task)
     if result is not None:
         return result

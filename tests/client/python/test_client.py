@@ -44,11 +44,12 @@ class Runs(PythonTest):
         self.assertEqual(sum(sorted(set(json.loads(rounds))) == [1, 2, 3, 4] for _, rounds in done), 2, done)
 
     def test_without_a_state_directory_all_stays_in_memory(self):
-        federation = self.linear_federation(clients=1, rounds__num_server_rounds=2)
+        federation = self.linear_federation(clients=1, rounds__num_server_rounds=2, config={"warmup": [1, 0.5, None]})
         federation.start_aggregator()
         client = self.start_python(federation, 0, state=False)
         federation.complete()
         self.assertEqual(client.wait(), 0, client.tail())
+        self.assertIn("training 2 with {'warmup': [1, 0.5, None]}", client.log())
         self.assertFalse(os.path.exists(federation.path("python-state-0")))
 
 

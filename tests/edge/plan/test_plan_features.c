@@ -46,6 +46,7 @@ static const variant VARIANTS[] = {
     {.rest = ", \"update\": {\"deflate\": false, \"layers\": [{\"tensors\": \"*.bias\", "
              "\"codec\": \"int8\"}]}",
      .feature = "codec-by-layer"},
+    {.rest = ", \"config\": {}, \"update\": {\"deflate\": false}", .feature = "config"},
     {.rest = ", \"strategy\": {\"type\": \"SCAFFOLD\"}", .feature = "scaffold-counted"},
     {.layer = "{\"type\": \"Tanh\"}", .feature = "layer:Tanh"},
     {.loss = "\"MSELoss\"", .feature = "loss:MSELoss"},
