@@ -294,6 +294,11 @@ static fedge_status derive_job(const fedge_json *json, fedge_job *job, fedge_err
                                   "the server cannot evaluate an external model; remove it and use "
                                   "rounds.fraction-evaluate");
     }
+    if (job->plan.config && strlen(job->plan.config) > FEDGE_MAX_CONFIG) {
+        return fedge_json_fail_at(json, "config", err,
+                                  "has %zu bytes without blanks; at most %d fit",
+                                  strlen(job->plan.config), FEDGE_MAX_CONFIG);
+    }
     return derive_paths(json, job, err);
 }
 

@@ -231,8 +231,11 @@ const fedge_json_field fedge_model_fields[] = {
      .kind = FEDGE_JSON_CUSTOM,
      .flags = REQUIRED,
      .read = read_layers,
-     .write = write_layers},
-    {.key = "loss", .kind = FEDGE_JSON_CUSTOM, .read = read_loss, .write = write_loss},
+     .write = FEDGE_PLAN_WRITER(write_layers)},
+    {.key = "loss",
+     .kind = FEDGE_JSON_CUSTOM,
+     .read = read_loss,
+     .write = FEDGE_PLAN_WRITER(write_loss)},
     {"train-last", "train_last", FEDGE_JSON_U32, FEDGE_JSON_SPARSE, AT(fedge_plan, train_last),
      .min = 0, .max = FEDGE_MAX_LAYERS},
     FEDGE_JSON_END,
@@ -315,7 +318,7 @@ const fedge_json_field fedge_external_fields[] = {
      .kind = FEDGE_JSON_CUSTOM,
      .flags = REQUIRED,
      .read = read_tensors,
-     .write = write_tensors},
+     .write = FEDGE_PLAN_WRITER(write_tensors)},
     FEDGE_JSON_END,
 };
 

@@ -151,7 +151,7 @@ const fedge_json_field fedge_training_fields[] = {
     {.key = "optimizer",
      .kind = FEDGE_JSON_CUSTOM,
      .read = read_optimizer,
-     .write = write_optimizer},
+     .write = FEDGE_PLAN_WRITER(write_optimizer)},
     {"clip-norm", "clip_norm", FEDGE_JSON_F32, FEDGE_JSON_SPARSE,
      AT(fedge_training_spec, optimizer.clip_norm), .min = 0, .max = FEDGE_MAX_CLIP_NORM},
     {"proximal-mu", "proximal_mu", FEDGE_JSON_F32, FEDGE_JSON_SPARSE,
@@ -237,13 +237,19 @@ static const fedge_json_field layer_codec_fields[] = {
 const fedge_json_field fedge_update_fields[] = {
     {.key = "codec", FEDGE_JSON_CODEC(fedge_update_spec, codec)},
     {.key = "deflate", .kind = FEDGE_JSON_BOOL, AT(fedge_update_spec, deflate), .fallback = 1},
-    {.key = "up", .kind = FEDGE_JSON_CUSTOM, .read = read_up, .write = write_nothing},
+    {.key = "up",
+     .kind = FEDGE_JSON_CUSTOM,
+     .read = read_up,
+     .write = FEDGE_PLAN_WRITER(write_nothing)},
     {.key = "layers",
      .kind = FEDGE_JSON_OBJECT,
      .flags = FEDGE_JSON_LIST,
      FEDGE_JSON_ARRAY(fedge_update_spec, layers, num_layers),
      .fields = layer_codec_fields},
-    {.key = "down", .kind = FEDGE_JSON_CUSTOM, .read = read_down, .write = write_down},
+    {.key = "down",
+     .kind = FEDGE_JSON_CUSTOM,
+     .read = read_down,
+     .write = FEDGE_PLAN_WRITER(write_down)},
     {.key = "control", FEDGE_JSON_CODEC(fedge_update_spec, control)},
     {.key = "buffers", FEDGE_JSON_CODEC(fedge_update_spec, buffers)},
     {.key = "error-feedback",
@@ -314,7 +320,10 @@ static fedge_status write_hooks(const void *record, const char *key, cJSON *obje
 
 static const fedge_json_field PLAN[] = {
     FEDGE_PLAN_FIELDS,
-    {.key = "strategy", .kind = FEDGE_JSON_CUSTOM, .read = read_hooks, .write = write_hooks},
+    {.key = "strategy",
+     .kind = FEDGE_JSON_CUSTOM,
+     .read = read_hooks,
+     .write = FEDGE_PLAN_WRITER(write_hooks)},
     FEDGE_JSON_END,
 };
 
@@ -497,12 +506,7 @@ fedge_status fedge_config_read(const fedge_json *json, const cJSON *node, void *
     if (!cJSON_IsObject(node))
         return fedge_json_fail(json, node, NULL, err, "must be an object, {…}");
     plan->config = fedge_json_print_tree(node);
-    if (!plan->config)
-        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a job's config");
-    if (strlen(plan->config) <= FEDGE_MAX_CONFIG)
-        return FEDGE_OK;
-    return fedge_json_fail(json, node, NULL, err, "has %zu bytes without blanks; at most %d fit",
-                           strlen(plan->config), FEDGE_MAX_CONFIG);
+    return plan->config ? FEDGE_OK : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a JSON tree");
 }
 
 fedge_status fedge_config_write(const void *record, const char *key, cJSON *object,

@@ -7,6 +7,13 @@
 #include "edge/plan/plan.h"
 #include "edge/train/layers/layer.h"
 
+/* Small builds are for devices, which only read plans. */
+#ifdef FEDGE_SMALL
+#define FEDGE_PLAN_WRITER(function) (false ? (function) : NULL)
+#else
+#define FEDGE_PLAN_WRITER(function) (function)
+#endif
+
 #define FEDGE_PLAN_MAX_VALUES 32768 /* JSON values in one job or plan */
 
 extern const fedge_json_field fedge_data_fields[];     /* struct: fedge_data_spec */
@@ -103,7 +110,7 @@ void fedge_plan_fini(fedge_plan *plan);
          .kind = FEDGE_JSON_CUSTOM,                                                                \
          .flags = FEDGE_JSON_REQUIRED,                                                             \
          .read = fedge_model_read,                                                                 \
-         .write = fedge_model_write},                                                              \
+         .write = FEDGE_PLAN_WRITER(fedge_model_write)},                                           \
         {.key = "data",                                                                            \
          .kind = FEDGE_JSON_OBJECT,                                                                \
          .flags = FEDGE_JSON_PRESENCE,                                                             \
@@ -113,7 +120,7 @@ void fedge_plan_fini(fedge_plan *plan);
         {.key = "config",                                                                          \
          .kind = FEDGE_JSON_CUSTOM,                                                                \
          .read = fedge_config_read,                                                                \
-         .write = fedge_config_write},                                                             \
+         .write = FEDGE_PLAN_WRITER(fedge_config_write)},                                          \
         {.key = "training",                                                                        \
          .kind = FEDGE_JSON_OBJECT,                                                                \
          FEDGE_JSON_AT(fedge_plan, training),                                                      \

@@ -299,7 +299,8 @@ static void the_total_is_what_is_taken(void **state)
         print_message("%zu: %zu of %llu, %zu of %llu\n", i, little, (unsigned long long)small, much,
                       (unsigned long long)large);
         assert_in_range(little, small, small + FIXED);
-        assert_int_equal(much - little, large - small);
+        /* Texts have a few more digits. */
+        assert_in_range(much - little, large - small, large - small + 16);
     }
 }
 

@@ -206,6 +206,25 @@ static void defaults_are_as_documented(void **state)
     fedge_job_free(job);
 }
 
+static void configs_have_a_limit(void **state)
+{
+    (void)state;
+    char large[FEDGE_MAX_CONFIG + 64];
+    memset(large, 'x', sizeof(large));
+    memcpy(large, "\"config\": {\"a\":\"", 16);
+    (void)snprintf(large + 10 + FEDGE_MAX_CONFIG - 2, 16, "\"}, \"name\"");
+    char *text = change(EXTERNAL, "\"name\"", large);
+    fedge_job *job = parse(text);
+    assert_int_equal(strlen(job->plan.config), FEDGE_MAX_CONFIG);
+    fedge_job_free(job);
+    free(text);
+    (void)snprintf(large + 10 + FEDGE_MAX_CONFIG - 2, 16, "x\"}, \"name\"");
+    expect(EXTERNAL, "\"name\"", large, FEDGE_INVALID_ARGUMENT,
+           "config: has 4097 bytes without blanks; at most 4096 fit");
+    expect(EXTERNAL, "\"name\"", "\"config\": [1], \"name\"", FEDGE_INVALID_ARGUMENT,
+           "config: must be an object");
+}
+
 static void external_models_need_only_a_schema(void **state)
 {
     (void)state;
@@ -488,6 +507,7 @@ int main(void)
         cmocka_unit_test(up_stands_for_codec_and_deflate),
         cmocka_unit_test(defaults_are_as_documented),
         cmocka_unit_test(external_models_need_only_a_schema),
+        cmocka_unit_test(configs_have_a_limit),
         cmocka_unit_test(flowers_older_names_are_read),
         cmocka_unit_test(mistakes_name_key_line_and_remedy),
         cmocka_unit_test(a_job_without_data_or_rounds_is_refused),
