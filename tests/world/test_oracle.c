@@ -54,22 +54,28 @@ void world_trace(const char *format, ...)
     (void)format;
 }
 
+/* What the oracle has read since the last message: it may look at all of that until it returns. */
+static uint8_t *contents[4096];
+static uint32_t num_contents;
+
+static void forget_contents(void)
+{
+    while (num_contents > 0)
+        free(contents[--num_contents]);
+}
+
 const uint8_t *world_disk_read(uint32_t node, const char *path, size_t *size)
 {
-    /* Content that was read before stays valid as long as the oracle needs it. */
-    static uint8_t *contents[64];
-    static uint32_t next;
-    uint8_t **of = &contents[next++ % 64], *content = NULL;
+    uint8_t *content = NULL;
     char real[512];
     assert_int_equal(node, WORLD_SERVER);
-    free(*of);
-    *of = NULL;
     assert_memory_equal(path, WORLD_DISK_ROOT "/state", strlen(WORLD_DISK_ROOT "/state"));
     snprintf(real, sizeof(real), "%s%s", fed.state_dir, path + strlen(WORLD_DISK_ROOT "/state"));
     if ((hidden && strstr(path, hidden)) ||
         fedge_os_read_file(real, 1 << 20, &content, size, NULL) != FEDGE_OK)
         return NULL;
-    *of = content;
+    assert_true(num_contents < sizeof(contents) / sizeof(contents[0]));
+    contents[num_contents++] = content;
     if (damaged && strstr(path, damaged)) {
         uint8_t *clients = memmem(content, *size, "\"clients\":", 10);
         *(clients ? clients + 10 : content + *size - 3) ^= 1;
@@ -131,6 +137,7 @@ static void tell(uint32_t device, bool by_server, const uint8_t *frame, size_t s
 {
     static uint8_t told[FEDGE_MESSAGE_MAX_SIZE];
     fedge_message message;
+    forget_contents();
     MUST(fedge_message_unpack(frame, size, &message, ERR));
     if (by_server) {
         oracle_server_sent(device, true, frame, size);
@@ -154,6 +161,7 @@ static int tear_down(void **state)
 {
     (void)state;
     oracle_end();
+    forget_contents();
     fed_fini(&fed);
     return 0;
 }
