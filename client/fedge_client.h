@@ -58,6 +58,7 @@ typedef struct fedge_client_plan {
     float momentum, weight_decay;
     const struct fedge_plan *full; /* the whole plan, for fedge's trainer */
     const char *config;            /* the job's "config", a JSON object; "{}": none */
+    size_t num_parameters;         /* values that are trained, before the statistics */
 } fedge_client_plan;
 
 /* One training or evaluation. */
@@ -68,8 +69,8 @@ typedef struct fedge_client_task {
     double learning_rate;  /* rate of this round */
     uint64_t deadline_ms;  /* time limit from the task's arrival; a later result may not count */
     const fedge_client_plan *plan;
-    const float *correction; /* added to each parameter's gradient, in schema order, such as
-                                SCAFFOLD's c − c_i; NULL: none */
+    const float *correction; /* (plan->num_parameters): added to each parameter's gradient, in
+                                schema order, such as SCAFFOLD's c − c_i; NULL: none */
     /* For fedge's trainer; NULL for others. */
     float *personal;     /* personal part of the model */
     const float *others; /* further models, from which the trainer selects one */

@@ -85,7 +85,8 @@ static void fill_view(fedge_worker *w)
                                   .momentum = plan->training.optimizer.momentum,
                                   .weight_decay = plan->training.optimizer.weight_decay,
                                   .full = plan,
-                                  .config = plan->config ? plan->config : "{}"};
+                                  .config = plan->config ? plan->config : "{}",
+                                  .num_parameters = plan->num_parameters};
 }
 
 /* An unusable blob is fetched again; other failures concern the assignment. */

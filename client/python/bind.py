@@ -32,6 +32,7 @@ typedef struct {
     uint32_t local_epochs, local_steps, batch_size;
     float momentum, weight_decay;
     const char *config;
+    size_t num_parameters;
     ...;
 } fedge_client_plan;
 typedef struct {
@@ -79,7 +80,7 @@ fedge_status fedge_client_put(fedge_client *, const char *, const void *, size_t
 fedge_status fedge_client_get(fedge_client *, const char *, void **, size_t *, fedge_error *);
 fedge_exit fedge_client_exit_code(fedge_status);
 void free(void *);
-fedge_log *fedge_python_log(int level, bool json);
+void fedge_python_log(fedge_log *log, int level, bool json);
 void fedge_python_log_end(const fedge_log *log, const char *message, int exit_code);
 
 extern "Python" {
@@ -103,11 +104,9 @@ static void write_line(void *user, const char *line, size_t size)
     (void)!fwrite(line, 1, size, stderr);
 }
 
-static fedge_log *fedge_python_log(int level, bool json)
+static void fedge_python_log(fedge_log *log, int level, bool json)
 {
-    static fedge_log log;
-    log = (fedge_log){.level = (fedge_log_level)level, .json = json, .write = write_line};
-    return &log;
+    *log = (fedge_log){.level = (fedge_log_level)level, .json = json, .write = write_line};
 }
 
 static void fedge_python_log_end(const fedge_log *log, const char *message, int exit_code)

@@ -22,7 +22,7 @@ def main() -> int:
     args = parser.parse_args()
     try:
         job.main(args.model, args.output, args.name, args.rounds, args.clients, args.force)
-    except Error as error:
+    except (Error, OSError) as error:
         print(f"fedge: {error}", file=sys.stderr)
         return 2
     return 0

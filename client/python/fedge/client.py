@@ -16,15 +16,19 @@ from .errors import ClientExit, Error, TaskCancelled
 from .models import Adapter, Shapes, Views, adapter_of
 from .task import Task, text
 
+Path = Union[str, "os.PathLike[str]"]
 Report = Union[int, Tuple[int, Mapping[str, Any]]]
 Trainer = Callable[[Any, Task], Report]
 TrainerT = TypeVar("TrainerT", bound=Trainer)
 
 LOG_LEVELS = ("error", "warn", "info", "debug")
 
+_making = threading.Lock()  # clients are made and freed one at a time
+_running: List["_Run"] = []  # under _making
+
 
 def _fail(err: Any, status: int, message: str) -> int:
-    content = message.encode()[: lib.FEDGE_ERROR_MESSAGE_SIZE - 1].decode(errors="ignore").encode() + b"\0"
+    content = message.encode(errors="backslashreplace")[: lib.FEDGE_ERROR_MESSAGE_SIZE - 1].decode(errors="ignore").encode() + b"\0"
     if err != ffi.NULL:
         err.status = status
         ffi.memmove(err.message, content, len(content))
@@ -39,11 +43,14 @@ def _shapes(schema: Any) -> Shapes:
     return shapes
 
 
-def _views(schema: Any, values: Any) -> Views:
-    block = np.frombuffer(ffi.buffer(values, schema.num_elements * 4), dtype=np.float32)
+def _views(schema: Any, values: Any, num_values: int) -> Views:
+    """Of the tensors within the first `num_values` values."""
+    block = np.frombuffer(ffi.buffer(values, num_values * 4), dtype=np.float32)
     views: Views = {}
     for i in range(schema.num_tensors):
         tensor = schema.tensors[i]
+        if tensor.offset + tensor.count > num_values:
+            break
         shape = tuple(tensor.shape[k] for k in range(tensor.rank))
         views[text(tensor.name)] = block[tensor.offset : tensor.offset + tensor.count].reshape(shape)
     return views
@@ -61,6 +68,7 @@ class Client:
         self._train: Optional[Trainer] = None
         self._evaluate: Optional[Trainer] = None
         self._shows_errors = False
+        self._client: Any = None  # of the run under way
 
     def train(self, function: TrainerT) -> TrainerT:
         """Decorator of the trainer: train(model, task) -> number of examples, or (number of examples, metrics).
@@ -83,13 +91,13 @@ class Client:
 
     def run(
         self,
-        directory: Optional[str] = None,
+        directory: Optional[Path] = None,
         *,
         server: Optional[str] = None,
-        config: Optional[str] = None,
-        identity: Optional[str] = None,
-        trust: Optional[str] = None,
-        state: Optional[str] = "/var/lib/fedge",
+        config: Optional[Path] = None,
+        identity: Optional[Path] = None,
+        trust: Optional[Path] = None,
+        state: Optional[Path] = "/var/lib/fedge",
         log_level: str = "info",
         log_json: bool = False,
     ) -> None:
@@ -98,7 +106,9 @@ class Client:
         directory: has client.json, identity/ and trust/, unless `config`, `identity` and `trust` name others. server:
         wss://HOST[:PORT], or several with commas between; by default the client file's "servers". state: a directory
         that makes the device resume after a crash; None: in memory. Call it on the main thread, which then handles the
-        signals. A process may have several clients, each with its own state.
+        signals; elsewhere `stop` ends it. A process may have several clients, each with its own state. A trainer that
+        does not end within half a second of a signal is given up: then the process exits. Afterwards the model's
+        weights are zeros; fedge.Run has the result.
 
         Raises ClientExit, with the exit code of fedge-client, unless that is 0; a program that lets it pass ends with
         this code.
@@ -107,29 +117,40 @@ class Client:
             raise Error("the client has no trainer: put @app.train before a function train(model, task)")
         if log_level not in LOG_LEVELS:
             raise Error(f"log_level is '{log_level}'; it is one of {', '.join(LOG_LEVELS)}")
-        base = directory if directory is not None else "/etc/fedge"
+        base = os.fspath(directory if directory is not None else "/etc/fedge")
         paths = {
-            "config": config or os.path.join(base, "client.json"),
-            "identity": identity or os.path.join(base, "identity"),
-            "trust": trust or os.path.join(base, "trust"),
+            "config": os.fspath(config or os.path.join(base, "client.json")),
+            "identity": os.fspath(identity or os.path.join(base, "identity")),
+            "trust": os.fspath(trust or os.path.join(base, "trust")),
         }
-        _Run(self, paths, server, state, LOG_LEVELS.index(log_level), log_json).run()
+        _Run(self, paths, server, None if state is None else os.fspath(state), LOG_LEVELS.index(log_level), log_json).run()
+
+    def stop(self) -> None:
+        """Ends a run that another thread is in, as SIGTERM does. Does nothing without one."""
+        client = self._client
+        if client is not None:
+            lib.fedge_client_stop(client)
 
     # --- what the library calls ---
 
     def _plan(self, plan: Any) -> None:
         self._adapter.check(_shapes(plan.schema))
 
-    def _call(self, function: Trainer, client: Any, task: Any, values: Any, report: Any, err: Any) -> int:
+    def _call(self, client: Any, task: Any, values: Any, report: Any, err: Any, trains: bool) -> int:
+        function = self._train if trains else self._evaluate
+        assert function is not None
         schema = task.plan.schema
-        views = _views(schema, values)
-        correction = None if task.correction == ffi.NULL else _views(schema, task.correction)
-        python_task = Task(client, task, self._adapter, correction)
-        model = self._adapter.attach(views)
+        views = _views(schema, values, schema.num_elements)
+        correction = None
+        if task.correction != ffi.NULL:
+            correction = _views(schema, task.correction, task.plan.num_parameters)
+        python_task = Task(client, task, self._adapter, correction, trains)
         try:
-            result = function(model, python_task)
-        finally:
+            result = function(self._adapter.attach(views), python_task)
             self._adapter.detach(views)
+        finally:
+            self._adapter.release()
+            python_task._end()
         return _take_report(result, python_task, report, err)
 
     def _describe(self, error: BaseException) -> str:
@@ -143,12 +164,14 @@ class Client:
 
 
 def _take_report(result: Any, task: Task, report: Any, err: Any) -> int:
-    num_examples, metrics = result if isinstance(result, tuple) else (result, {})
+    num_examples, metrics = result if isinstance(result, tuple) and len(result) == 2 else (result, {})
     if isinstance(num_examples, bool) or not isinstance(num_examples, (int, np.integer)) or num_examples < 1:
-        raise Error(f"the trainer returned {num_examples!r} as its number of examples; it must be an integer of at least 1")
+        said = num_examples if isinstance(num_examples, (int, float)) else f"a value of type {type(num_examples).__name__}"
+        raise Error(f"the trainer returned {said} as its number of examples; return an integer of at least 1, "
+                    'or (number of examples, {"loss": ...})')
     report.num_examples = int(num_examples)
     report.num_steps = task.num_steps
-    for name, value in dict(metrics).items():
+    for name, value in dict(metrics or {}).items():
         status = lib.fedge_client_metric(report, name.encode(), float(value), err)
         if status:
             return int(status)
@@ -165,7 +188,8 @@ class _Run:
         self.paths = paths
         self.server = server
         self.state = state
-        self.log = lib.fedge_python_log(level, log_json)
+        self.log = ffi.new("fedge_log *")
+        lib.fedge_python_log(self.log, level, log_json)
         self.ended = threading.Event()
         self.exit_code = 0
         self.err = ffi.new("fedge_error *")
@@ -179,7 +203,7 @@ class _Run:
 
     def run(self) -> None:
         site = ffi.new("struct fedge_site **")
-        if lib.fedge_client_site_load(self.paths["config"].encode(), site, self.err):
+        if lib.fedge_client_site_load(os.fsencode(self.paths["config"]), site, self.err):
             self._end(lib.FEDGE_EXIT_CONFIG)
         try:
             self._run(site[0])
@@ -194,23 +218,36 @@ class _Run:
         handle = ffi.new_handle(self.app)
         keep = [handle]  # what the structs below only point to
         client = ffi.new("fedge_client **")
-        status = lib.fedge_client_new(self._config(server, site, keep), self._callbacks(handle), client, self.err)
+        with _making:
+            status = lib.fedge_client_new(self._config(server, site, keep), self._callbacks(handle), client, self.err)
+            if status == lib.FEDGE_OK:
+                _running.append(self)
         if status:
             self._end(int(lib.fedge_client_exit_code(status)))
-        self._wait(client[0])
-        if lib.fedge_client_busy(client[0]):
-            # The trainer does not return. The state survives the end of the process.
-            lib.fedge_python_log_end(self.log, self.err.message, self.exit_code)
-            sys.stderr.flush()
-            os._exit(self.exit_code)
-        lib.fedge_client_free(client[0])
+        try:
+            self._wait(client[0])
+        finally:
+            self._free(client[0])
         self._end(self.exit_code)
+
+    def _free(self, client: Any) -> None:
+        with _making:
+            _running.remove(self)
+            alone = not _running and threading.current_thread() is threading.main_thread()
+            if alone and lib.fedge_client_busy(client):
+                # The trainer does not return. The state survives the end of the process.
+                lib.fedge_python_log_end(self.log, self.err.message, self.exit_code)
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(self.exit_code)
+            lib.fedge_client_free(client)
+        self.app._adapter.end()
 
     def _config(self, server: str, site: Any, keep: List[Any]) -> Any:
         def pointer(value: Optional[str]) -> Any:
             if value is None:
                 return ffi.NULL
-            keep.append(ffi.new("char[]", value.encode()))
+            keep.append(ffi.new("char[]", os.fsencode(value)))
             return keep[-1]
 
         return ffi.new(
@@ -251,14 +288,18 @@ class _Run:
         in_main = threading.current_thread() is threading.main_thread()
         former = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)} if in_main else {}
         thread = threading.Thread(target=network, name="fedge-network", daemon=True)
-        thread.start()
+        self.app._client = client
         try:
+            thread.start()
             while not self.ended.wait(3600):
                 pass
         finally:
+            self.app._client = None
+            if thread.ident is not None:  # also where a signal's handler has raised
+                lib.fedge_client_stop(client)
+                thread.join()
             for number, handler in former.items():
-                signal.signal(number, handler)
-        thread.join()
+                signal.signal(number, handler if handler is not None else signal.SIG_DFL)
 
 
 @ffi.def_extern(error=lib.FEDGE_INTERNAL)
@@ -267,29 +308,33 @@ def on_plan(user: Any, client: Any, plan: Any, err: Any) -> int:
     try:
         app._plan(plan)
     except Exception as error:
-        return _fail(err, lib.FEDGE_UNSUPPORTED, str(error))
+        return _fail(err, lib.FEDGE_UNSUPPORTED, _tell(app, error))
     return int(lib.FEDGE_OK)
 
 
-def _work(app: Client, function: Optional[Trainer], client: Any, task: Any, values: Any, report: Any, err: Any) -> int:
+def _tell(app: Client, error: BaseException) -> str:
+    """The text for the server. What is not said there goes to stderr."""
+    if not isinstance(error, Error):
+        traceback.print_exc()
+    return app._describe(error)
+
+
+def _work(user: Any, client: Any, task: Any, values: Any, report: Any, err: Any, trains: bool) -> int:
+    app: Client = ffi.from_handle(user)
     try:
-        assert function is not None
-        return app._call(function, client, task, values, report, err)
+        return app._call(client, task, values, report, err, trains)
     except TaskCancelled as error:
-        return _fail(err, lib.FEDGE_CANCELLED, str(error))
+        cancelled = lib.fedge_client_cancelled(client)
+        return _fail(err, lib.FEDGE_CANCELLED if cancelled else lib.FEDGE_INTERNAL, str(error))
     except BaseException as error:
-        if not isinstance(error, Error):
-            traceback.print_exc()
-        return _fail(err, lib.FEDGE_INTERNAL, app._describe(error))
+        return _fail(err, lib.FEDGE_INTERNAL, _tell(app, error))
 
 
 @ffi.def_extern(error=lib.FEDGE_INTERNAL)
 def on_train(user: Any, client: Any, task: Any, values: Any, report: Any, err: Any) -> int:
-    app: Client = ffi.from_handle(user)
-    return _work(app, app._train, client, task, values, report, err)
+    return _work(user, client, task, values, report, err, True)
 
 
 @ffi.def_extern(error=lib.FEDGE_INTERNAL)
 def on_evaluate(user: Any, client: Any, task: Any, values: Any, report: Any, err: Any) -> int:
-    app: Client = ffi.from_handle(user)
-    return _work(app, app._evaluate, client, task, ffi.cast("float *", values), report, err)
+    return _work(user, client, task, ffi.cast("float *", values), report, err, False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import sys
+import zlib
 from typing import Any, Callable, List, Sequence, Tuple, Union
 
 import numpy as np
@@ -50,7 +51,10 @@ def read_idx(path: Union[str, "os.PathLike[str]"]) -> NDArray[Any]:
     with open(path, "rb") as file:
         content = file.read()
     if content[:2] == b"\x1f\x8b":
-        content = gzip.decompress(content)
+        try:
+            content = gzip.decompress(content)
+        except (EOFError, OSError, zlib.error) as error:
+            raise Error(f"{path} is not a whole gzip file: {error}") from error
     if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in IDX_TYPES:
         raise Error(f"{path} is not an IDX file: it should begin with two zero bytes and a known type")
     rank = content[3]

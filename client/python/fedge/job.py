@@ -20,16 +20,26 @@ def import_model(name: str) -> Any:
     module, colon, attribute = name.partition(":")
     if not colon or not module or not attribute:
         raise Error(f"--model is '{name}'; it must be MODULE:NAME, such as client:model for 'model' in client.py")
-    sys.path.insert(0, os.getcwd())
+    folder = os.getcwd()
+    sys.path.insert(0, folder)
     try:
-        value = getattr(importlib.import_module(module), attribute)
+        imported = importlib.import_module(module)
     except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise  # of what the module imports
         raise Error(f"there is no module '{error.name}' for --model {name}: run this in the folder of {module}.py") from error
-    except AttributeError as error:
-        raise Error(f"the module {module} has no '{attribute}' (--model {name})") from error
     finally:
-        sys.path.pop(0)
-    return value() if callable(value) and not hasattr(value, "state_dict") and not hasattr(value, "get_params") else value
+        if folder in sys.path:
+            sys.path.remove(folder)
+    if not hasattr(imported, attribute):
+        raise Error(f"the module {module} has no '{attribute}' (--model {name})")
+    value = getattr(imported, attribute)
+    is_model = hasattr(value, "state_dict") or hasattr(value, "get_params")
+    return value() if isinstance(value, type) or (callable(value) and not is_model) else value
+
+
+def initial_path_of(path: str) -> str:
+    return f"{os.path.splitext(path)[0]}.safetensors"
 
 
 def write_job(model: Any, path: str, *, name: str, rounds: int = 10, clients: int = 2) -> List[str]:
@@ -41,8 +51,7 @@ def write_job(model: Any, path: str, *, name: str, rounds: int = 10, clients: in
             raise Error(f"tensor '{tensor}' has type {initial.dtype}: models have floats so far")
         tensors.append({"name": tensor, "shape": list(shape)})
         values[tensor] = np.asarray(initial, dtype=np.float32)
-    stem = os.path.splitext(path)[0]
-    initial_path = f"{stem}.safetensors"
+    initial_path = initial_path_of(path)
     job = {
         "fedge-job": 1,
         "name": name,
@@ -74,8 +83,9 @@ def _dump(job: Dict[str, Any]) -> str:
 
 
 def main(model: str, output: str, name: Optional[str], rounds: int, clients: int, force: bool) -> None:
-    if os.path.exists(output) and not force:
-        raise Error(f"{output} exists; give --output FILE, or --force to replace it")
+    for path in (output, initial_path_of(output)):
+        if os.path.exists(path) and not force:
+            raise Error(f"{path} exists; give --output FILE, or --force to replace it")
     written = write_job(
         import_model(model), output, name=name or model.partition(":")[0].rpartition(".")[2], rounds=rounds, clients=clients
     )

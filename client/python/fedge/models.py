@@ -32,7 +32,13 @@ class Adapter(Protocol):
         """Makes the model's weights those in `views`; returns what the trainer gets as its model."""
 
     def detach(self, views: Views) -> None:
-        """Copies weights that are not in `views` to them. Afterwards nothing refers to `views`."""
+        """Copies weights that the trainer has put elsewhere to `views`. Error: they do not fit."""
+
+    def release(self) -> None:
+        """Lets the model refer to the views no longer. Does nothing twice, and never fails."""
+
+    def end(self) -> None:
+        """After the last task: gives the model memory of its own again."""
 
     def batch(self, arrays: Tuple[Any, ...]) -> Tuple[Any, ...]:
         """The arrays of a batch as the model takes them."""
@@ -72,12 +78,17 @@ class ArraysAdapter:
         return self.model
 
     def detach(self, views: Views) -> None:
-        model, self.model = self.model, {}
         for name, view in views.items():
-            if name not in model:
+            if name not in self.model:
                 raise Error(f"the trainer has removed '{name}' from the model")
-            if model[name] is not view:
-                copy_back(name, view, model[name])
+            if self.model[name] is not view:
+                copy_back(name, view, self.model[name])
+
+    def release(self) -> None:
+        self.model = {}
+
+    def end(self) -> None:
+        pass
 
     def batch(self, arrays: Tuple[Any, ...]) -> Tuple[Any, ...]:
         return arrays
@@ -104,19 +115,30 @@ class EstimatorAdapter:
         for name, view in views.items():
             copy_back(name, view, getattr(self.model, name))
 
+    def release(self) -> None:
+        pass  # its weights are copies
+
+    def end(self) -> None:
+        pass
+
     def batch(self, arrays: Tuple[Any, ...]) -> Tuple[Any, ...]:
         return arrays
 
 
 class TorchAdapter:
-    """A torch.nn.Module: its parameters and buffers, by the names of its state_dict."""
+    """A torch.nn.Module: its parameters and floating-point buffers, by the names of its state_dict.
+
+    Integers, such as BatchNorm's counter of batches, stay on the device.
+    """
 
     def __init__(self, model: Any) -> None:
         self.torch = sys.modules["torch"]
         self.model = model
+        self.attached: List[Any] = []
 
     def tensors(self) -> Dict[str, Any]:
-        return dict(self.model.state_dict(keep_vars=True))
+        state = self.model.state_dict(keep_vars=True)
+        return {name: tensor for name, tensor in state.items() if tensor.is_floating_point()}
 
     def check(self, shapes: Shapes) -> None:
         tensors = self.tensors()
@@ -128,8 +150,10 @@ class TorchAdapter:
                 raise Error(f"tensor '{name}' is on device 'meta' and has no memory: make the model on a real device")
 
     def attach(self, views: Views) -> Any:
+        tensors = self.tensors()
+        self.attached = list(tensors.values())
         with self.torch.no_grad():
-            for name, tensor in self.tensors().items():
+            for name, tensor in tensors.items():
                 shared = self.torch.from_numpy(views[name])
                 if tensor.device.type == "cpu":
                     tensor.data = shared
@@ -142,11 +166,21 @@ class TorchAdapter:
         check_shapes({name: view.shape for name, view in views.items()},
                      {name: tuple(tensor.shape) for name, tensor in tensors.items()})
         for name, tensor in tensors.items():
-            on_cpu = tensor.device.type == "cpu"
-            if not on_cpu or tensor.data_ptr() != views[name].ctypes.data:
-                copy_back(name, views[name], tensor.detach().cpu().numpy())
-            if on_cpu:  # zeros without memory of their own keep the shape
-                tensor.data = self.torch.zeros(1).expand(tensor.shape)
+            if tensor.device.type != "cpu" or tensor.data_ptr() != views[name].ctypes.data:
+                copy_back(name, views[name], tensor.detach().float().cpu().numpy())
+
+    def release(self) -> None:
+        """Leaves zeros, without memory of their own, which keep the shapes; and no gradients."""
+        for tensor in self.attached:
+            tensor.grad = None
+            if tensor.device.type == "cpu":
+                tensor.data = self.torch.zeros((), dtype=tensor.dtype).expand(tensor.shape)
+        self.attached = []
+
+    def end(self) -> None:
+        for tensor in self.tensors().values():
+            if tensor.device.type == "cpu":
+                tensor.data = self.torch.zeros(tensor.shape, dtype=tensor.dtype)
 
     def device(self) -> Any:
         for tensor in self.tensors().values():

@@ -27,7 +27,8 @@ def _find(path: str) -> str:
     if os.path.isfile(os.path.join(path, "rounds.jsonl")):
         return path
     runs = os.path.join(path, "runs")
-    found = sorted(name for name in os.listdir(runs) if not name.startswith(".")) if os.path.isdir(runs) else []
+    names = os.listdir(runs) if os.path.isdir(runs) else []
+    found = sorted(name for name in names if os.path.isdir(os.path.join(runs, name)) and not name.startswith("."))
     if len(found) == 1:
         return os.path.join(runs, found[0])
     if found:
@@ -47,7 +48,10 @@ class Run:
 
     def records(self) -> List[Dict[str, Any]]:
         """The lines of rounds.jsonl so far, as dicts: trainings and evaluations in their order."""
-        with open(os.path.join(self.path, "rounds.jsonl"), encoding="utf-8") as file:
+        path = os.path.join(self.path, "rounds.jsonl")
+        if not os.path.exists(path):
+            return []  # no phase has ended yet
+        with open(path, encoding="utf-8") as file:
             return [json.loads(line) for line in file if line.endswith("\n")]
 
     def rounds(self, phase: str = "train") -> Any:

@@ -20,7 +20,7 @@ NAMES = {np.dtype(code).str: name for name, code in TYPES.items()}
 def read(path: Path) -> Dict[str, NDArray[Any]]:
     """The tensors by name. BF16 becomes float32. Error: not such a file."""
     with open(path, "rb") as file:
-        content = file.read()
+        content = bytearray(file.read())  # so that arrays may be changed
     try:
         size = int.from_bytes(content[:8], "little")
         header = json.loads(content[8 : 8 + size])
@@ -31,6 +31,8 @@ def read(path: Path) -> Dict[str, NDArray[Any]]:
             if entry["dtype"] == "BF16":
                 halves = np.frombuffer(content[begin:end], "<u2")
                 values = (halves.astype(np.uint32) << 16).view(np.float32)
+            elif entry["dtype"] not in TYPES:
+                raise Error(f"{path}: tensor '{name}' has type {entry['dtype']}, which is not supported")
             else:
                 values = np.frombuffer(content[begin:end], TYPES[entry["dtype"]])
             tensors[name] = values.reshape(entry["shape"])

@@ -27,7 +27,10 @@ def _encode(value: Any) -> bytes:
         file = io.BytesIO()
         np.save(file, value, allow_pickle=False)
         return b"n" + file.getvalue()
-    return b"j" + json.dumps(value).encode()
+    try:
+        return b"j" + json.dumps(value).encode()
+    except TypeError as error:
+        raise Error(f"a state's value may not be this: {error}; torch.save to io.BytesIO makes bytes of a state_dict") from error
 
 
 def _decode(content: bytes) -> Any:
@@ -48,15 +51,22 @@ class State:
     def __init__(self, client: Any) -> None:
         self._client = client
 
+    def _alive(self) -> Any:
+        if self._client is None:
+            raise Error("the task has ended: its state is for the trainer's call alone")
+        return self._client
+
     def __setitem__(self, key: str, value: Any) -> None:
+        if key.startswith("fedge-"):
+            raise Error(f"state['{key}']: keys that begin with 'fedge-' belong to the library")
         content = _encode(value)
         err = ffi.new("fedge_error *")
-        if lib.fedge_client_put(self._client, key.encode(), content, len(content), err):
+        if lib.fedge_client_put(self._alive(), key.encode(), content, len(content), err):
             raise Error(text(err.message))
 
     def __getitem__(self, key: str) -> Any:
         err, out, size = ffi.new("fedge_error *"), ffi.new("void **"), ffi.new("size_t *")
-        status = lib.fedge_client_get(self._client, key.encode(), out, size, err)
+        status = lib.fedge_client_get(self._alive(), key.encode(), out, size, err)
         if status in (lib.FEDGE_NOT_FOUND, lib.FEDGE_CORRUPT):
             raise KeyError(key)
         if status:
@@ -90,10 +100,11 @@ class Task:
     parameter's gradient (SCAFFOLD's c − c_i).
     """
 
-    def __init__(self, client: Any, task: Any, adapter: Adapter, correction: Optional[Views]) -> None:
+    def __init__(self, client: Any, task: Any, adapter: Adapter, correction: Optional[Views], trains: bool) -> None:
         plan = task.plan
         self._client = client
         self._adapter = adapter
+        self._trains = trains
         self.id = int(task.task_id)
         self.round = int(task.round)
         self.client_index = int(task.client_index)
@@ -110,12 +121,16 @@ class Task:
         self.config: Dict[str, Any] = json.loads(text(plan.config))
         self.correction = correction
         self.state = State(client)
-        self.num_steps = 0  # batches so far
+        self.num_steps = 0  # batches so far; loops without `batches` count theirs
+
+    def _end(self) -> None:
+        """The client may be freed from now on."""
+        self._client = self.state._client = None
 
     @property
     def cancelled(self) -> bool:
         """True when the result is no longer wanted; from any thread."""
-        return bool(lib.fedge_client_cancelled(self._client))
+        return self._client is None or bool(lib.fedge_client_cancelled(self._client))
 
     def check(self) -> None:
         """Raises TaskCancelled when the result is no longer wanted. Call it in loops of your own."""
@@ -127,7 +142,8 @@ class Task:
         return np.random.default_rng([self.seed, self.round, self.client_index])
 
     def batches(self, data: Any, *, shuffle: bool = True) -> Iterator[Tuple[Any, ...]]:
-        """The batches of the job's epochs or steps, in an order drawn by `generator`.
+        """The batches of the job's epochs or steps, in an order drawn by `generator`; in an evaluation, of all
+        examples once and in their order.
 
         data: fedge.data.Arrays, a tuple of arrays of one length, or any sequence of examples such as a torch Dataset.
         Each batch is a tuple: of tensors on the model's device for a torch model, of NumPy arrays otherwise. The last
@@ -138,11 +154,13 @@ class Task:
         if num_examples == 0:
             raise Error("there are no examples to train on")
         random = self.generator()
-        num_epochs = self.epochs if self.steps == 0 else -(-self.steps * self.batch_size // num_examples) + 1
-        for _ in range(num_epochs):
-            order = random.permutation(num_examples) if shuffle else np.arange(num_examples)
+        steps = self.steps if self._trains else 0
+        num_epochs = self.epochs if steps == 0 else -(-steps * self.batch_size // num_examples) + 1
+        end = self.num_steps + steps
+        for _ in range(num_epochs if self._trains else 1):
+            order = random.permutation(num_examples) if shuffle and self._trains else np.arange(num_examples)
             for begin in range(0, num_examples, self.batch_size):
-                if 0 < self.steps <= self.num_steps:
+                if 0 < steps and self.num_steps == end:
                     return
                 self.check()
                 self.num_steps += 1

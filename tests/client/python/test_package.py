@@ -100,12 +100,54 @@ class Modules(unittest.TestCase):
         before = self.views["0.weight"].copy()
         self.model(torch.ones(1, 3)).sum().backward()
         optimizer.step()
+        gradient = self.model[0].weight.grad.clone()
         self.adapter.detach(self.views)
-        self.assertEqual((before - self.views["0.weight"]).tolist(), weight.grad.tolist())
+        self.adapter.release()
+        self.assertEqual((before - self.views["0.weight"]).tolist(), gradient.tolist())
+
+    def test_a_failed_task_leaves_no_reference(self):
+        self.adapter.attach(self.views)
+        self.model[0].bias.data = torch.zeros(3)
+        with self.assertRaises(fedge.Error):
+            self.adapter.detach(self.views)
+        self.adapter.release()
+        self.assertNotEqual(self.model[0].weight.data_ptr(), self.views["0.weight"].ctypes.data)
+
+    def test_tied_weights_have_both_names(self):
+        model = torch.nn.ModuleDict({"e": torch.nn.Linear(2, 2, bias=False), "h": torch.nn.Linear(2, 2, bias=False)})
+        model["h"].weight = model["e"].weight
+        adapter = models.adapter_of(model)
+        views = {"e.weight": np.ones((2, 2), np.float32), "h.weight": np.ones((2, 2), np.float32)}
+        adapter.attach(views)
+        with torch.no_grad():
+            model["e"].weight += 1
+        adapter.detach(views)
+        adapter.release()
+        self.assertEqual([view.tolist() for view in views.values()], [[[2, 2], [2, 2]]] * 2)
+
+    def test_scalars_and_integers(self):
+        model = torch.nn.Sequential(torch.nn.BatchNorm1d(2))
+        model.register_parameter("scale", torch.nn.Parameter(torch.tensor(1.0)))
+        adapter = models.adapter_of(model)
+        shapes = {name: shape for name, shape, _ in models.tensors_of(model)}
+        self.assertEqual(shapes["scale"], ())
+        self.assertNotIn("0.num_batches_tracked", shapes)
+        adapter.check(shapes)
+        views = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+        adapter.attach(views)
+        model(torch.ones(3, 2)).sum().backward()
+        adapter.detach(views)
+        adapter.release()
+        self.assertEqual(model[0].num_batches_tracked.item(), 1)
+        self.assertIsNone(model[0].weight.grad)
+        adapter.end()
+        model.load_state_dict({**model.state_dict(), "scale": torch.tensor(3.0)})
+        self.assertEqual(model.scale.item(), 3)
 
     def test_afterwards_the_model_keeps_its_shapes_and_no_memory(self):
         self.adapter.attach(self.views)
         self.adapter.detach(self.views)
+        self.adapter.release()
         weight = self.model[0].weight
         self.assertEqual(tuple(weight.shape), (2, 3))
         self.assertEqual(weight.sum().item(), 0)
@@ -195,6 +237,9 @@ class Files(unittest.TestCase):
                            ("json:model", "has no 'model'")):
             with self.assertRaisesRegex(fedge.Error, text):
                 job.import_model(name)
+        with self.assertRaisesRegex(fedge.Error, "job.safetensors exists"):
+            os.unlink(path)
+            job.main("json:loads", path, None, 1, 1, False)
 
 
 class Runs(unittest.TestCase):
@@ -238,13 +283,13 @@ class Runs(unittest.TestCase):
 class Batches(unittest.TestCase):
     """The order of examples, of a task that is not of the library."""
 
-    def task(self, **plan):
+    def task(self, trains=True, **plan):
         values = {"name": ffi.new("char[]", b"job"), "run_id": ffi.new("char[]", b"run"), "seed": 3, "local_epochs": 2,
                   "local_steps": 0, "batch_size": 4, "momentum": 0, "weight_decay": 0,
                   "config": ffi.new("char[]", b"{}"), **plan}
         given = types.SimpleNamespace(task_id=1, round=2, client_index=3, learning_rate=0.1, deadline_ms=1000,
                                       plan=types.SimpleNamespace(**values))
-        made = task.Task(None, given, models.adapter_of({}), None)
+        made = task.Task(None, given, models.adapter_of({}), None, trains)
         made.check = lambda: None
         return made
 
@@ -270,6 +315,15 @@ class Batches(unittest.TestCase):
         with self.assertRaisesRegex(fedge.Error, "no examples"):
             next(self.task().batches((np.zeros(0),)))
 
+    def test_a_second_loop_has_its_own_steps(self):
+        made = self.task(local_steps=3)
+        self.assertEqual([len(list(made.batches((np.arange(10),)))) for _ in range(2)], [3, 3])
+
+    def test_an_evaluation_sees_each_example_once(self):
+        for plan in ({"local_epochs": 5}, {"local_steps": 1}):
+            batches = [x.tolist() for x, in self.task(False, **plan).batches((np.arange(10),))]
+            self.assertEqual(sum(batches, []), list(range(10)))
+
     def test_sequences_of_examples_are_stacked(self):
         examples = [(np.full(2, i), i) for i in range(5)]
         x, y = next(self.task().batches(examples, shuffle=False))
@@ -293,7 +347,7 @@ class Values(unittest.TestCase):
             self.assertEqual(task._decode(task._encode(value)), value)
         back = task._decode(task._encode(np.arange(3, dtype=np.int16)))
         self.assertEqual((back.tolist(), back.dtype), ([0, 1, 2], np.int16))
-        with self.assertRaises(TypeError):
+        with self.assertRaisesRegex(fedge.Error, "torch.save"):
             task._encode(object())
         with self.assertRaises(ValueError):
             task._encode(np.array([object()]))
