@@ -629,7 +629,8 @@ void oracle_restored(uint64_t mark)
         oracle.clients[i].round = 0;
 }
 
-/* Forgets the last round that has closed, if it has no checkpoint yet: it may be opened again. */
+/* Forgets the last round that has closed, if it has no checkpoint yet: it may be opened again, and
+ * then what came for later rounds is asked for again. */
 static void forget_last_round(void)
 {
     char name[64];
@@ -641,6 +642,10 @@ static void forget_last_round(void)
     if (last == 0 || oracle_read(name, &size))
         return;
     forget_rounds(last);
+    for (uint32_t i = 0; i < oracle.num_tasks; i++) {
+        if (oracle.tasks[i].round > last)
+            oracle.tasks[i].acked = 0;
+    }
     for (uint32_t i = 0; i < ORACLE_MAX_CLIENTS; i++)
         oracle.clients[i].round = 0;
 }

@@ -20,7 +20,7 @@ typedef struct sent_task {
 typedef struct known_client {
     bool excused;
     uint32_t num_hellos;
-    bool greeted;               /* the server has answered its last HELLO */
+    bool greeted;               /* it has received an answer to its last HELLO */
     char plan[FEDGE_HASH_TEXT]; /* plan's hash in that answer */
     uint32_t num_tasks;
     sent_task tasks[MAX_TASKS]; /* the newest MAX_TASKS */
@@ -89,10 +89,20 @@ void site_oracle_server_sent(uint32_t client, const uint8_t *frame, size_t size)
         size < FEDGE_MESSAGE_HEADER_SIZE || frame[5] == FEDGE_MESSAGE_CHUNK ||
         fedge_message_unpack(frame, size, &message, NULL) != FEDGE_OK)
         return;
-    if (message.type == FEDGE_MESSAGE_WELCOME)
-        take_welcome(&all.clients[client], &message);
-    else if (message.type == FEDGE_MESSAGE_TASK)
+    if (message.type == FEDGE_MESSAGE_TASK)
         take_task(&all.clients[client], &message);
+}
+
+/* ---- what the client receives ---------------------------------------------------------------- */
+
+/* A hostile server may send WELCOME before HELLO: what a client acts on is what it has received. */
+void site_oracle_client_received(uint32_t client, const uint8_t *frame, size_t size)
+{
+    fedge_message message;
+    if (all.plan->sites[client].kind != PLAN_SITE_NONE && size >= FEDGE_MESSAGE_HEADER_SIZE &&
+        frame[5] == FEDGE_MESSAGE_WELCOME &&
+        fedge_message_unpack(frame, size, &message, NULL) == FEDGE_OK)
+        take_welcome(&all.clients[client], &message);
 }
 
 /* ---- what the client sends ------------------------------------------------------------------- */

@@ -18,6 +18,7 @@ void site_oracle_excuse(uint32_t client);
 void site_oracle_forbid(const char *hash);
 /* Whole messages, as in oracle.h. */
 void site_oracle_client_sent(uint32_t client, const uint8_t *frame, size_t size);
+void site_oracle_client_received(uint32_t client, const uint8_t *frame, size_t size);
 void site_oracle_server_sent(uint32_t client, const uint8_t *frame, size_t size);
 
 #endif

@@ -62,6 +62,7 @@ void world_observe_client_sent(uint32_t client, const uint8_t *frame, size_t siz
 void world_observe_client_received(uint32_t client, const uint8_t *frame, size_t size)
 {
     AS_WORLD(answers_client_received(client, frame, size));
+    AS_WORLD(site_oracle_client_received(client, frame, size));
 }
 
 void world_observe_client_disconnected(uint32_t client)
