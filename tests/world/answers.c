@@ -43,6 +43,7 @@ static struct {
     const world_plan *plan;
     const stub_trainer *trainers;
     uint32_t num_clients; /* honest clients */
+    uint64_t welcomed_ns; /* time of the last WELCOME to any of them */
     party parties[MAX_CLIENTS];
 } answers;
 
@@ -73,6 +74,7 @@ void answers_begin(const fedge_job *job, const world_plan *plan, const stub_trai
     answers.plan = plan;
     answers.trainers = trainers;
     answers.num_clients = plan->job.num_clients;
+    answers.welcomed_ns = 0;
     memset(answers.parties, 0, sizeof(answers.parties));
     for (uint32_t i = 0; i < answers.num_clients; i++) {
         answered(&answers.parties[i], 0);
@@ -249,6 +251,7 @@ static void welcome_sent(party *of, const fedge_message *message)
     if (fedge_welcome_read(message, &welcome, NULL) != FEDGE_OK)
         return; /* the oracle reports it */
     of->welcome = true;
+    answers.welcomed_ns = world_now_ns();
     of->worked_ns = world_now_ns();
     of->incarnation = welcome.incarnation;
     memcpy(of->run_id, welcome.run_id, sizeof(of->run_id));
@@ -301,6 +304,19 @@ static bool has_work_for_all(void)
            answers.job->rounds.max_cohort >= answers.num_clients;
 }
 
+/* Since when the server can answer a result that came after its asynchronous round had closed: it
+ * waits for the next round, and that for enough devices. WORLD_NEVER: it cannot. */
+static uint64_t can_answer_since(void)
+{
+    uint32_t num_connected = 0;
+    if (answers.job->rounds.buffer_size == 0)
+        return 0;
+    for (uint32_t i = 0; i < answers.num_clients; i++)
+        num_connected += answers.parties[i].welcome;
+    return num_connected >= answers.job->rounds.min_available_nodes ? answers.welcomed_ns
+                                                                    : WORLD_NEVER;
+}
+
 static void check_result(uint32_t client, party *of)
 {
     size_t size = 0;
@@ -314,6 +330,13 @@ static void check_result(uint32_t client, party *of)
         world_fail("client %u has deleted its result before it was answered", client);
 }
 
+static bool gets_no_answer(const party *of, uint64_t calm_ns)
+{
+    const uint64_t can_ns = can_answer_since();
+    return of->waits_since_ns != WORLD_NEVER && can_ns != WORLD_NEVER &&
+           since(of->waits_since_ns > can_ns ? of->waits_since_ns : can_ns, calm_ns) > ANSWER_NS;
+}
+
 void answers_check(uint64_t calm_ns)
 {
     for (uint32_t i = 0; i < answers.num_clients; i++) {
@@ -323,7 +346,7 @@ void answers_check(uint64_t calm_ns)
             world_fail("client %u does not send the bytes that it was asked for", i);
         if (calm_ns == WORLD_NEVER || !of->welcome)
             continue;
-        if (of->waits_since_ns != WORLD_NEVER && since(of->waits_since_ns, calm_ns) > ANSWER_NS) {
+        if (gets_no_answer(of, calm_ns)) {
             world_fail("client %u has sent its update of task %" PRIu64 " and gets no answer", i,
                        of->upload.task_id);
         }
