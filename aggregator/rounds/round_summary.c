@@ -103,6 +103,42 @@ static fedge_status put_buffered(fedge_buffer *line, const fedge_round_summary *
     return summary->num_buffered > 0 ? fedge_buffer_printf(line, err, "]") : FEDGE_OK;
 }
 
+static fedge_status put_devices(fedge_buffer *line, const fedge_round_summary *summary,
+                                fedge_error *err)
+{
+    for (uint32_t i = 0; i < summary->num_devices; i++) {
+        const fedge_device_part *device = &summary->devices[i];
+        FEDGE_TRY(fedge_buffer_printf(line, err, "%s[%u,%llu,", i > 0 ? "," : ",\"devices\":[",
+                                      device->client, (unsigned long long)device->examples));
+        FEDGE_TRY(isfinite(device->loss) ? fedge_buffer_printf(line, err, "%.6g]", device->loss)
+                                         : fedge_buffer_printf(line, err, "null]"));
+    }
+    return summary->num_devices > 0 ? fedge_buffer_printf(line, err, "]") : FEDGE_OK;
+}
+
+fedge_status fedge_round_summary_add_device(fedge_round_summary *summary,
+                                            const fedge_device_part *device, fedge_error *err)
+{
+    if (summary->reported > FEDGE_ROUND_SUMMARY_MAX_DEVICES ||
+        summary->num_devices >= summary->reported)
+        return FEDGE_OK;
+    if (!summary->devices)
+        summary->devices = calloc(summary->reported, sizeof(*summary->devices));
+    if (!summary->devices)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a line of a round");
+    summary->devices[summary->num_devices++] = *device;
+    return FEDGE_OK;
+}
+
+void fedge_round_summary_fini(fedge_round_summary *summary)
+{
+    free(summary->buffered);
+    free(summary->devices);
+    summary->buffered = NULL;
+    summary->devices = NULL;
+    summary->num_buffered = summary->num_devices = 0;
+}
+
 static fedge_status put_quantiles(fedge_buffer *line, const fedge_accuracy_quantiles *quantiles,
                                   fedge_error *err)
 {
@@ -131,6 +167,7 @@ fedge_status fedge_round_summary_write(const fedge_round_summary *summary, fedge
     }
     FEDGE_TRY(fedge_metrics_write(&summary->metrics, line, err));
     FEDGE_TRY(put_buffered(line, summary, err));
+    FEDGE_TRY(put_devices(line, summary, err));
     FEDGE_TRY(put_gpus(line, summary, err));
     return summary->virtual_phase.present ? put_virtual(line, &summary->virtual_phase, err)
                                           : FEDGE_OK;

@@ -51,11 +51,19 @@ void fedge_accuracy_quantiles_measure(fedge_accuracy_quantiles *to, double *accu
 
 #define FEDGE_SPEED_QUANTILES 4u
 #define FEDGE_ROUND_SUMMARY_MAX_BUFFERED 2048u /* updates that a line names */
+#define FEDGE_ROUND_SUMMARY_MAX_DEVICES 512u   /* devices that a line names */
 
 /* An update of a round with a buffer. */
 typedef struct fedge_buffered_update {
     uint32_t client, staleness;
 } fedge_buffered_update;
+
+/* What a device has trained in a round. */
+typedef struct fedge_device_part {
+    uint32_t client;
+    uint64_t examples;
+    double loss; /* mean training loss; not finite: not reported */
+} fedge_device_part;
 
 /* A phase of a simulation with virtual time (aggregator/simulate/time/client_profiles.h). */
 typedef struct fedge_virtual_phase {
@@ -95,10 +103,21 @@ typedef struct fedge_round_summary {
     fedge_buffered_update *buffered; /* (num_buffered): updates of a phase with a buffer, in the
                                         order of the sum; valid while the line is written */
     uint32_t num_buffered;
+    fedge_device_part *devices; /* (num_devices): TRAIN, all that reported, in slot order; none when
+                                   there are more than a line names */
+    uint32_t num_devices;
     const fedge_gpu_stats
         *gpus; /* (num_gpus): stats of the phase; valid while the line is written */
     uint32_t num_gpus;
 } fedge_round_summary;
+
+/* Adds a device to those that the line names, unless [reported] are too many for it. The summary
+ * owns the list. FEDGE_NO_MEMORY. */
+FEDGE_MUST_USE fedge_status fedge_round_summary_add_device(fedge_round_summary *summary,
+                                                           const fedge_device_part *device,
+                                                           fedge_error *err);
+/* Frees what the summary owns: the lists of updates and devices. */
+void fedge_round_summary_fini(fedge_round_summary *summary);
 
 /* Appends the members of a line of rounds.jsonl after "round" and "phase". Unknown values are null.
  */

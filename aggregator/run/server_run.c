@@ -210,6 +210,20 @@ static fedge_status list_buffered(const fedge_server_run *server, const fedge_up
     return FEDGE_OK;
 }
 
+/* Lists the devices, for the line. A loss of 0 was not reported. */
+static fedge_status list_devices(const fedge_update_facts *facts, fedge_round_summary *summary,
+                                 fedge_error *err)
+{
+    for (uint32_t i = 0; i < summary->reported; i++) {
+        FEDGE_TRY(fedge_round_summary_add_device(
+            summary,
+            &(fedge_device_part){facts[i].client, facts[i].num_examples,
+                                 facts[i].loss != 0.0 ? facts[i].loss : NAN},
+            err));
+    }
+    return FEDGE_OK;
+}
+
 static fedge_status evaluate(fedge_server_run *server, fedge_round_summary *summary,
                              fedge_error *err)
 {
@@ -263,6 +277,7 @@ static fedge_status close_with(fedge_server_run *server, fedge_journal *journal,
     /* This comes after the seal: until then updates came in on every rank. */
     FEDGE_TRY(fedge_server_run_join_sums(server, err));
     FEDGE_TRY(step_and_evaluate(server, journal, gathered, summary, err));
+    FEDGE_TRY(list_devices(gathered->facts, summary, err));
     return list_buffered(server, gathered->facts, summary, err);
 }
 
@@ -290,8 +305,10 @@ fedge_status fedge_server_run_step(fedge_server_run *server, fedge_journal *jour
     *save = NULL;
     *reopened = false;
     fedge_status status = close_or_reopen(server, journal, summary, reopened, err);
-    if (status != FEDGE_OK)
+    if (status != FEDGE_OK) {
+        fedge_round_summary_fini(summary);
         return fedge_error_prefix(err, status, "round %u", phase->round);
+    }
     if (*reopened)
         return FEDGE_OK;
     fedge_checkpoint *checkpoint = &server->checkpoint;
@@ -308,9 +325,7 @@ fedge_status fedge_server_run_step(fedge_server_run *server, fedge_journal *jour
     /* The line before the checkpoint: a crash in between closes the round again and finds its line
      * there (FEDGE_DUPLICATE). The other way round a round could be without a line. */
     status = append_training_line(server, summary, err);
-    free(summary->buffered);
-    summary->buffered = NULL;
-    summary->num_buffered = 0;
+    fedge_round_summary_fini(summary);
     if (status != FEDGE_OK)
         return status;
     /* The sums are 0 before the next phase opens, which adds its updates to them. */

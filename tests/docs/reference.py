@@ -62,6 +62,7 @@ LIMITS = {
         cohort | 4096 | `max-cohort` of the job, up to {FEDGE_JOURNAL_MAX_SLOTS}
         clients at work in an asynchronous round | {FEDGE_ROUNDS_MAX_SLOTS} |
         updates that the log line of an asynchronous round names | {FEDGE_ROUND_SUMMARY_MAX_BUFFERED} |
+        devices that the log line of a round names | {FEDGE_ROUND_SUMMARY_MAX_DEVICES}; of more, none |
         runs in a state directory | {FEDGE_MAX_RUNS} |
         `rounds.jsonl`; one of its lines | {FEDGE_ROUND_LOG_MAX_SIZE:bytes}; {FEDGE_ROUND_LOG_MAX_LINE:bytes} |
         ranks | {FEDGE_RANKS_MAX} |

@@ -262,6 +262,25 @@ static fedge_status name_updates(const fedge_simulation *self, fedge_round_summa
     return FEDGE_OK;
 }
 
+/* Lists the devices that trained for the round's line. */
+static fedge_status name_devices(const fedge_simulation *self, fedge_round_summary *summary,
+                                 fedge_error *err)
+{
+    for (uint32_t i = 0; summary->kind == FEDGE_TASK_TRAIN && i < self->num_sent; i++) {
+        const fedge_sim_backend_task *work = &self->sent[i].work;
+        const fedge_trainer_result *result = &work->result;
+        const double seen = (double)result->num_seen;
+        if (self->sent[i].reported) {
+            FEDGE_TRY(fedge_round_summary_add_device(
+                summary,
+                &(fedge_device_part){work->client, result->num_examples,
+                                     seen > 0.0 ? result->loss_sum / seen : NAN},
+                err));
+        }
+    }
+    return FEDGE_OK;
+}
+
 /* The round's step and tests, where clients have trained. */
 static fedge_status close_phase(fedge_simulation *self, const fedge_rounds_action *action,
                                 fedge_round_summary *summary, fedge_error *err)
@@ -288,9 +307,11 @@ fedge_status fedge_simulation_conclude(fedge_simulation *self, const fedge_round
     self->evaluation_due =
         action->kind == FEDGE_TASK_TRAIN && self->config.job->rounds.fraction_evaluate > 0.0;
     FEDGE_TRY(status);
-    FEDGE_TRY(name_updates(self, &summary, err));
+    FEDGE_TRY_OR(name_updates(self, &summary, err), done);
+    FEDGE_TRY_OR(name_devices(self, &summary, err), done);
     if (self->config.on_round)
         status = self->config.on_round(self->config.user, &summary, err);
-    free(summary.buffered);
+done:
+    fedge_round_summary_fini(&summary);
     return status;
 }

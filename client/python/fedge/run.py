@@ -6,7 +6,7 @@ import importlib
 import json
 import os
 import sys
-from typing import Any, Dict, List, Union
+from typing import Any, Dict, List, Optional, Union
 
 from . import safetensors
 from .errors import Error
@@ -36,6 +36,32 @@ def _find(path: str) -> str:
     raise Error(f"{path} has no rounds.jsonl and no runs: give the folder of a run, or an aggregator's --state")
 
 
+def _table(rows: List[Dict[str, Any]]) -> Any:
+    """A pandas DataFrame indexed by round; without pandas the rows."""
+    try:
+        pandas = importlib.import_module("pandas")
+    except ImportError:
+        return rows
+    return pandas.DataFrame(rows).set_index("round") if rows else pandas.DataFrame()
+
+
+def _index_of(name: Union[int, str], registry: Optional[Path]) -> int:
+    """The index of a device in the server's registry, by its name or id there."""
+    if isinstance(name, int):
+        return name
+    if registry is None:
+        raise Error(f"device '{name}': give its index, or with registry= the server's folder registry, which has the names")
+    path = os.fspath(registry)
+    if os.path.isdir(path):
+        path = os.path.join(path, "registry.json")
+    with open(path, encoding="utf-8") as file:
+        devices = [device for device in json.load(file)["devices"] if device["role"] == "device"]
+    for device in devices:
+        if name in (device["name"], device["device_id"]):
+            return int(device["index"])
+    raise Error(f"{path} has no device '{name}', but {len(devices)} others")
+
+
 class Run:
     """A run, finished or not, of an aggregator or a simulation.
 
@@ -60,11 +86,23 @@ class Run:
         phase: "train" or "evaluate". Columns: docs/guides/running.md.
         """
         rows = [row for row in self.records() if row.get("phase", "train") == phase]
-        try:
-            pandas = importlib.import_module("pandas")
-        except ImportError:
-            return rows
-        return pandas.DataFrame(rows).set_index("round") if rows else pandas.DataFrame()
+        return _table([{key: row[key] for key in row if key not in ("devices", "crc32")} for row in rows])
+
+    def device(self, name: Union[int, str], registry: Optional[Path] = None) -> Any:
+        """The trainings of one device that counted, one row a round like `rounds`.
+
+        name: its index in the server's registry (task.client_index), or a simulated client's; with `registry`, the
+        server's folder of that name, also its name or id there. Columns: examples, loss (the mean while it trained; None:
+        not reported), attempt, and in an asynchronous round staleness. Rounds of more than 512 devices are not listed.
+        """
+        index, rows = _index_of(name, registry), []
+        for record in self.records():
+            staleness = {client: rounds for client, rounds in record.get("updates", [])}
+            for client, examples, loss in record.get("devices", []):
+                if client == index:
+                    row = {"round": record["round"], "examples": examples, "loss": loss, "attempt": record.get("attempt", 0)}
+                    rows.append({**row, "staleness": staleness[client]} if client in staleness else row)
+        return _table(rows)
 
     def state_dict(self, best: bool = False) -> Dict[str, Any]:
         """The final model as load_checkpoint gives it; `best`: that of the job's keep-best."""

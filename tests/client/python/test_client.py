@@ -23,6 +23,11 @@ class Runs(PythonTest):
         lines = federation.lines()
         self.assertEqual([line["clients"] for line in lines], [4] * 4)
         self.assertGreater(lines[-1]["accuracy"], 0.6)  # chance is 0.25
+        for line in lines:
+            self.assertEqual(sorted(index for index, *_ in line["devices"]), [0, 1, 2, 3])
+            self.assertEqual(sum(examples for _, examples, _ in line["devices"]), line["examples"])
+            mean = sum(examples * loss for _, examples, loss in line["devices"]) / line["examples"]
+            self.assertAlmostEqual(mean, line["train_loss"], places=4)
         evaluations = federation.lines("evaluate")
         self.assertEqual([line["clients"] for line in evaluations], [4] * 4)
 

@@ -249,15 +249,42 @@ class Runs(unittest.TestCase):
         self.state = folder.name
         self.run_folder = os.path.join(self.state, "runs", "a1")
         os.makedirs(self.run_folder)
-        rows = [{"round": 1, "phase": "train", "loss": 2.0}, {"round": 1, "phase": "evaluate", "loss": 3.0},
-                {"round": 2, "phase": "train", "loss": 1.0}]
+        rows = [{"round": 1, "phase": "train", "loss": 2.0, "devices": [[0, 10, 2.5], [1, 20, None]]},
+                {"round": 1, "phase": "evaluate", "loss": 3.0},
+                {"round": 2, "phase": "train", "loss": 1.0, "devices": [[1, 20, 1.5]], "updates": [[1, 3]]}]
         with open(os.path.join(self.run_folder, "rounds.jsonl"), "w", encoding="utf-8") as file:
             file.write("".join(json.dumps(row) + "\n" for row in rows) + '{"round": 3, "pha')
 
     def rows(self, phase):
-        rounds = fedge.Run(self.state).rounds(phase)
-        rows = rounds if isinstance(rounds, list) else rounds.reset_index().to_dict("records")
-        return [(row["round"], row["loss"]) for row in rows]
+        return [(row["round"], row["loss"]) for row in self.records_of(fedge.Run(self.state).rounds(phase))]
+
+    @staticmethod
+    def records_of(table):
+        return table if isinstance(table, list) else table.reset_index().to_dict("records")
+
+    def test_a_device_has_the_rounds_it_took_part_in(self):
+        run = fedge.Run(self.state)
+        rows = self.records_of(run.device(1))
+        self.assertEqual([(row["round"], row["examples"]) for row in rows], [(1, 20), (2, 20)])
+        self.assertEqual((rows[1]["loss"], rows[1]["staleness"]), (1.5, 3))
+        self.assertEqual([row["loss"] for row in self.records_of(run.device(0))], [2.5])
+        self.assertEqual(len(run.device(7)), 0)
+        self.assertNotIn("devices", self.records_of(run.rounds())[0])
+
+    def test_a_device_is_found_by_its_name_in_the_registry(self):
+        devices = [{"name": "operator", "device_id": "a0", "role": "operator", "index": 0},
+                   {"name": "cam-7", "device_id": "b1", "role": "device", "index": 1}]
+        registry = os.path.join(self.state, "registry")
+        os.makedirs(registry)
+        with open(os.path.join(registry, "registry.json"), "w", encoding="utf-8") as file:
+            json.dump({"format": 1, "devices": devices}, file)
+        run = fedge.Run(self.state)
+        for name in ("cam-7", "b1"):
+            self.assertEqual(len(run.device(name, registry)), 2)
+        with self.assertRaisesRegex(fedge.Error, "no device 'operator', but 1 others"):
+            run.device("operator", registry)
+        with self.assertRaisesRegex(fedge.Error, "with registry="):
+            run.device("cam-7")
 
     def test_rounds_are_rows_and_half_a_line_is_not_one(self):
         self.assertEqual(self.rows("train"), [(1, 2.0), (2, 1.0)])
