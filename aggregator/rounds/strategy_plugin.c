@@ -5,9 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/rounds/robust/robust.h"
 #include "aggregator/rounds/round_summary.h"
 #include "aggregator/rounds/strategy.h"
 #include "aggregator/rounds/strategy_plugin_api.h"
+#include "aggregator/rounds/tiles.h"
+#include "edge/core/fixed.h"
 #include "edge/plan/plan_fields.h"
 
 #define MAX_STRATEGIES 63 /* most strategies, the plugin's included */
@@ -40,7 +43,10 @@ typedef struct plugin_state {
     const fedge_strategy_plugin *table;
     const settings *with;
     double *mean;                    /* (num_values) */
-    fedge_strategy_vectors *vectors; /* (num_arguments) */
+    fedge_strategy_vectors *vectors; /* (num_vectors) */
+    uint64_t *num_examples;          /* (capacity): of the round's updates */
+    uint32_t *clients;               /* (capacity) */
+    uint32_t capacity;
 } plugin_state;
 
 static void free_state(void *of)
@@ -49,6 +55,8 @@ static void free_state(void *of)
     if (state) {
         free(state->mean);
         free(state->vectors);
+        free(state->num_examples);
+        free(state->clients);
     }
     free(state);
 }
@@ -93,12 +101,85 @@ static void take_mean(void *user, size_t first, size_t count, const double *mean
     memcpy((double *)user + first, mean, count * sizeof(*mean));
 }
 
+static fedge_status list_updates(plugin_state *state, const fedge_strategy_sum *sum,
+                                 fedge_error *err)
+{
+    if (sum->num_updates > state->capacity) {
+        free(state->num_examples);
+        free(state->clients);
+        state->num_examples = calloc(sum->num_updates, sizeof(*state->num_examples));
+        state->clients = calloc(sum->num_updates, sizeof(*state->clients));
+        state->capacity = state->num_examples && state->clients ? sum->num_updates : 0;
+    }
+    if (state->capacity < sum->num_updates) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to list %u updates",
+                          (unsigned)sum->num_updates);
+    }
+    for (uint32_t i = 0; i < sum->num_updates; i++) {
+        state->num_examples[i] = sum->facts[i].num_examples > 0 ? sum->facts[i].num_examples : 1;
+        state->clients[i] = sum->facts[i].client;
+    }
+    return FEDGE_OK;
+}
+
+static fedge_status result_of(const plugin_state *state, int failed, char message[MESSAGE],
+                              fedge_error *err)
+{
+    message[MESSAGE - 1] = '\0';
+    return failed == 0 ? FEDGE_OK
+                       : fedge_fail(err, FEDGE_INTERNAL, "%s failed with %d: %s",
+                                    state->table->name, failed, message);
+}
+
+typedef struct combination {
+    const plugin_state *state;
+    const fedge_strategy_sum *sum;
+} combination;
+
+/* Tiles share no coordinate, so threads write to the mean without a lock. */
+static fedge_status combine_tile(void *user, const fedge_tile *tile, fedge_error *err)
+{
+    const combination *of = user;
+    const plugin_state *state = of->state;
+    char message[MESSAGE] = "";
+    const int bound_log2 = of->sum->delta.bounds_log2[tile->tensor];
+    const fedge_plugin_tile seen = {.struct_size = sizeof(seen),
+                                    .round = of->sum->round,
+                                    .num_updates = tile->num,
+                                    .arguments = state->with->arguments,
+                                    .num_examples = state->num_examples,
+                                    .clients = state->clients,
+                                    .tensor = tile->tensor,
+                                    .first = tile->first,
+                                    .count = tile->count,
+                                    .unit = ldexp(1.0, bound_log2 - FEDGE_FIXED_VALUE_BITS),
+                                    .rows = tile->rows};
+    const int failed = state->table->combine(&seen, state->mean + tile->first, message);
+    return result_of(state, failed, message, err);
+}
+
+static fedge_status combine(plugin_state *state, const fedge_strategy_sum *sum, fedge_error *err)
+{
+    combination of = {state, sum};
+    fedge_tiles tiles = {0};
+    fedge_strategy_sum on_cpu = *sum; /* the plugin reads the rows on the CPU */
+    on_cpu.accumulator = NULL;
+    FEDGE_TRY(fedge_strategy_check_updates(sum, state->table->name, err));
+    FEDGE_TRY(fedge_tiles_init(&tiles, &on_cpu, false, err));
+    const fedge_status status = fedge_tiles_each(&tiles, combine_tile, &of, err);
+    fedge_tiles_fini(&tiles);
+    return status;
+}
+
 static fedge_status step(void *of, const fedge_strategy_sum *sum, float *model, fedge_error *err)
 {
     plugin_state *state = of;
     char message[MESSAGE] = "";
     FEDGE_TRY(fedge_strategy_check_sum(sum, state->table->name, err));
-    FEDGE_TRY(fedge_strategy_each_mean(sum, &sum->delta, take_mean, state->mean, err));
+    FEDGE_TRY(list_updates(state, sum, err));
+    FEDGE_TRY(state->table->combine
+                  ? combine(state, sum, err)
+                  : fedge_strategy_each_mean(sum, &sum->delta, take_mean, state->mean, err));
     const fedge_plugin_round round = {.struct_size = sizeof(round),
                                       .round = sum->round,
                                       .num_updates = sum->num_updates,
@@ -109,12 +190,10 @@ static fedge_status step(void *of, const fedge_strategy_sum *sum, float *model, 
                                       .num_values = state->vectors->num_values,
                                       .mean = state->mean,
                                       .vectors = state->vectors->values,
-                                      .model = model};
-    const int failed = state->table->step(&round, message);
-    message[MESSAGE - 1] = '\0';
-    return failed == 0 ? FEDGE_OK
-                       : fedge_fail(err, FEDGE_INTERNAL, "%s failed with %d: %s",
-                                    state->table->name, failed, message);
+                                      .model = model,
+                                      .num_examples = state->num_examples,
+                                      .clients = state->clients};
+    return result_of(state, state->table->step(&round, message), message, err);
 }
 
 static fedge_status save(const void *of, fedge_buffer *out, fedge_error *err)
@@ -201,17 +280,19 @@ static void make_ops(fedge_plugin *plugin)
 {
     const fedge_strategy_plugin *table = plugin->table;
     size_t num = 0;
-    plugin->ops = (fedge_strategy_ops){.reader = {.name = table->name,
-                                                  .arguments = plugin->fields,
-                                                  .settings_size = sizeof(settings)},
-                                       .weight = table->weight ? weigh : NULL,
-                                       .init = init,
-                                       .step = step,
-                                       .save = save,
-                                       .load = load,
-                                       .free = free_state,
-                                       .state_per_value =
-                                           sizeof(double) + table->num_vectors * sizeof(float)};
+    plugin->ops =
+        (fedge_strategy_ops){.reader = {.name = table->name,
+                                        .arguments = plugin->fields,
+                                        .settings_size = sizeof(settings),
+                                        .check = table->combine ? fedge_robust_check : NULL},
+                             .weight = table->weight ? weigh : NULL,
+                             .init = init,
+                             .step = step,
+                             .save = save,
+                             .load = load,
+                             .free = free_state,
+                             .state_per_value = sizeof(double) + table->num_vectors * sizeof(float),
+                             .collects = table->combine != NULL};
     for (; fedge_strategy_readers[num] && num + 1 < MAX_STRATEGIES; num++)
         plugin->readers[num] = fedge_strategy_readers[num];
     plugin->readers[num] = &plugin->ops.reader;

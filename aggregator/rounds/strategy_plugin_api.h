@@ -11,8 +11,8 @@
  *
  * The result of a step must depend only on its arguments, not on clocks or random numbers. A run
  * that is killed then continues with the same bits, and fedge-simulate gives the deployed run's
- * model. A step runs on one thread. A plugin runs in the server's process with the server's rights:
- * load only plugins that you trust.
+ * model. A step runs on one thread; combine on several. A plugin runs in the server's process with
+ * the server's rights: load only plugins that you trust.
  *
  * Tables and structs grow only at their end, and each begins with its size, so a table of an older
  * release works with a newer program. Incompatible changes raise FEDGE_STRATEGY_PLUGIN_VERSION.
@@ -47,16 +47,34 @@ typedef struct fedge_plugin_update {
 /* A round that closes. */
 typedef struct fedge_plugin_round {
     size_t struct_size;
-    uint32_t round;              /* number of the round, from 1 */
-    uint32_t num_updates;        /* ≥ 1 */
-    uint64_t total_weight;       /* Σ w_i ≥ 1 */
-    double server_learning_rate; /* η_s of this round */
-    const double *arguments;     /* values in the order of the table's arguments */
-    size_t num_values;           /* trained parameters of the model, tensor after tensor */
-    const double *mean;          /* (num_values): Σ w_i Δ_i / Σ w_i */
-    float *vectors;              /* (num_vectors, num_values): saved in checkpoints; 0 at first */
-    float *model;                /* (num_values): x; the step changes it */
+    uint32_t round;               /* number of the round, from 1 */
+    uint32_t num_updates;         /* ≥ 1 */
+    uint64_t total_weight;        /* Σ w_i ≥ 1 */
+    double server_learning_rate;  /* η_s of this round */
+    const double *arguments;      /* values in the order of the table's arguments */
+    size_t num_values;            /* trained parameters of the model, tensor after tensor */
+    const double *mean;           /* (num_values): Σ w_i Δ_i / Σ w_i */
+    float *vectors;               /* (num_vectors, num_values): saved in checkpoints; 0 at first */
+    float *model;                 /* (num_values): x; the step changes it */
+    const uint64_t *num_examples; /* (num_updates): examples of each update, ≥ 1 */
+    const uint32_t *clients;      /* (num_updates): index of each update's client */
 } fedge_plugin_round;
+
+/* A range of coordinates of all updates of a round, within one tensor. */
+typedef struct fedge_plugin_tile {
+    size_t struct_size;
+    uint32_t round;               /* number of the round, from 1 */
+    uint32_t num_updates;         /* ≥ 1 */
+    const double *arguments;      /* as in fedge_plugin_round */
+    const uint64_t *num_examples; /* (num_updates): examples of each update, ≥ 1 */
+    const uint32_t *clients;      /* (num_updates): index of each update's client */
+    uint32_t tensor;              /* index of the tensor among the trained ones */
+    size_t first;                 /* first coordinate, counted as in fedge_plugin_round.model */
+    size_t count;                 /* coordinates, ≥ 1 */
+    double unit;                  /* Δ_i of coordinate first + k is rows[i][k] · unit */
+    int32_t **rows; /* (num_updates) pointers to (count) integers, |v| ≤ 2^30, in the order of the
+                       round's updates; combine may change them */
+} fedge_plugin_tile;
 
 typedef struct fedge_strategy_plugin {
     size_t struct_size; /* sizeof(fedge_strategy_plugin) */
@@ -70,6 +88,12 @@ typedef struct fedge_strategy_plugin {
     /* Changes round->model in place. Returns 0. Any other number ends the run with [message] (256
      * bytes with its NUL). */
     int (*step)(const fedge_plugin_round *round, char *message);
+    /* For strategies that need single updates; NULL: none. Called before the step, once for each
+     * tile of the model, by several threads at once. Writes combined (count): what the step sees as
+     * the mean. Returns as step does. Updates and tiles take up to --robust-memory bytes, which
+     * decides how tiles are cut: a coordinate's result must not depend on it. A model with
+     * BatchNorm is refused. Since 0.2. */
+    int (*combine)(const fedge_plugin_tile *tile, double *combined, char *message);
 } fedge_strategy_plugin;
 
 typedef const fedge_strategy_plugin *(*fedge_strategy_plugin_get_fn)(void);

@@ -595,6 +595,21 @@ class Plugins(NetTest):
                                "--clients", federation.clients, *more, code=3)
             self.assertIn(why, said[1])
 
+    def test_a_plugin_sees_single_updates_as_robust_rules_do(self):
+        models = {}
+        for clients in (5, 6):  # the middle one, and the mean of the middle two
+            for strategy in ("FedMedian", "Median"):
+                federation = self.federation(clients=clients, rounds__num_server_rounds=3, hidden=HIDDEN,
+                                             strategy={"type": strategy, "server-learning-rate": 0.7})
+                option = ("--strategy-plugin", self.plugin(federation, "own_strategy/median.c"))
+                models[strategy] = [line["model_sha256"] for line in simulated(federation, *option)]
+            self.assertEqual(models["Median"], models["FedMedian"])
+            self.assertEqual(len(set(models["Median"])), 3)
+        federation.start_aggregator(*option)
+        federation.start_clients()
+        federation.complete()
+        self.assertEqual(federation.hashes(), models["Median"])
+
     def test_a_plugin_that_the_job_does_not_use(self):
         federation = self.federation(rounds__num_server_rounds=1)
         plugin = ("--strategy-plugin", self.plugin(federation))

@@ -42,6 +42,32 @@ static int step(const fedge_plugin_round *round, char *message)
 static const fedge_plugin_argument ARGUMENTS[] = {{"least", -2.0, 3.0, NAN},
                                                   {"most", 0.0, 1.0, 0.25}};
 
+/* The difference of two updates, of clients 3 and 4 with 5 and 6 examples. */
+static int combine(const fedge_plugin_tile *tile, double *combined, char *message)
+{
+    assert_int_equal(tile->struct_size, sizeof(*tile));
+    assert_int_equal(tile->num_updates, 2);
+    assert_int_equal(tile->num_examples[1], 6);
+    assert_int_equal(tile->clients[0], 3);
+    assert_true(tile->unit == (tile->tensor == 0 ? 0x1p-28 : 0x1p-29));
+    assert_int_equal(tile->first, tile->tensor == 0 ? 0 : 2);
+    assert_int_equal(tile->count, 2);
+    for (size_t k = 0; k < tile->count; k++)
+        combined[k] = (double)(tile->rows[0][k] - tile->rows[1][k]) * tile->unit;
+    memset(message, 'c', 256);
+    return failure;
+}
+
+/* What a step that combines sees is its model. */
+static int step_to_mean(const fedge_plugin_round *round, char *message)
+{
+    (void)message;
+    for (size_t i = 0; i < round->num_values; i++)
+        round->model[i] = (float)round->mean[i];
+    round->vectors[0] = (float)(round->num_examples[0] + round->clients[1]);
+    return 0;
+}
+
 static fedge_strategy_plugin good(void)
 {
     return (fedge_strategy_plugin){.struct_size = sizeof(fedge_strategy_plugin),
@@ -301,11 +327,11 @@ typedef struct run {
     fedge_global_model model;
 } run;
 
-static void begin(run *self)
+static void begin_with(run *self, fedge_strategy_plugin with)
 {
     static fedge_strategy_plugin table;
     const fedge_accumulator_config config = {.num_lanes = 1};
-    table = good();
+    table = with;
     weight_to_give = 7;
     failure = 0;
     value_to_set = 0.5f;
@@ -314,6 +340,11 @@ static void begin(run *self)
         fedge_global_model_init(&self->model, self->job, "cpu", &config, &err) != FEDGE_OK ||
         fedge_global_model_begin(&self->model, &err) != FEDGE_OK)
         fail_msg("%s", err.message);
+}
+
+static void begin(run *self)
+{
+    begin_with(self, good());
 }
 
 static void end(run *self)
@@ -368,6 +399,51 @@ static void a_step_that_fails_ends_the_run(void **state)
     end(&self);
 }
 
+static fedge_status step_of_two(run *self)
+{
+    static const uint32_t IN_ORDER[] = {0, 1};
+    const int32_t v[2][VALUES] = {{1 << 28, 1, 2, 1 << 29}, {-(1 << 28), 0, 5, 0}};
+    const int8_t bounds[FEDGE_MAX_TENSORS] = {2, 1};
+    const fedge_update_facts facts[2] = {{.num_examples = 5, .client = 3},
+                                         {.num_examples = 6, .client = 4}};
+    fedge_updates updates;
+    for (uint32_t i = 0; i < 2; i++) {
+        uint32_t at = 0;
+        assert_int_equal(fedge_accumulator_begin(&self->model.accumulator, 1, NULL), FEDGE_OK);
+        assert_int_equal(fedge_stored_updates_reserve(&self->model.stored, 1, &at, NULL), FEDGE_OK);
+        assert_int_equal(fedge_stored_updates_put(&self->model.stored, at, v[i], NULL), FEDGE_OK);
+    }
+    assert_int_equal(fedge_stored_updates_list(&self->model.stored, IN_ORDER, 2, &updates, NULL),
+                     FEDGE_OK);
+    return fedge_global_model_step(&self->model, 1, bounds, facts, &updates, &err);
+}
+
+static void single_updates_come_as_tiles(void **state)
+{
+    (void)state;
+    static const float EXPECTED[VALUES] = {2.0f, 0x1p-28f, -3 * 0x1p-29f, 1.0f};
+    fedge_strategy_plugin table = good();
+    run self;
+    table.combine = combine;
+    table.step = step_to_mean;
+    begin_with(&self, table);
+    assert_true(self.model.strategy->collects);
+    assert_int_equal(step_of_two(&self), FEDGE_OK);
+    assert_memory_equal(self.model.values, EXPECTED, sizeof(EXPECTED));
+    fedge_buffer saved;
+    fedge_buffer_init(&saved, 1 << 10);
+    assert_int_equal(self.model.strategy->save(self.model.strategy_state, &saved, &err), FEDGE_OK);
+    float first;
+    memcpy(&first, saved.data, sizeof(first));
+    assert_true(first == 9.0f);
+    fedge_buffer_fini(&saved);
+    failure = 4;
+    assert_int_equal(fedge_global_model_reset(&self.model, &err), FEDGE_OK);
+    assert_int_equal(step_of_two(&self), FEDGE_INTERNAL);
+    assert_non_null(strstr(err.message, "Own failed with 4: ccc"));
+    end(&self);
+}
+
 static void a_model_that_is_no_number_ends_the_run(void **state)
 {
     (void)state;
@@ -395,6 +471,7 @@ int main(void)
         cmocka_unit_test(what_a_job_leaves_unused_is_told),
         cmocka_unit_test(weights_are_cut),
         cmocka_unit_test(a_step_that_fails_ends_the_run),
+        cmocka_unit_test(single_updates_come_as_tiles),
         cmocka_unit_test(a_model_that_is_no_number_ends_the_run),
     };
     /* For as long as the program runs, so that a plugin which is loaded is this one. */
