@@ -153,10 +153,13 @@ static fedge_status load(program *self, fedge_error *err)
     const fedge_options *options = &self->options;
     FEDGE_TRY(fedge_os_read_file(options->job, FEDGE_JOB_MAX_SIZE, &text, &self->job_size, err));
     self->job_text = (char *)text;
-    if (options->strategy_plugin)
-        FEDGE_TRY(fedge_plugin_load(options->strategy_plugin, &self->plugin, err));
+    if (options->strategy_plugin) {
+        FEDGE_TRY(fedge_plugin_load(options->strategy_plugin, options->strategy_timeout_s,
+                                    &self->plugin, err));
+    }
     FEDGE_TRY(fedge_strategy_job_parse_with(fedge_plugin_readers(self->plugin), self->job_text,
                                             self->job_size, options->job, &self->job, err));
+    self->job->server_evaluates = fedge_plugin_evaluates(self->plugin);
     FEDGE_TRY(fedge_check_selection(self->job, options->job, &self->log, err));
     fedge_error unused;
     if (leads(self) && !fedge_plugin_is_used(self->plugin, self->job, &unused))
@@ -172,10 +175,7 @@ static fedge_status load(program *self, fedge_error *err)
         FEDGE_TRY(fedge_gpus_file_read(options->gpus_file, &self->options.sums, err));
     if (leads(self)) {
         FEDGE_TRY(fedge_evaluator_new(self->job, &self->evaluator, err));
-        if (self->evaluator) {
-            FEDGE_TRY(fedge_evaluator_set_metrics(self->evaluator,
-                                                  fedge_plugin_metrics(self->plugin), err));
-        }
+        FEDGE_TRY(fedge_evaluator_add_plugin(&self->evaluator, self->job, self->plugin, err));
         FEDGE_TRY(fedge_check_initial_model(self->job, err));
         /* Allocates what the strategy needs, as at the start of a run. */
         FEDGE_TRY(fedge_global_model_check(self->job, &self->options.sums, err));

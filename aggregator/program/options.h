@@ -46,7 +46,8 @@ typedef struct fedge_options {
     const char *http_host, *redirect, *port_file, *result; /* NULL: none */
     const char *hosts; /* hosts of ranks that the supervisor starts by mpirun; NULL: none */
     const char *strategy_plugin; /* FILE; NULL: none */
-    const char *gpus_file;       /* file with sums.gpus, which the caller reads; NULL: none */
+    uint32_t strategy_timeout_s;
+    const char *gpus_file; /* file with sums.gpus, which the caller reads; NULL: none */
 } fedge_options;
 
 /* FEDGE_INVALID_ARGUMENT with a message for the user. --help and --version have precedence over

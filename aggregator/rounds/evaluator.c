@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/rounds/python_plugin.h"
 #include "edge/data/dataset.h"
 #include "edge/train/model.h"
 #include "edge/train/trainer.h"
@@ -21,12 +22,13 @@ struct fedge_evaluator {
     bool has_accuracy;
     fedge_dataset *owned_dataset; /* NULL: the caller owns the data set */
     fedge_view view;
-    fedge_model *model;
+    fedge_model *model; /* NULL: there is no test set */
     uint32_t num_outputs;
     void *block, *scratch;
     size_t scratch_size;
     const fedge_metric_plugin *metrics; /* NULL: none */
     void *counted;                      /* state of the plugin: metrics->state_size bytes */
+    fedge_python_evaluation *own;       /* the plugin's evaluation; NULL: none */
 };
 
 static void *aligned(size_t size)
@@ -108,10 +110,27 @@ fedge_status fedge_evaluator_set_metrics(fedge_evaluator *evaluator,
                             metrics->state_size);
 }
 
+fedge_status fedge_evaluator_add_plugin(fedge_evaluator **evaluator, const fedge_job *job,
+                                        const fedge_plugin *plugin, fedge_error *err)
+{
+    const fedge_metric_plugin *metrics = fedge_plugin_metrics(plugin);
+    if (!*evaluator && fedge_plugin_evaluates(plugin)) {
+        *evaluator = calloc(1, sizeof(**evaluator));
+        if (!*evaluator)
+            return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to evaluate the model");
+    }
+    if (!*evaluator)
+        return FEDGE_OK;
+    if ((*evaluator)->model)
+        FEDGE_TRY(fedge_evaluator_set_metrics(*evaluator, metrics, err));
+    return fedge_plugin_evaluation(plugin, &job->plan.schema, &(*evaluator)->own, err);
+}
+
 void fedge_evaluator_free(fedge_evaluator *evaluator)
 {
     if (!evaluator)
         return;
+    fedge_python_evaluation_free(evaluator->own);
     fedge_view_fini(&evaluator->view);
     fedge_dataset_free(evaluator->owned_dataset);
     free(evaluator->block);
@@ -123,6 +142,9 @@ void fedge_evaluator_free(fedge_evaluator *evaluator)
 fedge_status fedge_evaluator_run(fedge_evaluator *evaluator, const float *values, double *loss,
                                  double *accuracy, fedge_error *err)
 {
+    *loss = *accuracy = NAN;
+    if (!evaluator->model)
+        return FEDGE_OK;
     fedge_model_set_state(evaluator->model, values);
     fedge_examples examples = fedge_view_examples(&evaluator->view);
     const fedge_trainer_workspace workspace = {.scratch = evaluator->scratch,
@@ -175,11 +197,35 @@ static fedge_status count(fedge_evaluator *evaluator, fedge_error *err)
     return status;
 }
 
+/* Copies the metric [name] to *value if the plugin gave it. */
+static void copy_metric(const fedge_metric_values *metrics, const char *name, double *value)
+{
+    for (uint32_t i = 0; i < metrics->num; i++) {
+        if (strcmp(metrics->names[i], name) == 0)
+            *value = metrics->values[i];
+    }
+}
+
+static fedge_status measure_own(fedge_evaluator *evaluator, const float *values,
+                                fedge_round_summary *summary, fedge_error *err)
+{
+    FEDGE_TRY(
+        fedge_python_evaluate(evaluator->own, summary->round, values, &summary->metrics, err));
+    if (!evaluator->model) {
+        copy_metric(&summary->metrics, "loss", &summary->loss);
+        copy_metric(&summary->metrics, "accuracy", &summary->accuracy);
+    }
+    return FEDGE_OK;
+}
+
 fedge_status fedge_evaluator_measure(fedge_evaluator *evaluator, const float *values,
-                                     fedge_metric_values *metrics, fedge_error *err)
+                                     fedge_round_summary *summary, fedge_error *err)
 {
     const fedge_metric_plugin *plugin = evaluator->metrics;
+    fedge_metric_values *metrics = &summary->metrics;
     *metrics = (fedge_metric_values){0};
+    if (evaluator->own)
+        return measure_own(evaluator, values, summary, err);
     if (!plugin)
         return FEDGE_OK;
     char message[MESSAGE] = "";

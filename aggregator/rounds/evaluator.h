@@ -1,10 +1,11 @@
-/* Evaluation on the server's own test set. */
+/* Evaluation on the server: on its own test set, and by a plugin. */
 #ifndef FEDGE_AGGREGATOR_ROUNDS_EVALUATOR_H
 #define FEDGE_AGGREGATOR_ROUNDS_EVALUATOR_H
 
 #include <stdbool.h>
 
 #include "aggregator/rounds/round_summary.h"
+#include "aggregator/rounds/strategy_plugin.h"
 #include "edge/core/status.h"
 #include "edge/data/dataset.h"
 #include "edge/plan/plan.h"
@@ -29,17 +30,25 @@ FEDGE_MUST_USE fedge_status fedge_evaluator_new_on(const fedge_job *job,
 FEDGE_MUST_USE fedge_status fedge_evaluator_set_metrics(fedge_evaluator *evaluator,
                                                         const fedge_metric_plugin *metrics,
                                                         fedge_error *err);
+/* Adds all that a plugin evaluates and measures; NULL: nothing. *evaluator may be NULL: one without
+ * a test set is then made, if the plugin evaluates by itself. The plugin outlives it. */
+FEDGE_MUST_USE fedge_status fedge_evaluator_add_plugin(fedge_evaluator **evaluator,
+                                                       const fedge_job *job,
+                                                       const fedge_plugin *plugin,
+                                                       fedge_error *err);
 void fedge_evaluator_free(fedge_evaluator *evaluator); /* NULL is fine */
 
-/* Mean loss and accuracy over the test set; accuracy is NaN without fedge_has_accuracy. values: the
- * model's parameters and statistics in schema order. One thread at a time. A model that has
- * diverged gives loss NaN and accuracy 0, not an error. */
+/* Mean loss and accuracy over the test set, NaN without one; accuracy is NaN without
+ * fedge_has_accuracy. values: the model's parameters and statistics in schema order. One thread at
+ * a time. A model that has diverged gives loss NaN and accuracy 0, not an error. */
 FEDGE_MUST_USE fedge_status fedge_evaluator_run(fedge_evaluator *evaluator, const float *values,
                                                 double *loss, double *accuracy, fedge_error *err);
 
-/* Computes the metrics of fedge_evaluator_set_metrics, if any, over the test set in its order.
- * Values are NaN for a model that has diverged. FEDGE_INTERNAL: the plugin reports a failure. */
+/* Computes the plugin's metrics into summary->metrics: those over the test set in its order, whose
+ * values are NaN for a model that has diverged, or those of its own evaluation. Without a test set
+ * the latter's "loss" and "accuracy" become the summary's. summary->round is set. FEDGE_INTERNAL:
+ * the plugin reports a failure. */
 FEDGE_MUST_USE fedge_status fedge_evaluator_measure(fedge_evaluator *evaluator, const float *values,
-                                                    fedge_metric_values *metrics, fedge_error *err);
+                                                    fedge_round_summary *summary, fedge_error *err);
 
 #endif

@@ -211,7 +211,7 @@ void fedge_accuracy_quantiles_measure(fedge_accuracy_quantiles *to, double *accu
 
 /* ---- metrics of a plugin --------------------------------------------------------------------- */
 
-static bool is_name(const char *name)
+bool fedge_metric_is_name(const char *name)
 {
     const size_t size = name ? strlen(name) : 0;
     return size > 0 && size < FEDGE_METRIC_PLUGIN_MAX_NAME &&
@@ -224,7 +224,7 @@ const char *fedge_metrics_wrong(const fedge_metric_plugin *table)
         !table->names)
         return "it has no metrics, or over 16, or no list of their names";
     for (uint32_t i = 0; i < table->num_metrics; i++) {
-        if (!is_name(table->names[i])) {
+        if (!fedge_metric_is_name(table->names[i])) {
             return "a metric's name is missing, over 31 bytes, or not of lower case, digits and "
                    "\"_\"";
         }

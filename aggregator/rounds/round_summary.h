@@ -22,6 +22,8 @@ typedef struct fedge_metric_values {
     double values[FEDGE_METRIC_PLUGIN_MAX_METRICS];
 } fedge_metric_values;
 
+/* Lower case, digits and "_", 1 to FEDGE_METRIC_PLUGIN_MAX_NAME − 1 bytes; NULL is none. */
+bool fedge_metric_is_name(const char *name);
 /* Describes an error in a plugin's table as the end of a sentence; NULL: the table is valid. */
 const char *fedge_metrics_wrong(const fedge_metric_plugin *table);
 

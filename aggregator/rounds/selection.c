@@ -36,7 +36,8 @@ static fedge_status derive(fedge_watch_spec *watch, const char *key, const fedge
     const bool accuracy = fedge_has_accuracy(&job->plan);
     if (!watch->present)
         return FEDGE_OK;
-    if (!validation && !job->test_set.present) {
+    const bool tested = job->test_set.present || job->server_evaluates;
+    if (!validation && !tested) {
         return fedge_fail(
             err, FEDGE_INVALID_ARGUMENT,
             "%s: nothing is evaluated: give the job rounds.fraction-evaluate above 0, "
@@ -48,10 +49,11 @@ static fedge_status derive(fedge_watch_spec *watch, const char *key, const fedge
         return FEDGE_OK;
     }
     const bool test = fedge_criterion_is_of_test_set(watch->metric);
-    if (test && !job->test_set.present) {
+    if (test && !tested) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "%s.metric: %s needs a test-set, and the job has none", key,
-                          fedge_criterion_text(watch->metric));
+                          "%s.metric: %s needs a test-set, and the job has none, or a plugin "
+                          "that evaluates",
+                          key, fedge_criterion_text(watch->metric));
     }
     if (!test && !validation) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,

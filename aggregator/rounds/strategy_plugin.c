@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/rounds/robust/robust.h"
+#include "aggregator/rounds/python_plugin.h"
 #include "aggregator/rounds/round_summary.h"
 #include "aggregator/rounds/strategy.h"
 #include "aggregator/rounds/strategy_plugin_api.h"
@@ -32,7 +32,8 @@ struct fedge_plugin {
     fedge_strategy_plugin
         table_copy; /* copied from the library; fields that its table lacks are 0 */
     fedge_metric_plugin metrics_copy; /* copied from the library */
-    void *library;
+    void *library;                    /* NULL: it is in Python */
+    fedge_python_plugin *python;      /* NULL: it is a shared object */
     fedge_json_field fields[FEDGE_STRATEGY_PLUGIN_MAX_ARGUMENTS + 1];
     const fedge_strategy_reader *readers[MAX_STRATEGIES + 1];
 };
@@ -42,7 +43,8 @@ struct fedge_plugin {
 typedef struct plugin_state {
     const fedge_strategy_plugin *table;
     const settings *with;
-    double *mean;                    /* (num_values) */
+    double *mean;                    /* (num_values); with [run] in its memory */
+    fedge_python_run *run;           /* NULL: a shared object */
     fedge_strategy_vectors *vectors; /* (num_vectors) */
     uint64_t *num_examples;          /* (capacity): of the round's updates */
     uint32_t *clients;               /* (capacity) */
@@ -53,7 +55,10 @@ static void free_state(void *of)
 {
     plugin_state *state = of;
     if (state) {
-        free(state->mean);
+        if (state->run)
+            fedge_python_run_free(state->run);
+        else
+            free(state->mean);
         free(state->vectors);
         free(state->num_examples);
         free(state->clients);
@@ -73,13 +78,19 @@ static fedge_status init(const fedge_strategy_config *config, void **state, fedg
     const size_t num = config->schema->num_elements;
     plugin_state *made = calloc(1, sizeof(*made));
     *state = made;
-    if (made)
+    const fedge_plugin *plugin = plugin_of(config->job);
+    if (made && plugin->python) {
+        FEDGE_TRY(fedge_python_run_new(plugin->python, config->schema,
+                                       config->job->rounds.max_cohort, &made->run, err));
+        made->mean = fedge_python_run_mean(made->run);
+    } else if (made) {
         made->mean = malloc((num + 1) * sizeof(*made->mean));
+    }
     if (!made || !made->mean) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "%s: no memory for a mean of %zu values",
                           config->job->strategy, num);
     }
-    made->table = plugin_of(config->job)->table;
+    made->table = plugin->table;
     made->with = config->job->strategy_settings;
     return fedge_strategy_vectors_new(config, made->table->num_vectors, &made->vectors, err);
 }
@@ -154,8 +165,10 @@ static fedge_status combine_tile(void *user, const fedge_tile *tile, fedge_error
                                     .count = tile->count,
                                     .unit = ldexp(1.0, bound_log2 - FEDGE_FIXED_VALUE_BITS),
                                     .rows = tile->rows};
-    const int failed = state->table->combine(&seen, state->mean + tile->first, message);
-    return result_of(state, failed, message, err);
+    double *combined = state->mean + tile->first;
+    return state->run
+               ? fedge_python_run_combine(state->run, &seen, combined, err)
+               : result_of(state, state->table->combine(&seen, combined, message), message, err);
 }
 
 static fedge_status combine(plugin_state *state, const fedge_strategy_sum *sum, fedge_error *err)
@@ -193,7 +206,8 @@ static fedge_status step(void *of, const fedge_strategy_sum *sum, float *model, 
                                       .model = model,
                                       .num_examples = state->num_examples,
                                       .clients = state->clients};
-    return result_of(state, state->table->step(&round, message), message, err);
+    return state->run ? fedge_python_run_step(state->run, &round, err)
+                      : result_of(state, state->table->step(&round, message), message, err);
 }
 
 static fedge_status save(const void *of, fedge_buffer *out, fedge_error *err)
@@ -276,6 +290,18 @@ static void make_fields(fedge_plugin *plugin)
     }
 }
 
+/* A reader's check for a strategy that sees single updates: nothing sums these statistics. */
+static fedge_status refuse_statistics(const fedge_json *json, const fedge_job *job,
+                                      fedge_error *err)
+{
+    return fedge_sections_find(&job->plan.sent, FEDGE_SECTION_BUFFERS)
+               ? fedge_json_fail_at(json, "model.layers", err,
+                                    "%s combines single updates, which leaves out BatchNorm's "
+                                    "statistics: use GroupNorm in the model",
+                                    job->strategy)
+               : FEDGE_OK;
+}
+
 static void make_ops(fedge_plugin *plugin)
 {
     const fedge_strategy_plugin *table = plugin->table;
@@ -284,7 +310,7 @@ static void make_ops(fedge_plugin *plugin)
         (fedge_strategy_ops){.reader = {.name = table->name,
                                         .arguments = plugin->fields,
                                         .settings_size = sizeof(settings),
-                                        .check = table->combine ? fedge_robust_check : NULL},
+                                        .check = table->combine ? refuse_statistics : NULL},
                              .weight = table->weight ? weigh : NULL,
                              .init = init,
                              .step = step,
@@ -353,9 +379,13 @@ static fedge_status take_metrics(fedge_plugin *plugin, const char *path, fedge_e
 
 static fedge_status take_tables(fedge_plugin *plugin, const char *path, fedge_error *err)
 {
-    FEDGE_TRY(take_strategy(plugin, path, err));
-    FEDGE_TRY(take_metrics(plugin, path, err));
-    if (!plugin->table && !plugin->metrics) {
+    if (plugin->python) {
+        plugin->table = fedge_python_plugin_table(plugin->python);
+    } else {
+        FEDGE_TRY(take_strategy(plugin, path, err));
+        FEDGE_TRY(take_metrics(plugin, path, err));
+    }
+    if (!plugin->table && !plugin->metrics && !plugin->python) {
         return fedge_fail(err, FEDGE_NOT_FOUND,
                           "--strategy-plugin %s: it has no " FEDGE_STRATEGY_PLUGIN_GET
                           " or " FEDGE_METRIC_PLUGIN_GET " that returns a table",
@@ -369,35 +399,49 @@ static fedge_status take_tables(fedge_plugin *plugin, const char *path, fedge_er
                : fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--strategy-plugin %s: %s", path, wrong);
 }
 
-fedge_status fedge_plugin_load(const char *path, fedge_plugin **plugin, fedge_error *err)
+static fedge_status open_plugin(fedge_plugin *plugin, const char *path, uint32_t timeout_s,
+                                fedge_error *err)
+{
+    const size_t length = strlen(path);
+    if (length > 3 && strcmp(path + length - 3, ".py") == 0)
+        return fedge_python_plugin_new(path, timeout_s, &plugin->python, err);
+    plugin->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    return plugin->library
+               ? FEDGE_OK
+               : fedge_fail(err, FEDGE_NOT_FOUND,
+                            "--strategy-plugin: %s; name a file with its folder, as in ./rule.so",
+                            dlerror());
+}
+
+fedge_status fedge_plugin_load(const char *path, uint32_t timeout_s, fedge_plugin **plugin,
+                               fedge_error *err)
 {
     *plugin = NULL;
     fedge_plugin *made = calloc(1, sizeof(*made));
     if (!made)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a plugin");
-    made->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    fedge_status status =
-        made->library
-            ? take_tables(made, path, err)
-            : fedge_fail(err, FEDGE_NOT_FOUND,
-                         "--strategy-plugin: %s; name a file with its folder, as in ./rule.so",
-                         dlerror());
-    if (status != FEDGE_OK) {
-        fedge_plugin_free(made);
-        return status;
-    }
+    fedge_status status = FEDGE_OK;
+    FEDGE_TRY_OR(open_plugin(made, path, timeout_s, err), failed);
+    FEDGE_TRY_OR(take_tables(made, path, err), failed);
     if (made->table) {
         make_fields(made);
         make_ops(made);
     }
     *plugin = made;
     return FEDGE_OK;
+
+failed:
+    fedge_plugin_free(made);
+    return status;
 }
 
 void fedge_plugin_free(fedge_plugin *plugin)
 {
-    if (plugin && plugin->library)
+    if (!plugin)
+        return;
+    if (plugin->library)
         (void)dlclose(plugin->library);
+    fedge_python_plugin_free(plugin->python);
     free(plugin);
 }
 
@@ -425,4 +469,18 @@ bool fedge_plugin_is_used(const fedge_plugin *plugin, const fedge_job *job, fedg
 const fedge_metric_plugin *fedge_plugin_metrics(const fedge_plugin *plugin)
 {
     return plugin ? plugin->metrics : NULL;
+}
+
+bool fedge_plugin_evaluates(const fedge_plugin *plugin)
+{
+    return plugin && plugin->python && fedge_python_plugin_evaluates(plugin->python);
+}
+
+fedge_status fedge_plugin_evaluation(const fedge_plugin *plugin, const fedge_schema *schema,
+                                     fedge_python_evaluation **evaluation, fedge_error *err)
+{
+    *evaluation = NULL;
+    return fedge_plugin_evaluates(plugin)
+               ? fedge_python_evaluation_new(plugin->python, schema, evaluation, err)
+               : FEDGE_OK;
 }

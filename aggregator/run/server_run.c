@@ -233,8 +233,7 @@ static fedge_status evaluate(fedge_server_run *server, fedge_round_summary *summ
     if (server->evaluator) {
         FEDGE_TRY(fedge_evaluator_run(server->evaluator, server->model.values, &summary->loss,
                                       &summary->accuracy, err));
-        FEDGE_TRY(fedge_evaluator_measure(server->evaluator, server->model.values,
-                                          &summary->metrics, err));
+        FEDGE_TRY(fedge_evaluator_measure(server->evaluator, server->model.values, summary, err));
     }
     summary->seconds_evaluate = seconds_since(start);
     return FEDGE_OK;

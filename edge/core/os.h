@@ -98,6 +98,10 @@ typedef enum fedge_os_mode { FEDGE_OS_READ, FEDGE_OS_READ_WRITE, FEDGE_OS_CREATE
 /* FEDGE_OS_CREATE: read and write; created empty if missing, otherwise unchanged. */
 FEDGE_MUST_USE fedge_status fedge_os_open(fedge_os_file *file, const char *path, fedge_os_mode mode,
                                           fedge_error *err);
+/* Opens an unnamed file of [size] bytes of 0 in memory (or as fedge_os_open_temporary does), which
+ * processes share by mapping its descriptor. */
+FEDGE_MUST_USE fedge_status fedge_os_open_shared(fedge_os_file *file, uint64_t size,
+                                                 fedge_error *err);
 /* Opens an unnamed file in [folder] (NULL: TMPDIR, or /var/tmp), which disappears when the program
  * ends for any reason. chosen: the folder, for messages. */
 FEDGE_MUST_USE fedge_status fedge_os_open_temporary(fedge_os_file *file, const char *folder,

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -536,6 +537,21 @@ fedge_status fedge_os_open_temporary(fedge_os_file *file, const char *folder,
     FEDGE_TRY(fedge_os_open(file, name, FEDGE_OS_CREATE, err));
     /* An unlinked file disappears when the program ends for any reason. */
     return fedge_os_remove(name, err);
+}
+
+fedge_status fedge_os_open_shared(fedge_os_file *file, uint64_t size, fedge_error *err)
+{
+    char chosen[FEDGE_OS_MAX_PATH];
+    *file = (fedge_os_file){.fd = -1, .path = "shared memory"};
+#ifdef MFD_CLOEXEC
+    file->fd = memfd_create("fedge", MFD_CLOEXEC);
+#endif
+    if (file->fd < 0)
+        FEDGE_TRY(fedge_os_open_temporary(file, NULL, chosen, err));
+    const fedge_status status = fedge_os_cut(file, size, err);
+    if (status != FEDGE_OK)
+        fedge_os_close(file);
+    return status;
 }
 
 fedge_status fedge_os_read_at(const fedge_os_file *file, uint64_t offset, void *out, size_t size,

@@ -251,6 +251,7 @@ typedef struct fedge_job {
     void *strategy_settings; /* the settings struct of the strategy, owned by the job; NULL without
                                 [strategies] */
     fedge_test_set test_set; /* evaluated by the server after each round */
+    bool server_evaluates;   /* set after reading the job: the server's plugin evaluates models */
     fedge_watch_spec keep_best; /* store the best model beside the last */
     fedge_watch_spec early_stopping;
     char initial_model[FEDGE_MAX_PATH]; /* a safetensors file; "": use the initialisers */

@@ -29,9 +29,10 @@ fedge_status fedge_experiment_load_plugin(fedge_simulate_options *options, fedge
                                           fedge_error *err)
 {
     *plugin = NULL;
-    const fedge_status status = options->strategy_plugin
-                                    ? fedge_plugin_load(options->strategy_plugin, plugin, err)
-                                    : FEDGE_OK;
+    const fedge_status status =
+        options->strategy_plugin
+            ? fedge_plugin_load(options->strategy_plugin, options->strategy_timeout_s, plugin, err)
+            : FEDGE_OK;
     options->plugin = *plugin;
     return status;
 }
@@ -56,6 +57,7 @@ static fedge_status load_job(fedge_experiment *self, fedge_error *err)
     self->uses_plugin = fedge_plugin_is_used(options->plugin, self->job, &unused);
     if (!self->uses_plugin)
         fedge_log_failure(self->config.log, FEDGE_LOG_WARN, "plugin-unused", &unused);
+    self->job->server_evaluates = fedge_plugin_evaluates(options->plugin);
     if (options->has_seed)
         self->job->plan.seed = options->seed;
     FEDGE_TRY(add_offset(self, &self->job->plan.seed, err));
@@ -413,7 +415,7 @@ static fedge_status make_simulation(fedge_experiment *self, fedge_error *err)
         .job = self->job,
         .client_data = self->client_data,
         .test_set = self->test_set,
-        .metrics = fedge_plugin_metrics(options->plugin),
+        .plugin = options->plugin,
         .profiles = self->profiles,
         .collective = self->config.collective,
         .num_threads =

@@ -28,10 +28,11 @@ typedef enum fedge_simulate_action {
 typedef struct fedge_simulate_options {
     fedge_simulate_action action;
     const char *job, *data, *out, *partition;
-    fedge_attack attack;               /* all 0: none */
-    const char *attack_text;           /* text of [attack]; NULL: none */
-    const char *replay;                /* rounds.jsonl of an asynchronous run; NULL: none */
-    const char *strategy_plugin;       /* FILE; NULL: none */
+    fedge_attack attack;         /* all 0: none */
+    const char *attack_text;     /* text of [attack]; NULL: none */
+    const char *replay;          /* rounds.jsonl of an asynchronous run; NULL: none */
+    const char *strategy_plugin; /* FILE; NULL: none */
+    uint32_t strategy_timeout_s;
     const struct fedge_plugin *plugin; /* loaded by the caller; or NULL */
     const char *owner;                 /* the csv files' column of owners; NULL: none */
     bool has_seed, has_partition_seed;

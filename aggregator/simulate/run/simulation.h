@@ -34,7 +34,7 @@ typedef struct fedge_simulation_config {
     const fedge_job *job;
     const fedge_client_data *client_data;
     const fedge_dataset *test_set;         /* NULL: none */
-    const fedge_metric_plugin *metrics;    /* counted on the test set, too; NULL: none */
+    const struct fedge_plugin *plugin;     /* measures and evaluates, too; NULL: none */
     const fedge_client_profiles *profiles; /* NULL: time is not virtual */
     const fedge_collective *collective;    /* the ranks that share the work; NULL: alone */
     uint32_t num_threads;

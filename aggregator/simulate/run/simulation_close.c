@@ -208,11 +208,12 @@ static fedge_status test_model(fedge_simulation *self, fedge_round_summary *summ
     const uint64_t start_ns = fedge_os_monotonic_ns();
     fedge_evaluation_set sets[2];
     const uint32_t tested = self->test_set.count > 0, validated = validation.count > 0;
-    if (tested + validated == 0)
+    if (tested + validated == 0 && !self->evaluator)
         return FEDGE_OK;
     sets[0] = (fedge_evaluation_set){.view = self->test_set};
     sets[tested] = validated ? (fedge_evaluation_set){.view = validation} : sets[tested];
-    FEDGE_TRY(fedge_simulation_evaluate(self, sets, tested + validated, false, err));
+    if (tested + validated > 0)
+        FEDGE_TRY(fedge_simulation_evaluate(self, sets, tested + validated, false, err));
     if (tested) {
         summary->loss = sets[0].loss;
         summary->accuracy = sets[0].accuracy;
@@ -221,10 +222,8 @@ static fedge_status test_model(fedge_simulation *self, fedge_round_summary *summ
         summary->validation.loss = sets[tested].loss;
         summary->validation.accuracy = sets[tested].accuracy;
     }
-    if (self->evaluator) {
-        FEDGE_TRY(
-            fedge_evaluator_measure(self->evaluator, self->global.values, &summary->metrics, err));
-    }
+    if (self->evaluator)
+        FEDGE_TRY(fedge_evaluator_measure(self->evaluator, self->global.values, summary, err));
     summary->seconds_evaluate = seconds_since(start_ns);
     return FEDGE_OK;
 }

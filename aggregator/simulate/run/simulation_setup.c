@@ -150,11 +150,11 @@ static fedge_status list_test_set(fedge_simulation *self, fedge_error *err)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %" PRIu32 " test examples", count);
     for (uint32_t i = 0; i < count; i++)
         self->test_set.indices[i] = i;
-    if (!self->config.metrics || count == 0)
-        return FEDGE_OK;
-    FEDGE_TRY(
-        fedge_evaluator_new_on(self->config.job, self->config.test_set, &self->evaluator, err));
-    return fedge_evaluator_set_metrics(self->evaluator, self->config.metrics, err);
+    const bool measures =
+        fedge_plugin_metrics(self->config.plugin) || fedge_plugin_evaluates(self->config.plugin);
+    return measures && count > 0 ? fedge_evaluator_new_on(self->config.job, self->config.test_set,
+                                                          &self->evaluator, err)
+                                 : FEDGE_OK;
 }
 
 static uint32_t max_evaluated(const fedge_simulation_config *config)
@@ -285,6 +285,8 @@ static fedge_status set_up(fedge_simulation *self, fedge_error *err)
     FEDGE_TRY(fedge_sim_backend_choose(backend_name(config), &wanted, &backend, err));
     FEDGE_TRY(check_memory(self, backend, err)); /* Comes before anything large is allocated. */
     FEDGE_TRY(list_test_set(self, err));
+    FEDGE_TRY(
+        fedge_evaluator_add_plugin(&self->evaluator, self->config.job, self->config.plugin, err));
     FEDGE_TRY(open_global(self, backend, err));
     FEDGE_TRY(fedge_global_model_begin(&self->global, err));
     /* Written only for its size, which is what each client downloads. */

@@ -17,6 +17,8 @@ from . import data
 from .client import Client
 from .errors import ClientExit, Error, TaskCancelled
 from .run import Run, load_checkpoint
+from .strategy import Round, Strategy, Tile, evaluate
 from .task import State, Task
 
-__all__ = ["Client", "ClientExit", "Error", "Run", "State", "Task", "TaskCancelled", "data", "load_checkpoint"]
+__all__ = ["Client", "ClientExit", "Error", "Round", "Run", "State", "Strategy", "Task", "TaskCancelled", "Tile", "data",
+           "evaluate", "load_checkpoint"]

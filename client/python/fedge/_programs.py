@@ -9,6 +9,7 @@ def _run(name: str) -> NoReturn:
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", name)
     if not os.path.exists(path):
         sys.exit(f"{name}: {path} is missing; reinstall the package fedge")
+    os.environ.setdefault("FEDGE_PYTHON", sys.executable)  # for --strategy-plugin FILE.py
     os.execv(path, [name, *sys.argv[1:]])
 
 

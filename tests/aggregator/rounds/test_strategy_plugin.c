@@ -111,7 +111,7 @@ static fedge_plugin *load(const void *strategy, const void *metrics)
 {
     fedge_plugin *plugin = NULL;
     set_tables(strategy, metrics);
-    if (fedge_plugin_load(PLUGIN, &plugin, &err) != FEDGE_OK)
+    if (fedge_plugin_load(PLUGIN, 0, &plugin, &err) != FEDGE_OK)
         fail_msg("%s", err.message);
     return plugin;
 }
@@ -121,7 +121,7 @@ static void refused(const void *strategy, const void *metrics, fedge_status stat
 {
     fedge_plugin *plugin = NULL;
     set_tables(strategy, metrics);
-    assert_int_equal(fedge_plugin_load(PLUGIN, &plugin, &err), status);
+    assert_int_equal(fedge_plugin_load(PLUGIN, 0, &plugin, &err), status);
     assert_null(plugin);
     if (!strstr(err.message, said))
         fail_msg("gave %s\n  expected %s", err.message, said);
@@ -156,7 +156,7 @@ static void a_table_of_no_release_is_refused(void **state)
     (void)state;
     fedge_strategy_plugin strategy = good();
     fedge_metric_plugin metrics = good_metrics();
-    strategy.struct_size -= sizeof(void *);
+    strategy.struct_size = offsetof(fedge_strategy_plugin, step); /* without it */
     metrics.struct_size -= sizeof(void *);
     refused(&strategy, NULL, FEDGE_UNSUPPORTED, "build it with this release's fedge/strategy.h");
     refused(NULL, &metrics, FEDGE_UNSUPPORTED, "build it with this release's fedge/metric.h");
@@ -444,6 +444,19 @@ static void single_updates_come_as_tiles(void **state)
     end(&self);
 }
 
+/* Its table ends before what later ones have. */
+static void a_table_of_the_first_release_sees_no_single_updates(void **state)
+{
+    (void)state;
+    fedge_strategy_plugin table = good();
+    run self;
+    table.struct_size = offsetof(fedge_strategy_plugin, combine);
+    table.combine = combine;
+    begin_with(&self, table);
+    assert_false(self.model.strategy->collects);
+    end(&self);
+}
+
 static void a_model_that_is_no_number_ends_the_run(void **state)
 {
     (void)state;
@@ -464,6 +477,7 @@ int main(void)
         cmocka_unit_test(a_table_may_have_grown),
         cmocka_unit_test(a_table_of_no_release_is_refused),
         cmocka_unit_test(what_a_table_lacks_is_0),
+        cmocka_unit_test(a_table_of_the_first_release_sees_no_single_updates),
         cmocka_unit_test(a_table_that_contradicts_itself_is_refused),
         cmocka_unit_test(an_argument_that_is_none_is_refused),
         cmocka_unit_test(metrics_are_checked_too),
