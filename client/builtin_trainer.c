@@ -104,21 +104,29 @@ static fedge_status make_model(const fedge_plan *plan, const fedge_model_options
     return fedge_model_new(model, &plan->model, options, *block, memory.total, err);
 }
 
+static fedge_status on_check(void *user, fedge_client *client, const fedge_client_plan *view,
+                             fedge_error *err)
+{
+    (void)client;
+    fedge_builtin *t = user;
+    drop_plan(t); /* its plan is gone */
+    if (view->external) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "the model is external: it needs a trainer of its own (libfedge_client)");
+    }
+    FEDGE_TRY(check_data(t, view->full, err));
+    return t->config.backend ? t->config.backend->check(view->full, err) : FEDGE_OK;
+}
+
+/* After on_check. */
 static fedge_status on_plan(void *user, fedge_client *client, const fedge_client_plan *view,
                             fedge_error *err)
 {
     (void)client;
     fedge_builtin *t = user;
     const fedge_plan *plan = view->full;
-    drop_plan(t);
-    if (plan->external) {
-        return fedge_fail(err, FEDGE_UNSUPPORTED,
-                          "the model is external: it needs a trainer of its own (libfedge_client)");
-    }
     fedge_model_options options = fedge_plan_model_options(plan);
-    FEDGE_TRY(check_data(t, plan, err));
     if (t->config.backend) {
-        FEDGE_TRY(t->config.backend->check(plan, err));
         FEDGE_TRY(
             check_backend(t, t->config.backend->check_gpus(plan, t->config.settings, err), err));
     } else {
@@ -369,7 +377,8 @@ fedge_status fedge_builtin_new(const fedge_builtin_config *config, fedge_builtin
                                           .user = t,
                                           .plan = on_plan,
                                           .train = on_train,
-                                          .evaluate = on_evaluate};
+                                          .evaluate = on_evaluate,
+                                          .check = on_check};
     *trainer = t;
     return FEDGE_OK;
 }

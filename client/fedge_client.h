@@ -115,6 +115,10 @@ typedef struct fedge_client_callbacks {
                              const float *values, fedge_client_report *report, fedge_error *err);
     /* The running callback should end. May be NULL: fedge_client_cancelled reports it, too. */
     void (*cancel)(void *user, fedge_client *client);
+    /* Declines a plan as [plan] does, but before the library makes the job's initial model, for
+     * which a device that lacks the data has no use. Called before each [plan]. May be NULL. */
+    fedge_status (*check)(void *user, fedge_client *client, const fedge_client_plan *plan,
+                          fedge_error *err);
 } fedge_client_callbacks;
 
 /* Set struct_size to sizeof(fedge_client_config). 0 and NULL mean the default. Texts are copied;

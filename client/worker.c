@@ -155,6 +155,7 @@ static void make_initial_model(fedge_worker *w, uint64_t size)
 
 static fedge_status do_plan(fedge_worker *w, fedge_error *err)
 {
+    const fedge_client_callbacks *call = &w->config.callbacks;
     const fedge_assignment *given = &w->at_work.assignment;
     uint8_t *text;
     size_t model_size;
@@ -175,11 +176,11 @@ static fedge_status do_plan(fedge_worker *w, fedge_error *err)
     /* Headers of the files in a model's blob may be larger than fedge's, together by one header. */
     w->at_work.max_model_size = (uint64_t)model_size * (1 + fedge_plan_num_broadcast(w->plan)) +
                                 FEDGE_SAFETENSORS_MAX_HEADER;
+    if (call->check)
+        FEDGE_TRY(call->check(call->user, w->config.client, &w->view, err));
     /* Before the trainer allocates its memory, maybe the last. */
     make_initial_model(w, model_size);
-    if (!w->config.callbacks.plan)
-        return FEDGE_OK;
-    return w->config.callbacks.plan(w->config.callbacks.user, w->config.client, &w->view, err);
+    return call->plan ? call->plan(call->user, w->config.client, &w->view, err) : FEDGE_OK;
 }
 
 /* --- tasks ----------------------------------------------------------------------------------- */

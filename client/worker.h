@@ -1,7 +1,7 @@
 /* The thread that loads plans and trains models, while the link's thread serves the server.
  *
  * One assignment at a time, from blob to durable result:
- *   plan:     blob → JSON → site policy → callback
+ *   plan:     blob → JSON → site policy → check → initial model → callback
  *   train:    blob → values → callback → delta → encoded update → store
  *   evaluate: blob → values → callback → metrics → store
  */

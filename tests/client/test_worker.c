@@ -14,10 +14,12 @@
 #include <string.h>
 #include <time.h>
 
+#include "client/builtin_trainer.h"
 #include "client/worker.h"
 #include "edge/core/os.h"
 #include "edge/data/formats/safetensors.h"
 #include "edge/plan/plan.h"
+#include "edge/site/site.h"
 #include "secure/crypto/sha256.h"
 #include "secure/identity/identity.h"
 
@@ -318,6 +320,55 @@ static void the_initial_model_is_made(void **state)
     end(&r);
 }
 
+/* A device that lacks the data declines the plan before it makes the job's initial model. */
+static void without_data_no_model_is_made(void **state)
+{
+    (void)state;
+    static const char LISTED[] = "{\"data\": {\"d\": {\"values\": \"/dev/null\"}}}",
+                      GONE[] = "{\"data\": {\"d\": {\"values\": \"/dev/null/d.csv\"}}}",
+                      OTHER[] = "{\"data\": {\"e\": {\"values\": \"/dev/null\"}}}";
+    static const char *const sites[] = {LISTED, GONE, OTHER};
+    for (int i = 0; i < 3; i++) {
+        static rig r;
+        fedge_assignment task;
+        fedge_site *site;
+        fedge_builtin *trainer;
+        fedge_worker_config config = {.done = on_done, .user = &r};
+        float values[2];
+        uint8_t file[1024];
+        fedge_job *job;
+        uint64_t held = 0;
+        r.job = SCAFFOLD_JOB;
+        begin(&r, &task);
+        fedge_worker_free(r.worker);
+        assert_int_equal(fedge_site_parse(sites[i], strlen(sites[i]), "site.json", &site, NULL),
+                         FEDGE_OK);
+        assert_int_equal(fedge_builtin_new(&(fedge_builtin_config){.site = site}, &trainer,
+                                           &config.callbacks, NULL),
+                         FEDGE_OK);
+        config.site = site;
+        config.store = r.store;
+        assert_int_equal(fedge_worker_new(&config, &r.worker, NULL), FEDGE_OK);
+        assert_int_equal(fedge_job_parse(r.job, strlen(r.job), "job.json", &job, NULL), FEDGE_OK);
+        fedge_plan_initial_values(&job->plan, values);
+        const size_t size = (size_t)task.task.model_size;
+        assert_int_equal(fedge_safetensors_write(&job->plan.schema, values, file, size, NULL),
+                         FEDGE_OK);
+        fedge_job_free(job);
+        fedge_sha256_text(file, size, r.plan.initial_model);
+        assert_int_equal(
+            fedge_store_blobs_keep(r.store, (const char *[]){r.plan.plan_hash}, 1, NULL), FEDGE_OK);
+        do_assignment(&r, &r.plan);
+        assert_int_equal(r.result.status, i == 0 ? FEDGE_OK : FEDGE_NOT_FOUND);
+        assert_int_equal(fedge_store_blob_held(r.store, r.plan.initial_model, size, &held, NULL),
+                         FEDGE_OK);
+        assert_int_equal(held, i == 0 ? size : 0);
+        end(&r);
+        fedge_builtin_free(trainer);
+        fedge_site_free(site);
+    }
+}
+
 /* A model's header may have a mebibyte. A control file beside the model takes no second one. */
 static void a_models_blob_has_one_spare_header(void **state)
 {
@@ -341,6 +392,7 @@ int main(void)
         cmocka_unit_test(a_delta_that_makes_no_model_is_a_bad_blob),
         cmocka_unit_test(the_update_is_what_has_changed),
         cmocka_unit_test(the_initial_model_is_made),
+        cmocka_unit_test(without_data_no_model_is_made),
         cmocka_unit_test(a_models_blob_has_one_spare_header),
         cmocka_unit_test(a_wait_ends_whatever_the_time_of_day_is),
     };
