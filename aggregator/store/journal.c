@@ -38,7 +38,10 @@
  *    updates, and the zeros behind the log. Header and OPEN are on the disk since case 1.
  * 8. While recovery writes. It writes bytes as it has read them, and zeros after the last complete
  *    record; after a crash it does the same again. Without the zeros an old record could count once
- *    the log has grown up to it.
+ *    the log has grown up to it. The log reaches at most JOURNAL_MAX_UNSYNCED bytes beyond its
+ *    durable part, so nothing was ever written further than twice that behind the end that
+ *    recovery finds, even if that end is a durable record that the disk has damaged: any record
+ *    within the first such distance behind it would say so (9).
  * 9. When the disk damages what it had stored. Each record says how far the log was durable when it
  *    was written: a gap before that offset is reported as damage, not taken for a torn end (3).
  *
@@ -178,10 +181,25 @@ static fedge_status check_slot(const fedge_journal *journal, uint32_t slot, uint
     return FEDGE_OK;
 }
 
+/* Syncs before [size] more bytes reach too far beyond the durable part (8 above). Under the lock:
+ * the record's body waits in the journal's only buffer, and group commits make this rare. */
+static fedge_status limit_unsynced(fedge_journal *journal, uint64_t size, fedge_error *err)
+{
+    fedge_error why;
+    if (journal->log_end + size - journal->durable <= JOURNAL_MAX_UNSYNCED)
+        return FEDGE_OK;
+    journal->num_syncs++;
+    if (fedge_os_sync(&journal->file, &why) != FEDGE_OK)
+        return break_journal(journal, &why, err);
+    journal->durable = journal->log_end;
+    return FEDGE_OK;
+}
+
 /* Appends the record whose body lies in journal->record. */
 static fedge_status append(fedge_journal *journal, uint32_t type, uint32_t body_size,
                            fedge_error *err)
 {
+    FEDGE_TRY(limit_unsynced(journal, fedge_journal_record_size(body_size), err));
     size_t size = fedge_journal_seal_record(journal->record, body_size, journal->next_number, type,
                                             journal->durable);
     assert(journal->log_end + size <= journal->layout.slots_offset);
@@ -642,7 +660,9 @@ static void sync_all(fedge_journal *journal)
     journal->num_syncs++;
     if (status == FEDGE_OK) {
         journal->synced = num_writes;
-        journal->durable = log_end;
+        if (journal->durable < log_end) { /* append may have synced more meanwhile */
+            journal->durable = log_end;
+        }
     } else if (break_journal(journal, &why, NULL) == FEDGE_OK) {
         assert(!"a broken journal stays broken");
     }

@@ -34,6 +34,8 @@
  * an ACCEPT by less than the size of one ASSIGN. */
 #define JOURNAL_ELSEWHERE_FIXED 80
 #define JOURNAL_LOSE_BODY 12 /* bytes of slot and task_id */
+/* Bytes that the log may reach beyond its durable part: the next record waits for a sync. */
+#define JOURNAL_MAX_UNSYNCED ((uint64_t)1 << 20)
 #define JOURNAL_MAX_BODY                                                                           \
     (JOURNAL_OPEN_FIXED + (size_t)FEDGE_MAX_TENSORS +                                              \
      (size_t)(JOURNAL_OPEN_TASK + JOURNAL_OPEN_BASE) * FEDGE_JOURNAL_MAX_SLOTS +                   \

@@ -343,9 +343,10 @@ static void note_cut(fedge_journal *journal, uint64_t size, const char *name, ui
              journal->file.path, size, journal->log_end, journal->next_number, name, later);
 }
 
-/* Notes a torn end, and overwrites all that follows the log with zeros: remains of the end could
+/* Notes a torn end, and overwrites with zeros what may follow the log: remains of the end could
  * look like a record once the log has grown up to them. Where zeros are read already, an earlier
- * recovery may have written them, and its sync may have failed. */
+ * recovery may have written them, and its sync may have failed; case 8 in journal.c says how far.
+ */
 static fedge_status cut_tail(fedge_journal *journal, fedge_error *err)
 {
     uint64_t dirty_end = 0;
@@ -356,13 +357,17 @@ static fedge_status cut_tail(fedge_journal *journal, fedge_error *err)
         FEDGE_TRY(name_torn(journal, &name, err));
         note_cut(journal, dirty_end - journal->log_end, name, num_later);
     }
+    uint64_t end = journal->log_end + 2 * JOURNAL_MAX_UNSYNCED;
+    if (end < dirty_end)
+        end = dirty_end;
+    if (end > journal->layout.slots_offset)
+        end = journal->layout.slots_offset;
     uint8_t *zeros = calloc(1, CHUNK);
     if (!zeros)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to cut %s", journal->file.path);
     fedge_status status = FEDGE_OK;
-    for (uint64_t at = journal->log_end; at < journal->layout.slots_offset && !status;) {
-        const uint64_t left = journal->layout.slots_offset - at;
-        const size_t size = left < CHUNK ? (size_t)left : CHUNK;
+    for (uint64_t at = journal->log_end; at < end && !status;) {
+        const size_t size = end - at < CHUNK ? (size_t)(end - at) : CHUNK;
         status = fedge_os_write_at(&journal->file, at, zeros, size, err);
         at += size;
     }
