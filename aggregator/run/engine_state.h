@@ -36,7 +36,6 @@ typedef struct fedge_engine_slot {
     uint32_t bad_uploads;
     fedge_slot_lease lease; /* rank that may receive the update, whatever the task */
     fedge_grant *announced; /* malloc'ed announcement that waits for the lease; NULL: none */
-    uint64_t given_up;      /* task that ends once its rank has given the slot back; 0: none */
     bool timed;             /* [seconds_upload] is that of an update that this process received */
     double seconds_upload;
     double loss, accuracy; /* EVALUATE: the client's results */

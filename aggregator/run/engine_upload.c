@@ -194,6 +194,8 @@ static void act(fedge_engine *engine, uint32_t index, fedge_slot_lease_action ac
         action = fedge_slot_lease_released(&slot->lease, 0);
     if (action == FEDGE_LEASE_ANSWER_FILLED) {
         answer_announced(engine, index, now_ms);
+    } else if (action == FEDGE_LEASE_GIVE_UP) {
+        lose_now(engine, slot->lease.task_id, now_ms);
     } else if (action == FEDGE_LEASE_RECALL && slot->lease.rank != 0) {
         fedge_engine_recall(engine, index);
     } else if (action == FEDGE_LEASE_GRANT) {
@@ -208,24 +210,22 @@ static void act(fedge_engine *engine, uint32_t index, fedge_slot_lease_action ac
     }
 }
 
-/* The same, where another rank may have bytes of the task: its update could count after all, beside
- * that of a new task of the same client. So that rank gives the slot back first, or reports the
- * update. */
+/* The same, once no other rank can report the task's update: it could count beside that of a new
+ * task of the same client. */
 static void lose(fedge_engine *engine, uint64_t task_id, uint64_t now_ms)
 {
     uint32_t index = 0;
-    const fedge_rounds_task *task = fedge_rounds_find(engine->rounds, task_id, &index);
-    fedge_engine_slot *slot = task && index < engine->num_slots ? &engine->slots[index] : NULL;
-    const bool leased = slot && (slot->lease.state == FEDGE_LEASE_HELD ||
-                                 slot->lease.state == FEDGE_LEASE_RECALLED);
-    if (!leased || slot->lease.rank == 0) {
+    if (!fedge_rounds_find(engine->rounds, task_id, &index) || index >= engine->num_slots) {
         lose_now(engine, task_id, now_ms);
         return;
     }
-    slot->given_up = task_id;
-    fedge_grant_free(slot->announced);
-    slot->announced = NULL;
-    act(engine, index, fedge_slot_lease_recall(&slot->lease), now_ms);
+    fedge_engine_slot *slot = &engine->slots[index];
+    const fedge_slot_lease_action action = fedge_slot_lease_give_up(&slot->lease, task_id);
+    act(engine, index, action, now_ms);
+    if (action != FEDGE_LEASE_GIVE_UP) {
+        fedge_grant_free(slot->announced);
+        slot->announced = NULL;
+    }
 }
 
 /* Requests the slot's lease. Its holder then answers RESUME with the first missing byte. */
@@ -235,7 +235,6 @@ static void ask_for(fedge_engine *engine, fedge_grant *grant, uint64_t now_ms)
     /* A repeated announcement, on a new connection for example, replaces the first. */
     fedge_grant_free(slot->announced);
     slot->announced = grant;
-    slot->given_up = 0;
     act(engine, grant->slot,
         fedge_slot_lease_request(&slot->lease, fedge_engine_rank_of(engine, grant->conn_id),
                                  grant->task.task_id),
@@ -463,7 +462,6 @@ void fedge_engine_take_result(fedge_engine *engine, const fedge_engine_result *r
     if (valid) {
         const bool acks_announced = action == FEDGE_LEASE_ANSWER_FILLED && slot->announced &&
                                     slot->announced->task.task_id == result->task_id;
-        slot->given_up = 0;
         slot->timed = result->held;
         slot->seconds_upload = result->seconds_upload;
         count_result(engine, result, acks_announced, now_ms);
@@ -502,13 +500,7 @@ void fedge_engine_released(fedge_engine *engine, uint32_t index, uint32_t rank, 
     /* While the phase ends no slot is granted any more. */
     if (index >= engine->num_slots || engine->other_ranks.closing)
         return;
-    fedge_engine_slot *slot = &engine->slots[index];
-    const uint64_t given_up = slot->given_up;
-    act(engine, index, fedge_slot_lease_released(&slot->lease, rank), now_ms);
-    if (given_up != 0 && slot->lease.state == FEDGE_LEASE_FREE) {
-        slot->given_up = 0;
-        lose_now(engine, given_up, now_ms);
-    }
+    act(engine, index, fedge_slot_lease_released(&engine->slots[index].lease, rank), now_ms);
 }
 
 /* The open task of a client in this phase; NULL when it has none. */

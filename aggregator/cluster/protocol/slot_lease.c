@@ -32,11 +32,14 @@ fedge_slot_lease_action fedge_slot_lease_request(fedge_slot_lease *lease, uint32
     return FEDGE_LEASE_ANSWER_FILLED;
 }
 
-fedge_slot_lease_action fedge_slot_lease_recall(fedge_slot_lease *lease)
+fedge_slot_lease_action fedge_slot_lease_give_up(fedge_slot_lease *lease, uint64_t task_id)
 {
     const bool held = lease->state == FEDGE_LEASE_HELD;
-    if (held)
-        lease->state = FEDGE_LEASE_RECALLED;
+    lease->task_id = task_id;
+    /* Rank 0 itself says at once whether it has the update. */
+    if ((!held && lease->state != FEDGE_LEASE_RECALLED) || lease->rank == 0)
+        return FEDGE_LEASE_GIVE_UP;
+    lease->state = FEDGE_LEASE_RECALLED;
     lease->asked_rank = 0;
     lease->asked_task = 0;
     return held ? FEDGE_LEASE_RECALL : FEDGE_LEASE_WAIT;
@@ -50,7 +53,7 @@ fedge_slot_lease_action fedge_slot_lease_released(fedge_slot_lease *lease, uint3
     if (lease->asked_task != 0)
         return grant(lease, lease->asked_rank, lease->asked_task);
     lease->state = FEDGE_LEASE_FREE;
-    return FEDGE_LEASE_WAIT;
+    return FEDGE_LEASE_GIVE_UP;
 }
 
 fedge_slot_lease_action fedge_slot_lease_validated(fedge_slot_lease *lease, uint32_t rank,

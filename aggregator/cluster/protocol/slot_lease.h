@@ -6,7 +6,7 @@
  * rank. So at most one rank at a time can make an update of the slot durable. Pure: no I/O, no
  * clock.
  *
- *   rank 0      request, recall, released,        → what to do (fedge_slot_lease_action)
+ *   rank 0      request, give up, released,       → what to do (fedge_slot_lease_action)
  *               validated
  *   the holder  grant, finish, recall, validated  → what to answer
  *
@@ -24,7 +24,8 @@
 typedef enum fedge_slot_lease_state {
     FEDGE_LEASE_FREE,     /* no rank has the slot */
     FEDGE_LEASE_HELD,     /* [rank] has the slot, for [task_id] */
-    FEDGE_LEASE_RECALLED, /* rank 0 has recalled it from [rank], for another rank or for nobody */
+    FEDGE_LEASE_RECALLED, /* rank 0 has recalled it from [rank], for [asked_rank] or to give up
+                             [task_id] */
     FEDGE_LEASE_COUNTED   /* an update of the slot is durable and counts */
 } fedge_slot_lease_state;
 
@@ -32,7 +33,8 @@ typedef enum fedge_slot_lease_action {
     FEDGE_LEASE_WAIT,   /* do nothing now */
     FEDGE_LEASE_GRANT,  /* give the slot to lease->rank, for lease->task_id, by lease->number */
     FEDGE_LEASE_RECALL, /* ask lease->rank to release it */
-    FEDGE_LEASE_ANSWER_FILLED /* answer the last announcement: the slot is filled, by task_id */
+    FEDGE_LEASE_ANSWER_FILLED, /* answer the last announcement: the slot is filled, by task_id */
+    FEDGE_LEASE_GIVE_UP        /* give up lease->task_id: no rank can have its update any more */
 } fedge_slot_lease_action;
 
 /* All zero: free. */
@@ -42,15 +44,15 @@ typedef struct fedge_slot_lease {
     uint64_t task_id;
     uint32_t number;     /* number of the last grant */
     uint32_t asked_rank; /* RECALLED: the rank that asked last, which gets the slot next */
-    uint64_t asked_task; /* 0: none */
+    uint64_t asked_task; /* 0: none, [task_id] is given up */
 } fedge_slot_lease;
 
 /* A client announces the update of the slot's task through [rank]. */
 fedge_slot_lease_action fedge_slot_lease_request(fedge_slot_lease *lease, uint32_t rank,
                                                  uint64_t task_id);
-/* The task is to be given up: a slot that is held comes back for nobody, unless one asks after
- * this. */
-fedge_slot_lease_action fedge_slot_lease_recall(fedge_slot_lease *lease);
+/* [task_id] is to be given up. The holder might still have its update: the slot comes back first,
+ * and goes to the rank that asks for it meanwhile. */
+fedge_slot_lease_action fedge_slot_lease_give_up(fedge_slot_lease *lease, uint64_t task_id);
 /* [rank] has released the slot after a recall. */
 fedge_slot_lease_action fedge_slot_lease_released(fedge_slot_lease *lease, uint32_t rank);
 /* The update at [rank] is valid and durable, or was refused. [number]: the last grant that the rank
