@@ -65,6 +65,7 @@ fedge_status fedge_server_run_join_sums(fedge_server_run *server, fedge_error *e
 /* The recovered update that a slot gets; NULL: none. */
 typedef struct choice {
     fedge_recovered_update *update;
+    uint32_t weight;
     bool exact; /* true for the update that the journal names */
 } choice;
 
@@ -85,14 +86,20 @@ static fedge_status read_upload(const fedge_recovered_update *update, fedge_uplo
 }
 
 /* Where rank 0's disk comes from a backup, other disks may have updates from after it, of an
- * earlier incarnation. *current: the update is none of them. */
-static fedge_status is_current(const fedge_server_run *server, const fedge_recovered_update *update,
-                               fedge_upload *upload, bool *current, fedge_error *err)
+ * earlier incarnation. True: the update is none of them. */
+static bool is_current(const fedge_server_run *server, const fedge_recovered_update *update,
+                       const fedge_upload *upload)
 {
-    FEDGE_TRY(read_upload(update, upload, err));
-    *current = upload->incarnation == server->run.incarnation ||
-               update->facts.location.disk == server->disks.disks[0];
-    return FEDGE_OK;
+    return upload->incarnation == server->run.incarnation ||
+           update->facts.location.disk == server->disks.disks[0];
+}
+
+static uint32_t weigh(const fedge_server_run *server, uint32_t round, uint32_t client_index,
+                      const fedge_upload *upload)
+{
+    const fedge_update_facts facts =
+        fedge_upload_facts(&server->model, upload, round, client_index, round - 1);
+    return fedge_update_weight(&server->model, &facts);
 }
 
 /* A disk that has come back may have updates that were sent again to other ranks since. */
@@ -102,27 +109,18 @@ static fedge_status consider(const fedge_server_run *server, fedge_journal *jour
 {
     const fedge_journal_slot mine = fedge_journal_get_slot(journal, update->slot);
     const bool closed = fedge_journal_get_state(journal) == FEDGE_JOURNAL_CLOSED;
+    const bool exact = is_named(&mine, &update->facts);
     choice *present = &choices[update->slot];
     if ((mine.accepted && !mine.elsewhere) || (closed && !mine.accepted))
         return FEDGE_OK;
-    if (is_named(&mine, &update->facts)) {
-        *present = (choice){update, true};
-    } else if (!present->update && !closed && update->facts.task.task_id >= mine.task.task_id) {
-        bool current = false;
-        FEDGE_TRY(is_current(server, update, upload, &current, err));
-        if (current)
-            *present = (choice){update, false};
-    }
-    return FEDGE_OK;
-}
-
-static fedge_status weigh(fedge_server_run *server, const fedge_journal_phase *phase,
-                          fedge_recovered_update *update, fedge_upload *upload, fedge_error *err)
-{
+    if (!exact && (present->update || closed || update->facts.task.task_id < mine.task.task_id))
+        return FEDGE_OK;
     FEDGE_TRY(read_upload(update, upload, err));
-    const fedge_update_facts facts = fedge_upload_facts(
-        &server->model, upload, phase->round, update->facts.task.client_index, phase->round - 1);
-    update->weight = fedge_update_weight(&server->model, &facts);
+    if (exact || is_current(server, update, upload)) {
+        const uint32_t weight = weigh(server, fedge_journal_get_phase(journal)->round,
+                                      update->facts.task.client_index, upload);
+        *present = (choice){update, weight, exact};
+    }
     return FEDGE_OK;
 }
 
@@ -150,7 +148,7 @@ static uint32_t count_lost(fedge_journal *journal, const choice *choices)
 }
 
 static fedge_status take_choices(fedge_server_run *server, fedge_recovery *recovery,
-                                 const choice *choices, fedge_upload *upload, fedge_error *err)
+                                 const choice *choices, fedge_error *err)
 {
     fedge_journal *journal = recovery->journal;
     const fedge_journal_phase *phase = fedge_journal_get_phase(journal);
@@ -168,10 +166,9 @@ static fedge_status take_choices(fedge_server_run *server, fedge_recovery *recov
                   fedge_log_str("then", "what came for rounds after it is asked for again"));
         FEDGE_TRY(fedge_recovery_reopen(&server->run, recovery, err));
     }
-    fedge_upload_set_phase(&server->model, phase);
     for (uint32_t i = 0; i < phase->num_tasks; i++) {
         if (choices[i].update)
-            FEDGE_TRY(weigh(server, phase, choices[i].update, upload, err));
+            choices[i].update->weight = choices[i].weight;
         FEDGE_TRY(note(journal, i, &choices[i], err));
     }
     return FEDGE_OK;
@@ -188,6 +185,7 @@ static fedge_status choose(fedge_server_run *server, fedge_recovery *recovery,
         status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory for other ranks");
         goto done;
     }
+    fedge_upload_set_phase(&server->model, fedge_journal_get_phase(recovery->journal));
     for (uint32_t rank = 0; rank < server->disks.num_ranks; rank++) {
         for (uint32_t i = 0; i < recovered[rank].num; i++) {
             if (recovered[rank].items[i].slot < num_slots) {
@@ -197,7 +195,7 @@ static fedge_status choose(fedge_server_run *server, fedge_recovery *recovery,
             }
         }
     }
-    FEDGE_TRY_OR(take_choices(server, recovery, choices, upload, err), done);
+    FEDGE_TRY_OR(take_choices(server, recovery, choices, err), done);
     status = fedge_recovery_take_tasks(recovery, err);
 done:
     free(choices);
