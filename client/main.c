@@ -61,15 +61,15 @@ static fedge_status find_backend(const fedge_client_options *o,
 /* --- --check-config ----------------------------------------------------------------------------
  */
 
-static fedge_status check_one(const fedge_site_data *data, const fedge_plan *plan,
+/* [described]: the plan's description of this data set; NULL: none. */
+static fedge_status check_one(const fedge_site_data *data, const fedge_data_spec *described,
                               const fedge_log *log, fedge_error *err)
 {
     fedge_data_spec guessed;
-    const bool of_plan = plan && plan->has_data && strcmp(plan->data.name, data->name) == 0;
-    const fedge_data_spec *spec = of_plan ? &plan->data : &guessed;
+    const fedge_data_spec *spec = described ? described : &guessed;
     fedge_dataset *dataset = NULL;
     fedge_status status =
-        of_plan
+        described
             ? FEDGE_OK
             : fedge_dataset_guess(data->values, data->labels,
                                   data->num_partitions ? &data->partition : NULL, &guessed, err);
@@ -106,14 +106,17 @@ failed:
 static fedge_status check_data(const fedge_site *site, const fedge_plan *plan, const fedge_log *log)
 {
     fedge_error err;
-    const fedge_site_data *found;
+    const fedge_site_data *found = NULL;
     fedge_status failed = plan ? fedge_site_check(site, plan, &err) : FEDGE_OK;
-    if (!failed && plan && plan->has_data)
-        failed = fedge_site_find_data(site, plan, &found, &err);
+    if (plan && plan->has_data) {
+        const fedge_status status = fedge_site_find_data(site, plan, &found, failed ? NULL : &err);
+        failed = failed ? failed : status;
+    }
     if (failed)
         fedge_log_failure(log, FEDGE_LOG_ERROR, "plan", &err);
     for (uint32_t i = 0; i < site->num_data; i++) {
-        const fedge_status status = check_one(&site->data[i], plan, log, &err);
+        const fedge_site_data *data = &site->data[i];
+        const fedge_status status = check_one(data, data == found ? &plan->data : NULL, log, &err);
         if (status != FEDGE_OK) {
             fedge_log_failure(log, FEDGE_LOG_ERROR, "data", &err);
             failed = failed ? failed : status;
