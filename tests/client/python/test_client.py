@@ -6,7 +6,7 @@ import signal
 import time
 import unittest
 
-from python_client import PythonTest, harness
+from python_client import PACKAGE, PythonTest, harness
 
 DECLINED = 8
 
@@ -131,13 +131,13 @@ class Faults(PythonTest):
         os.unlink(federation.path("device-0/client.json"))
         client = harness.Program("python-0", ["/usr/bin/python3", "-B", "-c", (
             "import fedge\napp = fedge.Client({})\napp.train(print)\napp.run('device-0')")], federation.folder,
-            {"PYTHONPATH": os.path.join(os.environ["FEDGE_BINARY_DIR"], "python")})
+            {"PYTHONPATH": PACKAGE})
         federation.seen.append(client)
         self.assertEqual(client.wait(), 3)
         self.assertIn("client.json", client.log())
 
 
 if __name__ == "__main__":
-    if not os.path.isfile(os.path.join(os.environ["FEDGE_BINARY_DIR"], "python", "fedge", "_fedge.abi3.so")):
+    if not os.path.isfile(os.path.join(PACKAGE, "fedge", "_fedge.abi3.so")):
         raise SystemExit(harness.SKIPPED)
     unittest.main(verbosity=2)
