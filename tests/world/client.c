@@ -12,8 +12,7 @@
 #include "tests/world/scheduler.h"
 #include "tests/world/stub_trainer.h"
 
-/* Each plan and model may have so many bytes: the models of worlds are smaller than a header of
- * theirs may be. */
+/* Upper limit of a plan's or model's size: worlds' models are smaller than the largest header. */
 #define MAX_FILE (FEDGE_SAFETENSORS_MAX_HEADER + 65536)
 
 /* ---- who a device is: certificates would take milliseconds each ------------------------------ */

@@ -230,7 +230,7 @@ WRAPPED(int, rename, const char *from, const char *to)
 
 /* ---- listing --------------------------------------------------------------------------------- */
 
-/* A stream stands for its descriptor. NULL: the stream is real. */
+/* The descriptor of a simulated stream, whose address is the stream's. NULL: it is real. */
 static disk_descriptor *stream_of(const disk *of, DIR *stream)
 {
     disk_descriptor *descriptor = (disk_descriptor *)stream;

@@ -105,7 +105,7 @@ static const char *check_record(uint32_t node, const char *path, const uint8_t *
 }
 
 /* The same, of an update that another rank has: in a journal of the same [name], on the disk of one
- * of so many ranks. The folder may be that of a rank that was on this disk before. */
+ * of [num_ranks] ranks. The folder may be that of a rank that was on this disk before. */
 static const char *check_elsewhere(const char *name, uint64_t id, uint32_t num_ranks)
 {
     const char *wrong = "no journal has a record of it";

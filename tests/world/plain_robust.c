@@ -154,8 +154,7 @@ static void choose_by_krum(const plain_round *round, const rows *all, choice *ou
     }
 }
 
-/* Coefficients as integers of the bits that the sums permit. Returns the integer that stands for 1.
- */
+/* Coefficients as integers of the bits that the sums permit. Returns the integer of 1. */
 static double weigh(choice *out, const double *coefficients, uint32_t num)
 {
     double most = 0.0;

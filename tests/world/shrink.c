@@ -24,7 +24,7 @@ static void lower(char *text, const char *key, uint32_t number)
     (void)snprintf(at, WORLD_JOB_TEXT - (size_t)(at - text), "%u%s", (unsigned)number, rest);
 }
 
-/* A run needs so many clients to complete: those whose site forbids the job do not help it. */
+/* The fewest clients with which a run completes: those whose site forbids the job do not help. */
 static uint32_t fewest_clients(const world_plan *of)
 {
     uint32_t fewest = 0, helping = 0;
