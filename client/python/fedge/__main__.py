@@ -13,7 +13,8 @@ def main() -> int:
     init = commands.add_parser("init", help="write the job of a model", description=(
         "Writes a job for the aggregator, of names and shapes of a model's tensors, and their initial values beside it."))
     init.add_argument("--model", required=True, metavar="MODULE:NAME",
-                      help="a torch.nn.Module, a dict of arrays or a fitted linear model of scikit-learn, or a function that makes one")
+                      help="a torch.nn.Module, a dict of arrays, a fitted linear model of scikit-learn, a fedge.Client, "
+                           "or a function that makes one")
     init.add_argument("--output", default="job.json", metavar="FILE", help="the job (default: job.json)")
     init.add_argument("--name", help="the job's name (default: the module's)")
     init.add_argument("--rounds", type=int, default=10, help="number of rounds (default: 10)")

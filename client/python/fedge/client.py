@@ -60,11 +60,14 @@ class Client:
     """A device with a model and functions of its own that train and evaluate it.
 
     model: a torch.nn.Module, a dict of NumPy arrays, or a linear model of scikit-learn. Names and shapes of its tensors
-    must be those of the job (python -m fedge init makes a job of a model).
+    must be those of the job (python -m fedge init makes a job of a model). trainable_only: the job's model has only the
+    torch module's parameters with requires_grad; the others, and buffers, stay on the device, as a pretrained base does.
     """
 
-    def __init__(self, model: Any) -> None:
-        self._adapter: Adapter = adapter_of(model)
+    def __init__(self, model: Any, *, trainable_only: bool = False) -> None:
+        self._model = model
+        self._trainable_only = trainable_only
+        self._adapter: Adapter = adapter_of(model, trainable_only)
         self._train: Optional[Trainer] = None
         self._evaluate: Optional[Trainer] = None
         self._shows_errors = False

@@ -11,6 +11,7 @@ from typing import Any, Dict, List, Optional
 import numpy as np
 
 from . import safetensors
+from .client import Client
 from .errors import Error
 from .models import tensors_of
 
@@ -43,10 +44,16 @@ def initial_path_of(path: str) -> str:
 
 
 def write_job(model: Any, path: str, *, name: str, rounds: int = 10, clients: int = 2) -> List[str]:
-    """Writes a job whose model is `external`, and its initial values beside it. Returns the files' paths."""
+    """Writes a job whose model is `external`, and its initial values beside it. Returns the files' paths.
+
+    model: as Client takes it, or a Client, whose trainable_only counts.
+    """
+    trainable_only = False
+    if isinstance(model, Client):
+        model, trainable_only = model._model, model._trainable_only
     tensors: List[Dict[str, Any]] = []
     values = {}
-    for tensor, shape, initial in tensors_of(model):
+    for tensor, shape, initial in tensors_of(model, trainable_only):
         if not np.issubdtype(initial.dtype, np.floating):
             raise Error(f"tensor '{tensor}' has type {initial.dtype}: models have floats so far")
         tensors.append({"name": tensor, "shape": list(shape)})

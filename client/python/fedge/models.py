@@ -128,17 +128,19 @@ class EstimatorAdapter:
 class TorchAdapter:
     """A torch.nn.Module: its parameters and floating-point buffers, by the names of its state_dict.
 
-    Integers, such as BatchNorm's counter of batches, stay on the device.
+    Integers, such as BatchNorm's counter of batches, stay on the device. So do, with `trainable_only`, all that has no gradient.
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, trainable_only: bool = False) -> None:
         self.torch = sys.modules["torch"]
         self.model = model
+        self.trainable_only = trainable_only
         self.attached: List[Any] = []
 
     def tensors(self) -> Dict[str, Any]:
         state = self.model.state_dict(keep_vars=True)
-        return {name: tensor for name, tensor in state.items() if tensor.is_floating_point()}
+        return {name: tensor for name, tensor in state.items()
+                if tensor.is_floating_point() and (tensor.requires_grad or not self.trainable_only)}
 
     def check(self, shapes: Shapes) -> None:
         tensors = self.tensors()
@@ -192,10 +194,15 @@ class TorchAdapter:
         return tuple(self.torch.as_tensor(array).to(device) for array in arrays)
 
 
-def adapter_of(model: Any) -> Adapter:
+def adapter_of(model: Any, trainable_only: bool = False) -> Adapter:
     torch = sys.modules.get("torch")  # a torch model comes with torch imported
     if torch is not None and isinstance(model, torch.nn.Module):
-        return TorchAdapter(model)
+        adapter = TorchAdapter(model, trainable_only)
+        if trainable_only and not adapter.tensors():
+            raise Error("no parameter of the model is trained: set requires_grad of some to True")
+        return adapter
+    if trainable_only:
+        raise Error(f"trainable_only is for a torch.nn.Module, not for {type(model).__name__}: leave out what is not trained")
     if isinstance(model, Mapping):
         return ArraysAdapter(model)
     if hasattr(model, "get_params") and hasattr(model, "fit"):
@@ -203,9 +210,9 @@ def adapter_of(model: Any) -> Adapter:
     raise Error(f"a model is a torch.nn.Module, a dict of NumPy arrays or a linear model of scikit-learn, not {type(model).__name__}")
 
 
-def tensors_of(model: Any) -> List[Tuple[str, Tuple[int, ...], Any]]:
+def tensors_of(model: Any, trainable_only: bool = False) -> List[Tuple[str, Tuple[int, ...], Any]]:
     """Name, shape and initial values of each tensor, for a job."""
-    adapter = adapter_of(model)
+    adapter = adapter_of(model, trainable_only)
     if isinstance(adapter, TorchAdapter):
         return [(name, tuple(tensor.shape), tensor.detach().cpu().numpy()) for name, tensor in adapter.tensors().items()]
     if isinstance(adapter, ArraysAdapter):

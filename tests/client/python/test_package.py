@@ -165,6 +165,32 @@ class Modules(unittest.TestCase):
         with self.assertRaisesRegex(fedge.Error, r"'0.bias' is \[2\] in the job and \[3\]"):
             self.adapter.detach(self.views)
 
+    def test_trainable_only_leaves_the_others_on_the_device(self):
+        model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2))
+        model[0].requires_grad_(False)
+        client = fedge.Client(model, trainable_only=True)
+        frozen = model[0].weight.clone()
+        views = views_of(**{"1_weight": (2,), "1_bias": (2,)})
+        client._adapter.check({name: view.shape for name, view in views.items()})
+        client._adapter.attach(views)
+        model[1].bias.data += 1
+        client._adapter.detach(views)
+        client._adapter.release()
+        client._adapter.end()
+        self.assertEqual(views["1.bias"].tolist(), [1, 2])
+        self.assertTrue(torch.equal(model[0].weight, frozen))
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "job.json")
+            job.write_job(client, path, name="mine")
+            with open(path, encoding="utf-8") as file:
+                names = [tensor["name"] for tensor in json.load(file)["model"]["tensors"]]
+        self.assertEqual(names, ["1.weight", "1.bias"])
+        model.requires_grad_(False)
+        with self.assertRaisesRegex(fedge.Error, "set requires_grad"):
+            fedge.Client(model, trainable_only=True)
+        with self.assertRaisesRegex(fedge.Error, "trainable_only is for a torch.nn.Module"):
+            fedge.Client({"a": np.zeros(2)}, trainable_only=True)
+
     def test_types_and_devices_that_do_not_fit_are_named(self):
         with self.assertRaisesRegex(fedge.Error, "torch.float64"):
             models.adapter_of(torch.nn.Linear(3, 2).double()).check({"weight": (2, 3), "bias": (2,)})
