@@ -551,6 +551,10 @@ static fedge_status open_all(fedge_client *c, const fedge_client_config *config,
     FEDGE_TRY(copy_struct(&c->callbacks, sizeof(c->callbacks),
                           offsetof(fedge_client_callbacks, evaluate), callbacks,
                           callbacks->struct_size, "fedge_client_callbacks", err));
+    if (FEDGE_SIMULATES && fedge_simulated_wanted()) {
+        return c->callbacks.train ? fedge_simulated_new(c, &c->callbacks, &c->simulated, err)
+                                  : fedge_fail(err, FEDGE_INVALID_ARGUMENT, "train must be given");
+    }
     if (!c->config.server || !c->config.identity_dir || !c->config.trust_dir ||
         !c->callbacks.train) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
@@ -619,6 +623,8 @@ void fedge_client_free(fedge_client *client)
 {
     if (!client)
         return;
+    if (FEDGE_SIMULATES)
+        fedge_simulated_free(client->simulated);
     /* First, because its thread wakes the link. */
     fedge_worker_free(client->worker);
     fedge_link_free(client->link);
@@ -632,6 +638,8 @@ void fedge_client_free(fedge_client *client)
 
 fedge_exit fedge_client_run(fedge_client *client, fedge_error *err)
 {
+    if (FEDGE_SIMULATES && client->simulated)
+        return fedge_simulated_run(client->simulated, err);
     fedge_session_start(client->session, now());
     drain(client);
     if (atomic_load(&client->stop_asked)) { /* requested before the link existed */
@@ -657,19 +665,24 @@ fedge_exit fedge_client_run(fedge_client *client, fedge_error *err)
 void fedge_client_stop(fedge_client *client)
 {
     atomic_store(&client->stop_asked, true);
+    if (FEDGE_SIMULATES && client->simulated) {
+        fedge_simulated_stop(client->simulated);
+        return;
+    }
     fedge_link_wake(client->link);
 }
 
 bool fedge_client_busy(fedge_client *client)
 {
-    return fedge_worker_busy(client->worker);
+    return (!FEDGE_SIMULATES || !client->simulated) && fedge_worker_busy(client->worker);
 }
 
 /* --- for callbacks --------------------------------------------------------------------------- */
 
 bool fedge_client_cancelled(fedge_client *client)
 {
-    return fedge_worker_cancelled(client->worker);
+    return FEDGE_SIMULATES && client->simulated ? fedge_simulated_cancelled(client->simulated)
+                                                : fedge_worker_cancelled(client->worker);
 }
 
 const fedge_log *fedge_client_log(const fedge_client *client)
@@ -680,6 +693,8 @@ const fedge_log *fedge_client_log(const fedge_client *client)
 fedge_status fedge_client_put(fedge_client *client, const char *key, const void *data, size_t size,
                               fedge_error *err)
 {
+    if (FEDGE_SIMULATES && client->simulated)
+        return fedge_simulated_put(client->simulated, key, data, size, err);
     return fedge_store_put(client->store, fedge_worker_run_id(client->worker), key, data, size,
                            err);
 }
@@ -689,6 +704,8 @@ fedge_status fedge_client_get(fedge_client *client, const char *key, void **data
 {
     *data = NULL;
     uint8_t *bytes;
+    if (FEDGE_SIMULATES && client->simulated)
+        return fedge_simulated_get(client->simulated, key, data, size, err);
     FEDGE_TRY(fedge_store_get(client->store, fedge_worker_run_id(client->worker), key, &bytes, size,
                               err));
     *data = bytes;

@@ -9,6 +9,7 @@
 #include "client/link.h"
 #include "client/parts.h"
 #include "client/session.h"
+#include "client/simulated.h"
 #include "client/store.h"
 #include "client/worker.h"
 #include "secure/identity/clock.h"
@@ -28,6 +29,7 @@ struct fedge_client {
     fedge_worker *worker;
     fedge_parts *parts; /* parts of a model that is being fetched; NULL: none */
     fedge_link *link;
+    fedge_simulated *simulated; /* instead of all these in a simulation */
     fedge_identity *identity;
     fedge_clock clock; /* certificate time: not before the last server time */
     atomic_bool stop_asked;

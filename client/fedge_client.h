@@ -21,6 +21,12 @@
  * resumes all of that after a crash. It never prints and never exits. A process may run several
  * clients: each on its own thread, with its own state_dir, and created and freed one at a time.
  *
+ * In a process that fedge-simulate --trainer has started (the environment variable FEDGE_SIMULATOR
+ * is set) the same program serves virtual clients: [server], the identity and [state_dir] are not
+ * used, run_id is 32 zeros, a task has num_clients, and fedge_client_put and fedge_client_get keep
+ * the values of each virtual client. Callbacks are called on fedge_client_run's thread; cancel is
+ * not called, but fedge_client_cancelled turns true.
+ *
  * Threads: fedge_client_run is the thread of the network. plan, train and evaluate are called on
  * one thread of the library's own, one call at a time, and may take as long as they like; cancel is
  * called on the network's thread while one of them runs.
@@ -72,8 +78,10 @@ typedef struct fedge_client_task {
     const float *correction; /* (plan->num_parameters): added to each parameter's gradient, in
                                 schema order, such as SCAFFOLD's c − c_i; NULL: none */
     /* For fedge's trainer; NULL for others. */
-    float *personal;     /* personal part of the model */
-    const float *others; /* further models, from which the trainer selects one */
+    float *personal;      /* personal part of the model */
+    const float *others;  /* further models, from which the trainer selects one */
+    uint32_t num_clients; /* in a simulation: the number of virtual clients, of which this is
+                             client_index; on a device 0 */
 } fedge_client_task;
 
 typedef struct fedge_client_metric_value {

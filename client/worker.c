@@ -71,22 +71,21 @@ static fedge_status allocate_values(fedge_worker *w, fedge_error *err)
     return fedge_hooks_state_init(&w->hooks, w->plan, err);
 }
 
-static void fill_view(fedge_worker *w)
+fedge_client_plan fedge_worker_view(const fedge_plan *plan, const char *run_id)
 {
-    const fedge_plan *plan = w->plan;
-    w->view = (fedge_client_plan){.name = plan->name,
-                                  .run_id = w->run_id,
-                                  .external = plan->external,
-                                  .schema = &plan->schema,
-                                  .seed = plan->seed,
-                                  .local_epochs = plan->training.local_epochs,
-                                  .local_steps = plan->training.local_steps,
-                                  .batch_size = plan->training.batch_size,
-                                  .momentum = plan->training.optimizer.momentum,
-                                  .weight_decay = plan->training.optimizer.weight_decay,
-                                  .full = plan,
-                                  .config = plan->config ? plan->config : "{}",
-                                  .num_parameters = plan->num_parameters};
+    return (fedge_client_plan){.name = plan->name,
+                               .run_id = run_id,
+                               .external = plan->external,
+                               .schema = &plan->schema,
+                               .seed = plan->seed,
+                               .local_epochs = plan->training.local_epochs,
+                               .local_steps = plan->training.local_steps,
+                               .batch_size = plan->training.batch_size,
+                               .momentum = plan->training.optimizer.momentum,
+                               .weight_decay = plan->training.optimizer.weight_decay,
+                               .full = plan,
+                               .config = plan->config ? plan->config : "{}",
+                               .num_parameters = plan->num_parameters};
 }
 
 /* An unusable blob is fetched again; other failures concern the assignment. */
@@ -172,7 +171,7 @@ static fedge_status do_plan(fedge_worker *w, fedge_error *err)
     FEDGE_TRY(fedge_safetensors_size(&w->plan->schema, &model_size, err));
     FEDGE_TRY(allocate_values(w, err));
     memcpy(w->run_id, given->run_id, sizeof(w->run_id));
-    fill_view(w);
+    w->view = fedge_worker_view(w->plan, w->run_id);
     /* Headers of the files in a model's blob may be larger than fedge's, together by one header. */
     w->at_work.max_model_size = (uint64_t)model_size * (1 + fedge_plan_num_broadcast(w->plan)) +
                                 FEDGE_SAFETENSORS_MAX_HEADER;
@@ -292,8 +291,8 @@ static bool reports(const fedge_client_report *report, const char *name)
 }
 
 /* Declines what the server would refuse forever, with a message for the trainer's author. */
-static fedge_status check_report(const fedge_client_report *report, fedge_task_kind kind,
-                                 fedge_error *err)
+fedge_status fedge_worker_check_report(const fedge_client_report *report, fedge_task_kind kind,
+                                       fedge_error *err)
 {
     if (report->num_examples == 0)
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "the trainer reports no examples");
@@ -325,7 +324,7 @@ static fedge_status call_trainer(fedge_worker *w, fedge_error *err)
         FEDGE_TRY(call->evaluate(call->user, w->config.client, &task, w->values, &w->report, err));
     else
         return fedge_fail(err, FEDGE_UNSUPPORTED, "this client's trainer does not evaluate");
-    return check_report(&w->report, given->task.kind, err);
+    return fedge_worker_check_report(&w->report, given->task.kind, err);
 }
 
 static void add_metric(fedge_upload *upload, const char *name, double value)

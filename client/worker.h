@@ -73,4 +73,10 @@ bool fedge_worker_busy(fedge_worker *worker);
 /* Waits at most [ms] for the end of the present assignment; false if it still runs. */
 bool fedge_worker_wait(fedge_worker *worker, uint64_t ms);
 
+/* The plan as callbacks see it; it borrows both. */
+fedge_client_plan fedge_worker_view(const struct fedge_plan *plan, const char *run_id);
+/* FEDGE_INVALID_ARGUMENT: a report that every server would refuse. */
+FEDGE_MUST_USE fedge_status fedge_worker_check_report(const fedge_client_report *report,
+                                                      fedge_task_kind kind, fedge_error *err);
+
 #endif

@@ -139,6 +139,33 @@ void fedge_os_hold_streams(void);
 /* Makes this process end (SIGTERM) with [parent], which has just forked it. */
 void fedge_os_end_with_parent(int64_t parent);
 
+/* Channels between two processes of this machine: the ends of a socketpair, on which bytes and
+ * shared memory go. Closing or ending one end is seen at the other. */
+
+/* ends[1] is inherited by child programs, ends[0] is not. */
+FEDGE_MUST_USE fedge_status fedge_os_channel_new(int ends[2], fedge_error *err);
+/* Sends all bytes, and with them the descriptor [share] (−1: none), which stays open here.
+ * FEDGE_CLOSED: the other end is closed. */
+FEDGE_MUST_USE fedge_status fedge_os_channel_send(int channel, const void *data, size_t size,
+                                                  int share, fedge_error *err);
+/* Receives exactly [size] bytes, and into *share (NULL: closed) a descriptor that came with them,
+ * or −1. FEDGE_CLOSED: the other end is closed. */
+FEDGE_MUST_USE fedge_status fedge_os_channel_receive(int channel, void *data, size_t size,
+                                                     int *share, fedge_error *err);
+/* Waits at most [ms] until bytes or the end can be received. */
+bool fedge_os_channel_wait(int channel, uint64_t ms);
+/* Has the other end closed, or ended its sending? */
+bool fedge_os_channel_ended(int channel);
+/* Ends the sending of this end, or of both. From any thread, and from signal handlers. */
+void fedge_os_channel_end(int channel, bool both);
+void fedge_os_channel_close(int channel); /* −1 is allowed */
+
+/* Memory of [size] zero bytes that other processes can map by *fd. Close it after use. */
+FEDGE_MUST_USE fedge_status fedge_os_shared_new(size_t size, int *fd, fedge_error *err);
+/* Maps all of it; FEDGE_TRUNCATED: it is smaller than [size]. */
+FEDGE_MUST_USE fedge_status fedge_os_shared_map(int fd, size_t size, void **at, fedge_error *err);
+void fedge_os_shared_unmap(void *at, size_t size); /* NULL is allowed */
+
 /* Names this thread for tools (ps -T, top -H, perf), which show at most 15 bytes. */
 void fedge_os_name_thread(const char *name);
 

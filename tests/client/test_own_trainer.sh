@@ -47,6 +47,15 @@ grep -qE ' evaluated .* loss=[0-9.e-]+ accuracy=[0-9]' "$work/client0.log"
 if grep -E '=nan|=""' "$work/aggregator.log"; then exit 1; fi
 grep -qE ' round-closed .* model=[0-9a-f]' "$work/aggregator.log"
 
+# Simulated, by processes of the first of the programs, the same model comes of it.
+"$bin/fedge-simulate" --job "$work/job.json" --clients $# --threads 2 --trainer "$1 - - - 0" --out "$work/simulated" \
+    --quiet >"$work/simulate.log" 2>&1 || { cat "$work/simulate.log"; exit 1; }
+deployed=$(grep -o '"model_sha256":"[0-9a-f]*"' "$work"/state/runs/*/rounds.jsonl | tail -1 | cut -d: -f2)
+grep -q "\"model_sha256\":$deployed" "$work/simulated/summary.json" || {
+    cat "$work/simulated/summary.json" "$work"/state/runs/*/rounds.jsonl
+    exit 1
+}
+
 model=$(find "$work/state" -name '*.safetensors' | sort | tail -1)
 /usr/bin/python3 - "$model" <<'PY'
 import json, struct, sys

@@ -120,6 +120,23 @@ failed:
     return status;
 }
 
+fedge_status fedge_client_data_new_unknown(uint32_t num_clients, fedge_client_data **client_data,
+                                           fedge_error *err)
+{
+    fedge_client_data *fresh = calloc(1, sizeof(*fresh));
+    *client_data = NULL;
+    if (!fresh)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the clients' data");
+    fresh->num_clients = num_clients;
+    const fedge_status status = group(fresh, err);
+    if (status != FEDGE_OK) {
+        fedge_client_data_free(fresh);
+        return status;
+    }
+    *client_data = fresh;
+    return FEDGE_OK;
+}
+
 void fedge_client_data_free(fedge_client_data *client_data)
 {
     if (!client_data)

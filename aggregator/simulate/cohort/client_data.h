@@ -49,6 +49,10 @@ FEDGE_MUST_USE fedge_status fedge_client_data_new_placed(
     const fedge_plan *plan, const fedge_site_data *data, double validation_split,
     const fedge_placement *placement, const fedge_collective *collective,
     fedge_client_data **client_data, fedge_error *err);
+/* Of clients whose trainers have data of their own: no examples, and dataset is NULL. */
+FEDGE_MUST_USE fedge_status fedge_client_data_new_unknown(uint32_t num_clients,
+                                                          fedge_client_data **client_data,
+                                                          fedge_error *err);
 void fedge_client_data_free(fedge_client_data *client_data); /* NULL is fine */
 
 /* (num_examples) */

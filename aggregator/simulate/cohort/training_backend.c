@@ -6,6 +6,8 @@
 static const fedge_sim_backend_ops *find(const char *name)
 {
     const fedge_sim_backend_ops *const *at = fedge_sim_backends;
+    if (strcmp(name, fedge_sim_backend_process.name) == 0)
+        return &fedge_sim_backend_process;
     while (*at && strcmp((*at)->name, name) != 0)
         at++;
     return *at;

@@ -48,7 +48,14 @@ typedef struct fedge_sim_backend_task {
     uint64_t bytes_up;        /* TRAIN: size of the update as it would be sent */
     uint64_t clamped;
     double seconds; /* elapsed time on its thread */
+    uint64_t task_id;
+    /* Of a trainer of one's own: the means that it reported, NaN where it did not; the result has
+     * its numbers of examples and steps alone. */
+    bool has_means;
+    double loss, accuracy;
 } fedge_sim_backend_task;
+
+struct fedge_trainers; /* aggregator/simulate/cohort/trainer_process.h */
 
 /* State shared by the backends of concurrent runs. A backend sets it. */
 typedef struct fedge_sim_shared {
@@ -64,10 +71,11 @@ void fedge_sim_shared_fini(fedge_sim_shared *shared); /* Call it after all backe
 typedef struct fedge_sim_backend_config {
     const fedge_job *job;
     const fedge_client_data *client_data;
-    const fedge_dataset *test_set; /* examples for TEST besides [client_data]; NULL: none */
-    fedge_global_model *global;    /* its accumulator has at least num_threads lanes */
-    uint32_t max_evaluated;        /* examples of a TEST; 0: none */
-    fedge_client_states *states;   /* the clients' states, where the plan has them */
+    const fedge_dataset *test_set;         /* examples for TEST besides [client_data]; NULL: none */
+    fedge_global_model *global;            /* its accumulator has at least num_threads lanes */
+    uint32_t max_evaluated;                /* examples of a TEST; 0: none */
+    fedge_client_states *states;           /* the clients' states, where the plan has them */
+    const struct fedge_trainers *trainers; /* trainers of one's own; NULL: fedge's */
     uint32_t num_threads;     /* 1 to FEDGE_SIM_BACKEND_MAX_THREADS; the caller's is one of them */
     uint32_t num_gpus;        /* length of [gpus]; 0: all GPUs */
     const uint32_t *gpus;     /* the driver's numbers */
@@ -174,5 +182,10 @@ extern const fedge_sim_backend_ops fedge_sim_backend_cpu;
  */
 
 extern const fedge_sim_backend_ops fedge_sim_backend_cuda;
+
+/* The backend "process": clients trained by programs of the user's, each in a process of its own
+ * (trainer_process.h). It is not in the table of those that "auto" may take. */
+
+extern const fedge_sim_backend_ops fedge_sim_backend_process;
 
 #endif

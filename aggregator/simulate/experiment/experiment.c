@@ -47,6 +47,11 @@ static fedge_status add_offset(const fedge_experiment *self, uint64_t *seed, fed
                             "seed %" PRIu64 " is over 2^53 - 1: begin with a lower one", *seed);
 }
 
+static bool has_trainers(const fedge_simulate_options *options)
+{
+    return options->trainer || options->num_trainer_channels > 0;
+}
+
 static fedge_status load_job(fedge_experiment *self, fedge_error *err)
 {
     const fedge_simulate_options *options = self->config.options;
@@ -73,14 +78,20 @@ static fedge_status load_job(fedge_experiment *self, fedge_error *err)
                                       options->job);
         }
     }
-    if (self->job->plan.external) {
-        return fedge_fail(
-            err, FEDGE_UNSUPPORTED,
-            "%s: the model is external, and fedge-simulate trains built-in ones only: "
-            "give it \"layers\"",
-            options->job);
+    if (self->job->plan.external && !has_trainers(options)) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "%s: the model is external: say with --trainer COMMAND how to start its "
+                          "trainer, or use fedge.simulate of the Python package; or give the model "
+                          "\"layers\"",
+                          options->job);
     }
-    if (!self->job->plan.has_data)
+    if (has_trainers(options) && self->job->test_set.present) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "%s: \"test-set\" does not go with --trainer: remove it, and use "
+                          "rounds.fraction-evaluate",
+                          options->job);
+    }
+    if (!self->job->plan.has_data && !has_trainers(options))
         return fedge_fail(err, FEDGE_UNSUPPORTED, "%s names no data: add \"data\"", options->job);
     if (options->num_targets > 0 && !fedge_has_accuracy(&self->job->plan)) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
@@ -185,6 +196,8 @@ static void sum_data(fedge_experiment *self)
 {
     self->settings.has_data_sum = self->config.out != NULL;
     self->settings.has_test_sum = self->config.out && self->test_set;
+    self->settings.has_data_sum =
+        self->settings.has_data_sum && !has_trainers(self->config.options);
     if (self->settings.has_data_sum)
         self->settings.data_sum = fedge_client_data_crc32(self->client_data);
     if (self->settings.has_test_sum)
@@ -266,6 +279,8 @@ static fedge_status new_client_data(fedge_experiment *self, fedge_error *err)
 static fedge_status load_client_data(fedge_experiment *self, fedge_error *err)
 {
     const fedge_simulate_options *options = self->config.options;
+    if (has_trainers(options))
+        return fedge_client_data_new_unknown(self->settings.num_clients, &self->client_data, err);
     const char *files = self->placement.holders ? self->placement.values : self->data.values;
     limit_data(self);
     FEDGE_TRY(explain_limit(new_client_data(self, err), err));
@@ -327,7 +342,7 @@ static fedge_status find_tests(fedge_experiment *self, fedge_status status, fedg
 static fedge_status load_job_and_site(fedge_experiment *self, fedge_error *err)
 {
     FEDGE_TRY(load_job(self, err));
-    return load_site(self, err);
+    return has_trainers(self->config.options) ? FEDGE_OK : load_site(self, err);
 }
 
 static fedge_status load_tests_and_count(fedge_experiment *self, fedge_error *err)
@@ -411,6 +426,7 @@ static fedge_status make_simulation(fedge_experiment *self, fedge_error *err)
 {
     const fedge_simulate_options *options = self->config.options;
     uint32_t threads = options->num_threads ? options->num_threads : fedge_os_num_cpus();
+    threads = options->num_trainer_channels > 0 ? options->num_trainer_channels : threads;
     const fedge_simulation_config config = {
         .job = self->job,
         .client_data = self->client_data,
@@ -421,6 +437,7 @@ static fedge_status make_simulation(fedge_experiment *self, fedge_error *err)
         .num_threads =
             threads < FEDGE_SIM_BACKEND_MAX_THREADS ? threads : FEDGE_SIM_BACKEND_MAX_THREADS,
         .backend = options->backend,
+        .trainers = has_trainers(options) ? &self->trainers : NULL,
         .shared = self->config.shared,
         .log = self->config.log,
         .accumulator = options->accumulator,
@@ -436,6 +453,9 @@ static fedge_status make_simulation(fedge_experiment *self, fedge_error *err)
         .on_progress = on_progress,
         .user = self};
     fedge_selection selection;
+    self->trainers = (fedge_trainers){.command = options->trainer,
+                                      .channels = options->trainer_channels,
+                                      .num_channels = options->num_trainer_channels};
     const fedge_status status =
         fedge_selection_init(&selection, self->job, self->settings.num_validation > 0, err);
     if (status != FEDGE_OK)
@@ -515,7 +535,8 @@ static fedge_status open_results(fedge_experiment *self, fedge_error *err)
                                          .targets = options->targets,
                                          .num_targets = options->num_targets};
     FEDGE_TRY(fedge_results_open(&self->results, &config, err));
-    FEDGE_TRY(fedge_results_partition(&self->results, self->client_data, err));
+    if (!has_trainers(options))
+        FEDGE_TRY(fedge_results_partition(&self->results, self->client_data, err));
     return fedge_results_begin(&self->results, self->simulation, err);
 }
 
@@ -551,7 +572,10 @@ static fedge_status set_up(fedge_experiment *self, fedge_error *err)
     self->settings.evaluate_every = self->config.options->evaluate_every;
     self->settings.attack = self->config.options->attack_text;
     self->settings.draws_ties = self->profiles || self->job->rounds.over_selection > 1.0;
-    fedge_partition_text(&self->data.partition, self->settings.partition);
+    if (has_trainers(self->config.options))
+        (void)snprintf(self->settings.partition, sizeof(self->settings.partition), "trainer");
+    else
+        fedge_partition_text(&self->data.partition, self->settings.partition);
     sum_data(self);
     return make_simulation(self, err);
 }

@@ -139,6 +139,30 @@ static fedge_status take_join(void *settings, const char *option, const char *va
     return fedge_distributed_check_name(value, err);
 }
 
+/* "5,7": descriptors that this process has inherited. */
+static fedge_status take_channels(void *settings, const char *option, const char *value,
+                                  fedge_error *err)
+{
+    fedge_simulate_options *out = settings;
+    const char *at = value;
+    out->num_trainer_channels = 0;
+    for (;;) {
+        char *end = NULL;
+        const long channel = strtol(at, &end, 10);
+        if (end == at || (*end != ',' && *end != '\0') || channel <= 2 || channel > 65535 ||
+            out->num_trainer_channels == FEDGE_SIMULATE_MAX_CHANNELS) {
+            return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                              "--%s must be at most %d numbers of open sockets, such as 5,7, not "
+                              "'%.64s'",
+                              option, FEDGE_SIMULATE_MAX_CHANNELS, value);
+        }
+        out->trainer_channels[out->num_trainer_channels++] = (int)channel;
+        if (*end == '\0')
+            return FEDGE_OK;
+        at = end + 1;
+    }
+}
+
 #define OPTION(name, argument, help, type, field)                                                  \
     FEDGE_OPTION(name, argument, help, type, fedge_simulate_options, field)
 #define GIVEN(field) .given = offsetof(fedge_simulate_options, field)
@@ -168,6 +192,12 @@ static const fedge_option OPTIONS[] = {
      .min = 1, .max = FEDGE_SIM_BACKEND_MAX_THREADS},
     {OPTION("engine", "KIND", "what trains clients: cpu, cuda or auto", OTHER, backend),
      .take = take_backend, .preset = "cpu"},
+    {OPTION("trainer", "COMMAND",
+            "train with programs of your own, one for each of T: a shell command that starts one",
+            TEXT, trainer)},
+    {OPTION("trainer-channels", "FD[,FD...]", "sockets of such programs that run already", OTHER,
+            trainer_channels),
+     .take = take_channels, .advanced = true},
     {OPTION("accumulator", "KIND", "what sums updates: cpu, cuda or auto (the engine, if it can)",
             OTHER, accumulator),
      .take = take_accumulator, .advanced = true},
@@ -297,6 +327,45 @@ const char *fedge_simulate_compare_help(char text[FEDGE_HELP_SIZE])
     return fedge_command_line_help(&COMPARE_LINE, false, text);
 }
 
+/* A trainer of one's own has its own data, and divides it. */
+static fedge_status check_trainer(const fedge_simulate_options *options, fedge_error *err)
+{
+    const struct {
+        bool given;
+        const char *name;
+    } OF_DATA[] = {{options->data != NULL, "data"},
+                   {options->partition != NULL, "partition"},
+                   {options->has_partition_seed, "partition-seed"},
+                   {options->owner != NULL, "owner"},
+                   {options->validation_split > 0.0, "validation-split"},
+                   {options->profiles.compute != NULL, "compute"},
+                   {options->profiles.trace != NULL, "trace"}};
+    const bool channels = options->num_trainer_channels > 0;
+    if (!options->trainer && !channels)
+        return FEDGE_OK;
+    for (size_t i = 0; i < sizeof(OF_DATA) / sizeof(*OF_DATA); i++) {
+        if (OF_DATA[i].given) {
+            return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                              "--%s is about data that fedge reads, but with --trainer a client's "
+                              "data is the trainer's, which knows task->client_index and "
+                              "num_clients: remove it",
+                              OF_DATA[i].name);
+        }
+    }
+    if (options->trainer && channels)
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--trainer goes without --trainer-channels");
+    if (options->num_clients == 0)
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--trainer needs --clients N");
+    if (options->num_axes > 0)
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--trainer goes without --sweep");
+    if (strcmp(options->backend, "cpu") != 0 && strcmp(options->backend, "process") != 0) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "--trainer trains in processes of its own: remove --engine %s",
+                          options->backend);
+    }
+    return FEDGE_OK;
+}
+
 static fedge_status check_complete(const fedge_simulate_options *options, fedge_error *err)
 {
     FEDGE_TRY(fedge_command_line_check(&COMMAND_LINE, options, err));
@@ -308,6 +377,7 @@ static fedge_status check_complete(const fedge_simulate_options *options, fedge_
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "--plan runs nothing: it goes without --sweep, --out and --json");
     }
+    FEDGE_TRY(check_trainer(options, err));
     if (options->stop_at_target && options->num_targets == 0)
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--stop-at-target needs --target A");
     return FEDGE_OK;

@@ -13,6 +13,7 @@
 #include "edge/core/status.h"
 
 #define FEDGE_SIMULATE_MAX_AXES 8
+#define FEDGE_SIMULATE_MAX_CHANNELS 256
 #define FEDGE_SIMULATE_MAX_ROUNDS 1000000u
 
 typedef enum fedge_simulate_action {
@@ -39,6 +40,9 @@ typedef struct fedge_simulate_options {
     uint64_t seed, partition_seed;
     uint32_t seed_offset; /* added to both seeds in a run of a sweep */
     uint32_t num_clients, num_threads, num_rounds;
+    const char *trainer; /* command that starts a trainer of one's own; NULL: fedge's */
+    int trainer_channels[FEDGE_SIMULATE_MAX_CHANNELS]; /* or trainers that were started already */
+    uint32_t num_trainer_channels;
     const char *backend;           /* name of the training backend, or "auto"; default "cpu" */
     const char *accumulator;       /* name of a kind, or "auto"; NULL: that of the backend */
     fedge_accumulator_config sums; /* the given options; the caller sets the others */

@@ -38,9 +38,11 @@ typedef struct fedge_simulation_config {
     const fedge_client_profiles *profiles; /* NULL: time is not virtual */
     const fedge_collective *collective;    /* the ranks that share the work; NULL: alone */
     uint32_t num_threads;
-    const char *backend;               /* name of the training backend, or "auto"; NULL: "cpu" */
-    fedge_sim_shared *shared;          /* what concurrent simulations share; NULL: none */
-    const fedge_log *log;              /* says which backend trains, and why; may be NULL */
+    const char *backend; /* name of the training backend, or "auto"; NULL: "cpu" */
+    const struct fedge_trainers *trainers; /* trainers of one's own, one for each thread, which
+                                              then need no client data; NULL: fedge's */
+    fedge_sim_shared *shared;              /* what concurrent simulations share; NULL: none */
+    const fedge_log *log;                  /* says which backend trains, and why; may be NULL */
     const char *accumulator;           /* NULL: that of the backend, if it has one, else "cpu" */
     fedge_accumulator_config sums;     /* its GPUs are the backend's too */
     fedge_attack attack;               /* all 0: none; an attack on data is made already */
@@ -83,9 +85,9 @@ FEDGE_MUST_USE fedge_status fedge_simulation_demand(const fedge_simulation_confi
                                                     fedge_memory_demand *demand, fedge_error *err);
 
 /* Checks the job against the client data and takes all memory. FEDGE_UNSUPPORTED: an external
- * model, or a job that the backend cannot train. FEDGE_INVALID_ARGUMENT: the job needs more clients
- * than there are, or clients shall evaluate and none holds out examples. FEDGE_TOO_BIG: the run
- * needs more memory than there is (memory.h). */
+ * model without trainers, or a job that the backend cannot train. FEDGE_INVALID_ARGUMENT: the job
+ * needs more clients than there are, or clients shall evaluate and none holds out examples.
+ * FEDGE_TOO_BIG: the run needs more memory than there is (memory.h). */
 FEDGE_MUST_USE fedge_status fedge_simulation_new(const fedge_simulation_config *config,
                                                  fedge_simulation **simulation, fedge_error *err);
 void fedge_simulation_free(fedge_simulation *simulation); /* NULL is fine */

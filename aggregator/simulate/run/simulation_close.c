@@ -26,6 +26,19 @@ static int by_slot(const void *a, const void *b)
     return x->slot < y->slot ? -1 : x->slot > y->slot;
 }
 
+/* The means of a task's examples; NaN: its trainer did not report it. */
+static double loss_of(const fedge_sim_backend_task *work)
+{
+    const double seen = work->result.num_seen ? (double)work->result.num_seen : 1.0;
+    return work->has_means ? work->loss : work->result.loss_sum / seen;
+}
+
+static double accuracy_of(const fedge_sim_backend_task *work)
+{
+    const double seen = work->result.num_seen ? (double)work->result.num_seen : 1.0;
+    return work->has_means ? work->accuracy : (double)work->result.correct / seen;
+}
+
 /* ---- the strategy's step -------------------------------------------------------------------- */
 
 fedge_status fedge_simulation_hash(const fedge_simulation *self, char text[FEDGE_HASH_TEXT],
@@ -45,10 +58,9 @@ static fedge_update_facts *list_facts(const fedge_simulation *self)
     fedge_update_facts *facts = calloc((size_t)self->num_sent + 1, sizeof(*facts));
     for (uint32_t i = 0, n = 0; facts && i < self->num_sent; i++) {
         if (self->sent[i].reported) {
-            const fedge_trainer_result *result = &self->sent[i].work.result;
+            const double loss = loss_of(&self->sent[i].work);
             facts[n] = self->sent[i].work.facts;
-            facts[n++].loss =
-                result->loss_sum / (result->num_seen ? (double)result->num_seen : 1.0);
+            facts[n++].loss = isfinite(loss) ? loss : 0.0;
         }
     }
     return facts;
@@ -144,6 +156,17 @@ done:
 
 /* ---- the numbers of a phase ------------------------------------------------------------------ */
 
+/* A weighted mean of the numbers that were reported; NaN without any. */
+typedef struct mean {
+    double sum, weight;
+} mean;
+
+static void add(mean *to, double value, double weight)
+{
+    to->sum += isfinite(value) ? value * weight : 0.0;
+    to->weight += isfinite(value) ? weight : 0.0;
+}
+
 /* The weighted means of the reported results, in slot order as on the server. */
 static fedge_round_summary summarise(fedge_simulation *self, const fedge_rounds_action *action)
 {
@@ -158,7 +181,8 @@ static fedge_round_summary summarise(fedge_simulation *self, const fedge_rounds_
                                    .seconds_upload = NAN,
                                    .seconds_train = NAN,
                                    .virtual_phase = fedge_simulation_virtual_phase(self)};
-    double loss = 0.0, accuracy = 0.0, weights = 0.0, seconds = 0.0;
+    mean loss = {0}, accuracy = {0};
+    double seconds = 0.0;
     double *each = malloc(((size_t)self->num_sent + 1) * sizeof(*each)); /* NULL: no quantiles */
     qsort(self->sent, self->num_sent, sizeof(*self->sent), by_slot);
     if (fedge_simulation_is_async(self))
@@ -171,23 +195,21 @@ static fedge_round_summary summarise(fedge_simulation *self, const fedge_rounds_
         if (!self->sent[i].reported)
             continue;
         const fedge_trainer_result *result = &work->result;
-        const double seen = result->num_seen ? (double)result->num_seen : 1.0;
         const double weight = fedge_report_weight(self->config.job, result->num_examples);
         if (each)
-            each[summary.reported] = (double)result->correct / seen;
+            each[summary.reported] = accuracy_of(work);
         summary.reported++;
         summary.examples += result->num_examples;
         summary.bytes_up += work->bytes_up;
         summary.clamped += work->clamped;
-        loss += result->loss_sum / seen * weight;
-        accuracy += (double)result->correct / seen * weight;
-        weights += weight;
+        add(&loss, loss_of(work), weight);
+        add(&accuracy, accuracy_of(work), weight);
         seconds += work->seconds;
     }
     if (summary.reported > 0) {
         const bool train = action->kind == FEDGE_TASK_TRAIN;
-        *(train ? &summary.train_loss : &summary.loss) = loss / weights;
-        *(train ? &summary.train_accuracy : &summary.accuracy) = accuracy / weights;
+        *(train ? &summary.train_loss : &summary.loss) = loss.sum / loss.weight;
+        *(train ? &summary.train_accuracy : &summary.accuracy) = accuracy.sum / accuracy.weight;
         summary.seconds_train = train ? seconds / summary.reported : NAN;
     }
     if (each && action->kind == FEDGE_TASK_EVALUATE && fedge_has_accuracy(self->plan))

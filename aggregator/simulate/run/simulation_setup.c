@@ -38,7 +38,8 @@ fedge_status fedge_simulation_check_clients(const fedge_rounds_spec *spec, uint3
 /* Is there something to evaluate on, and one model to evaluate? */
 static fedge_status check_evaluation(const fedge_simulation_config *config, fedge_error *err)
 {
-    if (config->job->rounds.fraction_evaluate > 0 && !holds_out(config->client_data)) {
+    if (config->job->rounds.fraction_evaluate > 0 && !config->trainers &&
+        !holds_out(config->client_data)) {
         return fedge_fail(
             err, FEDGE_INVALID_ARGUMENT,
             "the job's fraction-evaluate is over 0, and no client holds out examples: "
@@ -81,9 +82,9 @@ static fedge_status check_job(const fedge_simulation_config *config, fedge_error
 {
     const fedge_rounds_spec *spec = &config->job->rounds;
     const uint32_t clients = config->client_data->num_clients;
-    if (config->job->plan.external) {
+    if (config->job->plan.external && !config->trainers) {
         return fedge_fail(err, FEDGE_UNSUPPORTED,
-                          "the job's model is external: only built-in models are simulated");
+                          "the job's model is external, and there is no trainer for it");
     }
     FEDGE_TRY(fedge_simulation_check_clients(spec, clients, err));
     const fedge_strategy_ops *strategy = NULL;
@@ -170,6 +171,7 @@ static fedge_sim_backend_config backend_config(const fedge_simulation_config *co
     return (fedge_sim_backend_config){
         .job = config->job,
         .client_data = config->client_data,
+        .trainers = config->trainers,
         .test_set = config->test_set,
         .max_evaluated = max_evaluated(config),
         .num_threads = config->num_threads,
@@ -182,7 +184,9 @@ static fedge_sim_backend_config backend_config(const fedge_simulation_config *co
 
 static const char *backend_name(const fedge_simulation_config *config)
 {
-    return config->backend ? config->backend : "cpu";
+    return config->trainers  ? fedge_sim_backend_process.name
+           : config->backend ? config->backend
+                             : "cpu";
 }
 
 static fedge_status demand_of(const fedge_simulation_config *config,

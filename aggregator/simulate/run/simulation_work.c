@@ -96,6 +96,7 @@ fedge_status fedge_simulation_do_work(fedge_simulation *self, uint32_t count, fe
     qsort(self->order, count, sizeof(*self->order), by_size);
     for (uint32_t i = 0; i < count; i++) {
         self->batch[i] = self->sent[self->order[i].task].work;
+        self->batch[i].task_id = self->sent[self->order[i].task].task_id;
         fedge_update_facts *facts = &self->batch[i].facts;
         facts->round = round_of(self);
         facts->client = self->batch[i].client;
