@@ -49,7 +49,10 @@ fedge_status fedge_simulated_new(fedge_client *client, const fedge_client_callba
                                                   "the trainers that it starts; remove it");
     }
     (void)snprintf(hello.release, sizeof(hello.release), "%s", FEDGE_VERSION);
-    FEDGE_TRY(fedge_os_channel_send((int)channel, &hello, sizeof(hello), -1, err));
+    const fedge_status sent = fedge_os_channel_send((int)channel, &hello, sizeof(hello), -1, err);
+    /* A closed channel: the simulation has ended already. */
+    if (sent != FEDGE_OK && sent != FEDGE_CLOSED)
+        return sent;
     fedge_simulated *s = calloc(1, sizeof(*s));
     if (!s)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a client of %zu bytes", sizeof(*s));

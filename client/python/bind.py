@@ -42,6 +42,7 @@ typedef struct {
     uint64_t deadline_ms;
     const fedge_client_plan *plan;
     const float *correction;
+    uint32_t num_clients;
     ...;
 } fedge_client_task;
 typedef struct { uint64_t num_examples, num_steps; ...; } fedge_client_report;

@@ -19,10 +19,10 @@
 #include "edge/core/status.h"
 #include "edge/plan/plan.h"
 
-#define FEDGE_SIMULATED_CHANNEL "FEDGE_SIMULATOR" /* environment variable: number of the channel   \
-                                                   */
+/* The environment variable that has the number of the channel. */
+#define FEDGE_SIMULATED_CHANNEL "FEDGE_SIMULATOR"
 #define FEDGE_SIMULATED_MAX_KEY 64
-#define FEDGE_SIMULATED_MAX_KEYS 64 /* of one client, as in a device's store */
+#define FEDGE_SIMULATED_MAX_KEYS 64 /* keys of one client, as in a device's store */
 #define FEDGE_SIMULATED_MAX_VALUE ((uint64_t)1 << 30)
 
 typedef enum fedge_simulated_kind {

@@ -75,7 +75,8 @@ static fedge_status train(void *user, fedge_client *client, const fedge_client_t
                           float *values, fedge_client_report *report, fedge_error *err)
 {
     sensor *s = user;
-    if (task->num_clients > 0) /* simulated: this process plays all devices in turn */
+    /* In a simulation this process is each of the devices in turn. */
+    if (task->num_clients > 0)
         measure(s, task->client_index);
     float rate = (float)task->learning_rate;
     uint32_t epochs = task->plan->local_epochs ? task->plan->local_epochs : 1;

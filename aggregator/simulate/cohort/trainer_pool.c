@@ -448,7 +448,7 @@ static fedge_status start(trainer_pool *pool, fedge_error *err)
         pool->workers[i].lane = i;
         FEDGE_TRY(make_worker(&pool->workers[i], err));
         /* Checked with the first model, before the other threads take memory. */
-        if (i == 0)
+        if (i == 0 && !pool->config.trainers)
             FEDGE_TRY(check_clients(&pool->workers[0], err));
     }
     const fedge_worker_pool_config config = {

@@ -18,7 +18,7 @@
 #include "edge/wire/protocol.h"
 
 #define WAIT_MS 100   /* between two looks at an interruption */
-#define GRACE_MS 1000 /* for a process to end by itself, and then by SIGTERM */
+#define GRACE_MS 1000 /* time of a process to end by itself, and then by SIGTERM */
 
 extern char **environ;
 
@@ -28,16 +28,16 @@ extern char **environ;
 static char **make_environment(char *entry)
 {
     const size_t name = strlen(FEDGE_SIMULATED_CHANNEL "=");
-    size_t count = 0, kept = 0;
+    size_t count = 0, num = 0;
     while (environ[count])
         count++;
     char **fresh = calloc(count + 2, sizeof(*fresh));
     for (size_t i = 0; fresh && i < count; i++) {
         if (strncmp(environ[i], FEDGE_SIMULATED_CHANNEL "=", name) != 0)
-            fresh[kept++] = environ[i];
+            fresh[num++] = environ[i];
     }
     if (fresh)
-        fresh[kept] = entry;
+        fresh[num] = entry;
     return fresh;
 }
 
@@ -77,7 +77,7 @@ static fedge_status spawn(fedge_trainer_process *process, const char *command, f
     process->channel = ends[0];
     if (pid < 0)
         return fedge_fail_errno(err, error, "cannot start the trainer '%.100s'", command);
-    (void)setpgid(pid, pid); /* whoever comes first */
+    (void)setpgid(pid, pid); /* in case the child has not done it yet */
     process->pid = pid;
     return FEDGE_OK;
 }
@@ -121,9 +121,9 @@ void fedge_trainer_process_end(fedge_trainer_process *process)
     int how = 0;
     fedge_os_shared_unmap(process->values, process->layout.bytes);
     fedge_os_channel_close(process->memory);
+    /* The program may have its end more than once, so closing ours would not be enough. */
     if (process->channel >= 0)
-        fedge_os_channel_end(process->channel,
-                             true); /* the child's descriptor may be there twice */
+        fedge_os_channel_end(process->channel, true);
     fedge_os_channel_close(process->channel);
     if (group > 0 && !ends(process, &how)) {
         (void)kill(-group, SIGTERM);
@@ -194,15 +194,15 @@ static fedge_status explain(fedge_trainer_process *process, fedge_status status,
 /* Answers a put or get of the trainer. */
 static fedge_status serve_values(fedge_trainer_process *process,
                                  const fedge_simulated_message *asked, const void *data,
-                                 uint32_t client, fedge_kept_values *kept, fedge_error *err)
+                                 uint32_t client, fedge_trainer_values *values, fedge_error *err)
 {
     fedge_error why = {.message = ""};
     void *value = NULL;
     size_t size = 0;
     fedge_status status =
         asked->kind == FEDGE_SIMULATED_PUT
-            ? fedge_kept_values_put(kept, client, asked->key, data, (size_t)asked->size, &why)
-            : fedge_kept_values_get(kept, client, asked->key, &value, &size, &why);
+            ? fedge_trainer_values_put(values, client, asked->key, data, (size_t)asked->size, &why)
+            : fedge_trainer_values_get(values, client, asked->key, &value, &size, &why);
     const fedge_simulated_message answer = {.kind = FEDGE_SIMULATED_VALUE,
                                             .status = (int32_t)status,
                                             .size =
@@ -272,10 +272,10 @@ static fedge_status exchange(fedge_trainer_process *process, const fedge_simulat
             return status;
         }
         status =
-            !calls->kept ||
+            !calls->stored ||
                     (answer.kind != FEDGE_SIMULATED_PUT && answer.kind != FEDGE_SIMULATED_GET)
                 ? fedge_fail(err, FEDGE_CORRUPT, "a message of kind %u", answer.kind)
-                : serve_values(process, &answer, data, message->client_index, calls->kept, err);
+                : serve_values(process, &answer, data, message->client_index, calls->stored, err);
         free(data);
         FEDGE_TRY(status);
     }

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "aggregator/simulate/cohort/kept_values.h"
+#include "aggregator/simulate/cohort/trainer_values.h"
 #include "edge/core/status.h"
 #include "edge/plan/plan.h"
 #include "edge/plan/simulated.h"
@@ -14,7 +14,7 @@
 
 /* Where the processes come from. */
 typedef struct fedge_trainers {
-    const char *command; /* for a shell; NULL: another program has started them */
+    const char *command; /* a shell command; NULL: another program has started them */
     const int *channels; /* (num_channels): then their channels, which the simulator takes over */
     uint32_t num_channels;
 } fedge_trainers;
@@ -22,7 +22,7 @@ typedef struct fedge_trainers {
 typedef struct fedge_trainer_process {
     uint32_t index;
     int channel;   /* −1: none */
-    int64_t pid;   /* of the process group; 0: another program has started it */
+    int64_t pid;   /* process group; 0: another program has started it */
     int memory;    /* −1: none */
     float *values; /* shared memory */
     fedge_simulated_layout layout;
@@ -41,7 +41,7 @@ FEDGE_MUST_USE fedge_status fedge_trainer_process_start(fedge_trainer_process *p
                                                         uint32_t index, fedge_error *err);
 /* What a call needs besides. */
 typedef struct fedge_trainer_calls {
-    fedge_kept_values *kept;
+    fedge_trainer_values *stored;
     fedge_cancel_fn cancel; /* asked now and then; NULL: none */
     void *user;             /* argument of [cancel] */
 } fedge_trainer_calls;

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "aggregator/simulate/cohort/client_update.h"
-#include "aggregator/simulate/cohort/kept_values.h"
 #include "aggregator/simulate/cohort/trainer_process.h"
+#include "aggregator/simulate/cohort/trainer_values.h"
 #include "aggregator/simulate/cohort/training_backend.h"
 #include "aggregator/threads/worker_pool.h"
 #include "edge/core/os.h"
@@ -27,7 +27,8 @@ typedef struct worker {
 struct processes {
     fedge_sim_backend_config config;
     const fedge_plan *plan;
-    fedge_kept_values kept;
+    fedge_trainer_values stored;
+    fedge_sim_backend testers; /* fedge's trainers, where the server has a test set; or all 0 */
     /* The current call of run. */
     uint32_t round;
     const int8_t *bounds_log2;
@@ -41,7 +42,7 @@ struct processes {
 /* ---- one task -------------------------------------------------------------------------------- */
 
 /* Copies what the trainer sees of the hooks' state to shared memory, or what it may change back. */
-static void lend_state(worker *self)
+static void copy_hooks(worker *self)
 {
     const fedge_simulated_layout *layout = &self->process.layout;
     const fedge_hooks_state *hooks = &self->update.hooks;
@@ -69,8 +70,9 @@ static fedge_status call(worker *self, fedge_sim_backend_task *task, uint32_t ro
         .client_index = task->client,
         .num_clients = all->config.client_data->num_clients};
     /* Evaluation is not interrupted: its round has closed, and its line must be written. */
-    const fedge_trainer_calls calls = {
-        .kept = &all->kept, .cancel = train ? all->config.cancel : NULL, .user = all->config.user};
+    const fedge_trainer_calls calls = {.stored = &all->stored,
+                                       .cancel = train ? all->config.cancel : NULL,
+                                       .user = all->config.user};
     FEDGE_TRY(fedge_trainer_process_call(&self->process, &message, &calls, report, &declined, err));
     task->has_means = true;
     task->loss = report->loss;
@@ -109,7 +111,7 @@ static fedge_status train(worker *self, fedge_sim_backend_task *task, fedge_erro
         memcpy(self->update.values, task->start, bytes);
     }
     memcpy(self->process.values, self->update.values, bytes);
-    lend_state(self);
+    copy_hooks(self);
     FEDGE_TRY(call(self, task, round, &report, err));
     FEDGE_TRY(find_start(self, task, &report, err));
     memcpy(self->update.values, self->process.values, bytes);
@@ -136,21 +138,8 @@ static fedge_status evaluate(worker *self, fedge_sim_backend_task *task, fedge_e
            plan->schema.num_elements * sizeof(float));
     if (fedge_plan_is_personal(plan))
         fedge_personal_put(plan, self->update.hooks.client_state, self->process.values);
-    lend_state(self);
+    copy_hooks(self);
     return call(self, task, all->round, &report, err);
-}
-
-static fedge_status do_task(worker *self, fedge_sim_backend_task *task, fedge_error *err)
-{
-    switch (task->work) {
-    case FEDGE_SIM_BACKEND_TRAIN:
-        return train(self, task, err);
-    case FEDGE_SIM_BACKEND_EVALUATE:
-        return evaluate(self, task, err);
-    case FEDGE_SIM_BACKEND_TEST:
-        break;
-    }
-    return fedge_fail(err, FEDGE_UNSUPPORTED, "trainers do not evaluate on the server's examples");
 }
 
 static void work(worker *self)
@@ -161,7 +150,8 @@ static void work(worker *self)
         fedge_sim_backend_task *task = &all->tasks[at];
         fedge_error err;
         const uint64_t start_ns = fedge_os_monotonic_ns();
-        task->status = do_task(self, task, &err);
+        task->status = task->work == FEDGE_SIM_BACKEND_TRAIN ? train(self, task, &err)
+                                                             : evaluate(self, task, &err);
         task->message[0] = '\0';
         if (task->status != FEDGE_OK)
             memcpy(task->message, err.message, sizeof(task->message));
@@ -184,6 +174,10 @@ static void run(void *state, uint32_t round, const int8_t *bounds_log2,
                 fedge_sim_backend_task *tasks, uint32_t num_tasks)
 {
     processes *all = state;
+    if (num_tasks > 0 && tasks[0].work == FEDGE_SIM_BACKEND_TEST) { /* then all are */
+        fedge_sim_backend_run(&all->testers, round, bounds_log2, tasks, num_tasks);
+        return;
+    }
     all->round = round;
     all->bounds_log2 = bounds_log2;
     all->tasks = tasks;
@@ -193,6 +187,15 @@ static void run(void *state, uint32_t round, const int8_t *bounds_log2,
     fedge_worker_pool_begin(all->threads, work_on_thread, all);
     work(&all->workers[0]);
     fedge_worker_pool_end(all->threads);
+}
+
+/* ---- the server's examples ------------------------------------------------------------------- */
+
+/* On examples of the server the model is evaluated as the server does it, which knows its layers.
+ */
+static bool tests(const fedge_sim_backend_config *config)
+{
+    return config->test_set && config->max_evaluated > 0 && !config->job->plan.external;
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -207,9 +210,11 @@ static fedge_status check(const fedge_sim_backend_config *config, fedge_error *e
 
 static fedge_status size(const fedge_sim_backend_config *config, uint64_t *bytes, fedge_error *err)
 {
-    (void)err;
-    *bytes = fedge_client_update_size(config->job, true) +
-             fedge_simulated_layout_of(&config->job->plan).bytes;
+    *bytes = 0;
+    if (tests(config))
+        FEDGE_TRY(fedge_sim_backend_cpu.size(config, bytes, err));
+    *bytes += fedge_client_update_size(config->job, true) +
+              fedge_simulated_layout_of(&config->job->plan).bytes;
     return FEDGE_OK;
 }
 
@@ -218,12 +223,13 @@ static void close_all(void *state)
     processes *all = state;
     if (!all)
         return;
+    fedge_sim_backend_close(&all->testers);
     fedge_worker_pool_free(all->threads); /* The threads use what is freed below. */
     for (uint32_t i = 0; i < all->config.num_threads; i++) {
         fedge_trainer_process_end(&all->workers[i].process);
         fedge_client_update_fini(&all->workers[i].update);
     }
-    fedge_kept_values_fini(&all->kept);
+    fedge_trainer_values_fini(&all->stored);
     free(all);
 }
 
@@ -232,10 +238,11 @@ static fedge_status start(processes *all, fedge_error *err)
 {
     const fedge_sim_backend_config *config = &all->config;
     const fedge_trainer_calls calls = {.cancel = config->cancel, .user = config->user};
-    FEDGE_TRY(fedge_kept_values_init(&all->kept, config->client_data->num_clients, err));
-    for (uint32_t i = 0; i < config->num_threads; i++) {
+    FEDGE_TRY(fedge_trainer_values_init(&all->stored, config->client_data->num_clients, err));
+    if (tests(config))
+        FEDGE_TRY(fedge_sim_backend_open(&all->testers, &fedge_sim_backend_cpu, config, err));
+    for (uint32_t i = 0; i < config->num_threads; i++)
         FEDGE_TRY(fedge_trainer_process_start(&all->workers[i].process, config->trainers, i, err));
-    }
     for (uint32_t i = 0; i < config->num_threads; i++) {
         worker *self = &all->workers[i];
         FEDGE_TRY(fedge_client_update_init(&self->update, config, i, true, err));

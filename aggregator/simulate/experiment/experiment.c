@@ -85,12 +85,6 @@ static fedge_status load_job(fedge_experiment *self, fedge_error *err)
                           "\"layers\"",
                           options->job);
     }
-    if (has_trainers(options) && self->job->test_set.present) {
-        return fedge_fail(err, FEDGE_UNSUPPORTED,
-                          "%s: \"test-set\" does not go with --trainer: remove it, and use "
-                          "rounds.fraction-evaluate",
-                          options->job);
-    }
     if (!self->job->plan.has_data && !has_trainers(options))
         return fedge_fail(err, FEDGE_UNSUPPORTED, "%s names no data: add \"data\"", options->job);
     if (options->num_targets > 0 && !fedge_has_accuracy(&self->job->plan)) {

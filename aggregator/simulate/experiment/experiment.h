@@ -45,7 +45,7 @@ typedef struct fedge_experiment {
     fedge_client_data *client_data;
     fedge_client_profiles *profiles; /* NULL: time is not virtual */
     fedge_replay replay;             /* the contents of options->replay; all 0: none */
-    fedge_trainers trainers;         /* of one's own; all 0: none */
+    fedge_trainers trainers;         /* the user's own; all 0: none */
     fedge_simulation *simulation;
     fedge_results results;
     fedge_final_evaluation final_evaluation; /* set after a complete run with config.summary */

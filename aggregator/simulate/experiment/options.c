@@ -192,9 +192,8 @@ static const fedge_option OPTIONS[] = {
      .min = 1, .max = FEDGE_SIM_BACKEND_MAX_THREADS},
     {OPTION("engine", "KIND", "what trains clients: cpu, cuda or auto", OTHER, backend),
      .take = take_backend, .preset = "cpu"},
-    {OPTION("trainer", "COMMAND",
-            "train with programs of your own, one for each of T: a shell command that starts one",
-            TEXT, trainer)},
+    {OPTION("trainer", "COMMAND", "train with a program of your own, in T processes", TEXT,
+            trainer)},
     {OPTION("trainer-channels", "FD[,FD...]", "sockets of such programs that run already", OTHER,
             trainer_channels),
      .take = take_channels, .advanced = true},
@@ -223,7 +222,7 @@ static const fedge_option OPTIONS[] = {
             strategy_timeout_s),
      .min = 1, .max = 86400, .preset = "600", .advanced = true},
     {OPTION("evaluate-every", "K", "rounds from one evaluation to the next", U32, evaluate_every),
-     .min = 1, .max = FEDGE_SIMULATE_MAX_ROUNDS, .preset = "1"},
+     .min = 1, .max = FEDGE_SIMULATE_MAX_ROUNDS, .preset = "1", .advanced = true},
     {OPTION("validation-split", "S", "fraction of the training examples used for validation", OTHER,
             validation_split),
      .take = take_validation, .preset = "0", .advanced = true},
@@ -358,6 +357,11 @@ static fedge_status check_trainer(const fedge_simulate_options *options, fedge_e
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--trainer needs --clients N");
     if (options->num_axes > 0)
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--trainer goes without --sweep");
+    if (options->resume) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "--trainer goes without --resume: what trainers keep for their clients "
+                          "is in memory");
+    }
     if (strcmp(options->backend, "cpu") != 0 && strcmp(options->backend, "process") != 0) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "--trainer trains in processes of its own: remove --engine %s",

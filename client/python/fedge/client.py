@@ -21,6 +21,7 @@ Report = Union[int, Tuple[int, Mapping[str, Any]]]
 Trainer = Callable[[Any, Task], Report]
 TrainerT = TypeVar("TrainerT", bound=Trainer)
 
+SIMULATOR = "FEDGE_SIMULATOR"  # environment variable: the channel to fedge-simulate
 LOG_LEVELS = ("error", "warn", "info", "debug")
 
 _making = threading.Lock()  # clients are made and freed one at a time
@@ -72,6 +73,7 @@ class Client:
         self._evaluate: Optional[Trainer] = None
         self._shows_errors = False
         self._client: Any = None  # of the run under way
+        self._tracebacks: Optional[Callable[[str], None]] = None  # takes those of a simulation; None: stderr does
 
     def train(self, function: TrainerT) -> TrainerT:
         """Decorator of the trainer: train(model, task) -> number of examples, or (number of examples, metrics).
@@ -113,11 +115,16 @@ class Client:
         does not end within half a second of a signal is given up: then the process exits. Afterwards the model's
         weights are zeros; fedge.Run has the result.
 
+        In a process that fedge-simulate --trainer has started, it serves the simulation instead, and needs none of these.
+
         Raises ClientExit, with the exit code of fedge-client, unless that is 0; a program that lets it pass ends with
         this code.
         """
         if self._train is None:
             raise Error("the client has no trainer: put @app.train before a function train(model, task)")
+        if os.environ.get(SIMULATOR):
+            self._serve()
+            return
         if log_level not in LOG_LEVELS:
             raise Error(f"log_level is '{log_level}'; it is one of {', '.join(LOG_LEVELS)}")
         base = os.fspath(directory if directory is not None else "/etc/fedge")
@@ -127,6 +134,23 @@ class Client:
             "trust": os.fspath(trust or os.path.join(base, "trust")),
         }
         _Run(self, paths, server, None if state is None else os.fspath(state), LOG_LEVELS.index(log_level), log_json).run()
+
+    def _serve(self) -> None:
+        """Trains the virtual clients of the simulation whose channel the environment names, on this thread."""
+        torch = sys.modules.get("torch")
+        if torch is not None:
+            torch.set_num_threads(1)  # the same sums as on every machine; the processes share the processors
+        self._shows_errors = True  # nobody else sees them
+        client, err, handle = ffi.new("fedge_client **"), ffi.new("fedge_error *"), ffi.new_handle(self)
+        config = ffi.new("fedge_client_config *", {"struct_size": ffi.sizeof("fedge_client_config")})
+        if lib.fedge_client_new(config, callbacks_of(self, handle), client, err):
+            raise Error(text(err.message))
+        try:
+            if lib.fedge_client_run(client[0], err):
+                raise Error(text(err.message))
+        finally:
+            lib.fedge_client_free(client[0])
+            self._adapter.end()
 
     def stop(self) -> None:
         """Ends a run that another thread is in, as SIGTERM does. Does nothing without one."""
@@ -181,6 +205,19 @@ def _take_report(result: Any, task: Task, report: Any, err: Any) -> int:
     return int(lib.FEDGE_OK)
 
 
+def callbacks_of(app: Client, handle: Any) -> Any:
+    return ffi.new(
+        "fedge_client_callbacks *",
+        {
+            "struct_size": ffi.sizeof("fedge_client_callbacks"),
+            "user": handle,
+            "plan": lib.on_plan,
+            "train": lib.on_train,
+            "evaluate": lib.on_evaluate if app._evaluate else ffi.NULL,
+        },
+    )
+
+
 class _Run:
     """One run of a client."""
 
@@ -222,7 +259,7 @@ class _Run:
         keep = [handle]  # what the structs below only point to
         client = ffi.new("fedge_client **")
         with _making:
-            status = lib.fedge_client_new(self._config(server, site, keep), self._callbacks(handle), client, self.err)
+            status = lib.fedge_client_new(self._config(server, site, keep), callbacks_of(self.app, handle), client, self.err)
             if status == lib.FEDGE_OK:
                 _running.append(self)
         if status:
@@ -266,18 +303,6 @@ class _Run:
             },
         )
 
-    def _callbacks(self, handle: Any) -> Any:
-        return ffi.new(
-            "fedge_client_callbacks *",
-            {
-                "struct_size": ffi.sizeof("fedge_client_callbacks"),
-                "user": handle,
-                "plan": lib.on_plan,
-                "train": lib.on_train,
-                "evaluate": lib.on_evaluate if self.app._evaluate else ffi.NULL,
-            },
-        )
-
     def _wait(self, client: Any) -> None:
         """Runs the network on a thread, so that this one, the main thread, can handle signals."""
 
@@ -317,7 +342,9 @@ def on_plan(user: Any, client: Any, plan: Any, err: Any) -> int:
 
 def _tell(app: Client, error: BaseException) -> str:
     """The text for the server. What is not said there goes to stderr."""
-    if not isinstance(error, Error):
+    if app._tracebacks is not None:
+        app._tracebacks(traceback.format_exc())
+    elif not isinstance(error, Error):
         traceback.print_exc()
     return app._describe(error)
 

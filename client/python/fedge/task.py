@@ -93,7 +93,8 @@ class State:
 class Task:
     """One training or evaluation, with the job's arguments for it.
 
-    id: number of the task. round: from 1. client_index: of this device in the server's registry. learning_rate: of this
+    id: number of the task. round: from 1. client_index: of this device in the server's registry.
+    num_clients: of a simulation, whose virtual clients have client_index 0 to num_clients - 1; on a device 0. learning_rate: of this
     round. epochs, steps: local epochs, or local steps where those are not 0. batch_size, momentum, weight_decay: of the
     job. seed: of the job. deadline: seconds from the task's arrival, after which its result may not count. job, run_id:
     texts. config: the job's "config", a dict. state: values that last between rounds (State). correction: None, or arrays by name that are added to each
@@ -108,6 +109,7 @@ class Task:
         self.id = int(task.task_id)
         self.round = int(task.round)
         self.client_index = int(task.client_index)
+        self.num_clients = int(task.num_clients)
         self.learning_rate = float(task.learning_rate)
         self.deadline = task.deadline_ms / 1000
         self.job = text(plan.name)

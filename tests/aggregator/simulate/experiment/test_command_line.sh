@@ -52,7 +52,7 @@ ends 3 "nobody.csv: every row's client is -1" "$simulate" --job job.json --parti
 ends 3 "set less apart" "$simulate" --job job.json --partition file:few.csv --validation-split 0.99
 sed 's/"input-shape": \[2\], "layers": .*/"type": "external", "tensors": [{"name": "w", "shape": [2]}]},/
      /"loss":/d; /"data":/d; /"training":/d; /"test-set"/d; s/"min-train-nodes": 2},/"min-train-nodes": 2}}/' job.json >external.json
-ends 3 "the model is external, and fedge-simulate trains built-in ones only" "$simulate" --job external.json --clients 10
+ends 3 "the model is external: say with --trainer COMMAND how to start its trainer" "$simulate" --job external.json --clients 10
 
 sed 's/"min-train-nodes": 2/"min-train-nodes": 2, "fraction-evaluate": 1/' job.json >evaluate.json
 ends 3 "no client holds out examples" "$simulate" --job evaluate.json --clients 10 --partition iid

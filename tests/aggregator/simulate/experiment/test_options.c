@@ -113,6 +113,29 @@ static void what_is_wrong_is_named(void **state)
     }
 }
 
+static void trainers_of_ones_own_have_their_data(void **state)
+{
+    (void)state;
+    static const char *const REFUSED[] = {"--data d",      "--partition iid",   "--sweep seeds=2",
+                                          "--engine auto", "--compute fixed:9", "--resume --out o"};
+    fedge_simulate_options options;
+    fedge_error err;
+    char line[128];
+    assert_int_equal(parse("--job j --clients 9 --trainer t", &options, &err), FEDGE_OK);
+    assert_string_equal(options.trainer, "t");
+    assert_int_equal(parse("--job j --clients 9 --trainer-channels 5,17", &options, &err),
+                     FEDGE_OK);
+    assert_int_equal(options.num_trainer_channels, 2);
+    assert_int_equal(options.trainer_channels[1], 17);
+    for (size_t i = 0; i < sizeof(REFUSED) / sizeof(*REFUSED); i++) {
+        (void)snprintf(line, sizeof(line), "--job j --clients 9 --trainer t %s", REFUSED[i]);
+        assert_int_equal(parse(line, &options, &err), FEDGE_INVALID_ARGUMENT);
+    }
+    assert_int_equal(parse("--job j --trainer t", &options, &err), FEDGE_INVALID_ARGUMENT);
+    assert_int_equal(parse("--job j --trainer-channels 5,x", &options, &err),
+                     FEDGE_INVALID_ARGUMENT);
+}
+
 static void folders_are_compared(void **state)
 {
     (void)state;
@@ -172,6 +195,7 @@ int main(void)
         cmocka_unit_test(defaults),
         cmocka_unit_test(everything),
         cmocka_unit_test(what_is_wrong_is_named),
+        cmocka_unit_test(trainers_of_ones_own_have_their_data),
         cmocka_unit_test(folders_are_compared),
         cmocka_unit_test(help_fits_a_screen),
     };

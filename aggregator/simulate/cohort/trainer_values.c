@@ -1,4 +1,4 @@
-#include "aggregator/simulate/cohort/kept_values.h"
+#include "aggregator/simulate/cohort/trainer_values.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
@@ -6,34 +6,35 @@
 
 #include "edge/plan/simulated.h"
 
-typedef struct fedge_kept_value {
-    struct fedge_kept_value *next;
+typedef struct fedge_trainer_value {
+    struct fedge_trainer_value *next;
     char key[FEDGE_SIMULATED_MAX_KEY + 1];
     size_t size;
     void *data; /* NULL: an empty value */
-} fedge_kept_value;
+} fedge_trainer_value;
 
-fedge_status fedge_kept_values_init(fedge_kept_values *kept, uint32_t num_clients, fedge_error *err)
+fedge_status fedge_trainer_values_init(fedge_trainer_values *values, uint32_t num_clients,
+                                       fedge_error *err)
 {
-    *kept = (fedge_kept_values){.num_clients = num_clients};
-    pthread_mutex_init(&kept->mutex, NULL);
-    kept->clients = calloc(num_clients, sizeof(*kept->clients));
-    return kept->clients ? FEDGE_OK
-                         : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u clients' values",
-                                      (unsigned)num_clients);
+    *values = (fedge_trainer_values){.num_clients = num_clients};
+    pthread_mutex_init(&values->mutex, NULL);
+    values->clients = calloc(num_clients, sizeof(*values->clients));
+    return values->clients ? FEDGE_OK
+                           : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u clients' values",
+                                        (unsigned)num_clients);
 }
 
-void fedge_kept_values_fini(fedge_kept_values *kept)
+void fedge_trainer_values_fini(fedge_trainer_values *values)
 {
-    for (uint32_t c = 0; kept->clients && c < kept->num_clients; c++) {
-        for (fedge_kept_value *at = kept->clients[c], *next; at; at = next) {
+    for (uint32_t c = 0; values->clients && c < values->num_clients; c++) {
+        for (fedge_trainer_value *at = values->clients[c], *next; at; at = next) {
             next = at->next;
             free(at->data);
             free(at);
         }
     }
-    free(kept->clients);
-    pthread_mutex_destroy(&kept->mutex);
+    free(values->clients);
+    pthread_mutex_destroy(&values->mutex);
 }
 
 /* As a device's store has them. */
@@ -49,10 +50,10 @@ static fedge_status check_key(const char *key, fedge_error *err)
 }
 
 /* The value, or NULL and the number of the client's keys. The caller holds the mutex. */
-static fedge_kept_value *find(const fedge_kept_values *kept, uint32_t client, const char *key,
-                              uint32_t *num_keys)
+static fedge_trainer_value *find(const fedge_trainer_values *values, uint32_t client,
+                                 const char *key, uint32_t *num_keys)
 {
-    fedge_kept_value *at = kept->clients[client];
+    fedge_trainer_value *at = values->clients[client];
     for (*num_keys = 0; at && strcmp(at->key, key) != 0; at = at->next)
         (*num_keys)++;
     return at;
@@ -71,22 +72,23 @@ static fedge_status no_memory(size_t size, fedge_error *err)
     return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a client's value of %zu bytes", size);
 }
 
-fedge_status fedge_kept_values_put(fedge_kept_values *kept, uint32_t client, const char *key,
-                                   const void *data, size_t size, fedge_error *err)
+fedge_status fedge_trainer_values_put(fedge_trainer_values *values, uint32_t client,
+                                      const char *key, const void *data, size_t size,
+                                      fedge_error *err)
 {
     uint32_t num_keys = 0;
     FEDGE_TRY(check_key(key, err));
     void *copy = copy_of(data, size);
     if (size > 0 && !copy)
         return no_memory(size, err);
-    fedge_kept_value *fresh = calloc(1, sizeof(*fresh));
-    pthread_mutex_lock(&kept->mutex);
-    fedge_kept_value *at = find(kept, client, key, &num_keys);
+    fedge_trainer_value *fresh = calloc(1, sizeof(*fresh));
+    pthread_mutex_lock(&values->mutex);
+    fedge_trainer_value *at = find(values, client, key, &num_keys);
     const bool full = !at && num_keys == FEDGE_SIMULATED_MAX_KEYS;
     if (!at && !full && fresh) {
         memcpy(fresh->key, key, strlen(key) + 1);
-        fresh->next = kept->clients[client];
-        kept->clients[client] = at = fresh;
+        fresh->next = values->clients[client];
+        values->clients[client] = at = fresh;
         fresh = NULL;
     }
     if (at) {
@@ -95,7 +97,7 @@ fedge_status fedge_kept_values_put(fedge_kept_values *kept, uint32_t client, con
         at->size = size;
         copy = before;
     }
-    pthread_mutex_unlock(&kept->mutex);
+    pthread_mutex_unlock(&values->mutex);
     free(copy);
     free(fresh);
     return full ? fedge_fail(err, FEDGE_TOO_BIG, "the client has %d values already: no room for %s",
@@ -104,20 +106,20 @@ fedge_status fedge_kept_values_put(fedge_kept_values *kept, uint32_t client, con
                 : no_memory(size, err);
 }
 
-fedge_status fedge_kept_values_get(fedge_kept_values *kept, uint32_t client, const char *key,
-                                   void **data, size_t *size, fedge_error *err)
+fedge_status fedge_trainer_values_get(fedge_trainer_values *values, uint32_t client,
+                                      const char *key, void **data, size_t *size, fedge_error *err)
 {
     uint32_t num_keys = 0;
     *data = NULL;
     *size = 0;
-    pthread_mutex_lock(&kept->mutex);
-    const fedge_kept_value *at = find(kept, client, key, &num_keys);
+    pthread_mutex_lock(&values->mutex);
+    const fedge_trainer_value *at = find(values, client, key, &num_keys);
     const bool found = at != NULL;
     if (found) {
         *size = at->size;
         *data = copy_of(at->data, at->size);
     }
-    pthread_mutex_unlock(&kept->mutex);
+    pthread_mutex_unlock(&values->mutex);
     if (!found)
         return fedge_fail(err, FEDGE_NOT_FOUND, "there is no value %.64s", key);
     return *size == 0 || *data ? FEDGE_OK : no_memory(*size, err);

@@ -1,0 +1,32 @@
+/* What trainers of one's own keep for their virtual clients (fedge_client_put), in memory. As on a
+ * device, a value stays when its round fails. */
+#ifndef FEDGE_AGGREGATOR_SIMULATE_COHORT_TRAINER_VALUES_H
+#define FEDGE_AGGREGATOR_SIMULATE_COHORT_TRAINER_VALUES_H
+
+#include <pthread.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "edge/core/status.h"
+
+typedef struct fedge_trainer_values {
+    pthread_mutex_t mutex;
+    uint32_t num_clients;
+    struct fedge_trainer_value **clients; /* (num_clients): a list each; NULL: none */
+} fedge_trainer_values;
+
+/* FEDGE_NO_MEMORY; call _fini also then. */
+FEDGE_MUST_USE fedge_status fedge_trainer_values_init(fedge_trainer_values *values,
+                                                      uint32_t num_clients, fedge_error *err);
+void fedge_trainer_values_fini(fedge_trainer_values *values);
+
+/* From any thread. FEDGE_INVALID_ARGUMENT: a bad key; FEDGE_TOO_BIG: too many keys. */
+FEDGE_MUST_USE fedge_status fedge_trainer_values_put(fedge_trainer_values *values, uint32_t client,
+                                                     const char *key, const void *data, size_t size,
+                                                     fedge_error *err);
+/* *data: malloc'ed; NULL for an empty value. FEDGE_NOT_FOUND. */
+FEDGE_MUST_USE fedge_status fedge_trainer_values_get(fedge_trainer_values *values, uint32_t client,
+                                                     const char *key, void **data, size_t *size,
+                                                     fedge_error *err);
+
+#endif

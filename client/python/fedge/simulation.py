@@ -1,0 +1,197 @@
+"""Simulations: virtual clients of an app in processes of this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from typing import IO, Any, Dict, List, Mapping, NoReturn, Optional, Sequence, Set, Tuple, Union
+
+from .client import SIMULATOR, Client, Path
+from .errors import Error
+from .run import Run
+
+GRACE = 2.0  # seconds for a process to end by itself
+
+
+def program(name: str) -> str:
+    """One of fedge's programs: the package's, or that of PATH."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", name)
+    found = path if os.path.exists(path) else shutil.which(name)
+    if found is None:
+        raise Error(f"there is no {path} and no {name} in PATH: reinstall the package fedge")
+    return found
+
+
+class _Tracebacks:
+    """The trainers' exceptions: each of a process is shown once, and the first of all is kept in `file`."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.file = file
+        self.shown: Set[str] = set()
+
+    def __call__(self, content: str) -> None:
+        if content in self.shown or len(self.shown) == 100:
+            return
+        self.shown.add(content)
+        print(content, file=sys.stderr, end="", flush=True)
+        if os.fstat(self.file.fileno()).st_size == 0:
+            self.file.write(content.encode(errors="replace"))
+            self.file.flush()
+
+
+def _become(app: Client, channel: socket.socket, output: int, first: IO[bytes]) -> NoReturn:
+    """A trainer, in a fork of this process. Ctrl-C is the simulator's, whose end ends it."""
+    code = 1
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        sys.stdout = sys.stderr = open(2, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False)
+        os.environ[SIMULATOR] = str(channel.fileno())
+        app._tracebacks = _Tracebacks(first)
+        app._serve()
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+class _Trainers:
+    """Forks of this process, each with a channel to the simulator."""
+
+    def __init__(self, app: Client, num: int, output: int, first: IO[bytes]) -> None:
+        self.pids: List[int] = []
+        self.channels: List[socket.socket] = []
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for _ in range(num):
+            ours, theirs = socket.socketpair()
+            self.channels.append(ours)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # the kernel of a notebook has threads
+                pid = os.fork()
+            if pid == 0:
+                for channel in self.channels:
+                    channel.close()
+                _become(app, theirs, output, first)
+            theirs.close()
+            self.pids.append(pid)
+
+    def close(self) -> None:
+        for channel in self.channels:
+            channel.close()
+
+    def end(self) -> None:
+        """Waits for them, whose channels are closed, and kills those that go on."""
+        self.close()
+        limit = time.monotonic() + GRACE
+        for pid in self.pids:
+            while os.waitpid(pid, os.WNOHANG)[0] == 0:
+                if time.monotonic() > limit:
+                    os.kill(pid, signal.SIGKILL)
+                time.sleep(0.01)
+
+
+def _job_file(job: Union[Path, Mapping[str, Any]], directory: str) -> str:
+    if not isinstance(job, Mapping):
+        return os.fspath(job)
+    written: Dict[str, Any] = dict(job)
+    if isinstance(written.get("initial-model"), str):
+        written["initial-model"] = os.path.abspath(written["initial-model"])
+    path = os.path.join(directory, "job.json")
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(written, file)
+    return path
+
+
+def _listen(process: "subprocess.Popen[bytes]", output: int) -> List[str]:
+    """Shows what simulator and trainers write until all have ended; returns the simulator's own messages."""
+    said: List[str] = []
+    with open(output, encoding="utf-8", errors="replace") as lines:
+        while True:
+            try:
+                line = lines.readline()
+            except KeyboardInterrupt:
+                process.send_signal(signal.SIGINT)
+                for line in lines:
+                    pass
+                raise
+            if not line:
+                return said
+            if line.startswith("fedge-simulate: "):
+                said.append(line[len("fedge-simulate: "):].rstrip())
+            else:
+                sys.stderr.write(line)
+
+
+def _run(app: Client, command: List[str], processes: int, directory: str, quiet: bool) -> Tuple[int, List[str], str]:
+    with open(os.path.join(directory, "traceback"), "w+b") as first:
+        read, write = os.pipe()
+        trainers = _Trainers(app, processes, write, first)
+        try:
+            numbers = [channel.fileno() for channel in trainers.channels]
+            with subprocess.Popen([*command, "--trainer-channels", ",".join(map(str, numbers))], pass_fds=numbers,
+                                  stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL if quiet else write, stderr=write) as process:
+                trainers.close()
+                os.close(write)
+                said = _listen(process, read)
+        finally:
+            trainers.end()
+        first.seek(0)
+        return process.returncode, said, first.read().decode(errors="replace")
+
+
+def simulate(
+    app: Client,
+    job: Union[Path, Mapping[str, Any]],
+    clients: int,
+    *,
+    processes: Optional[int] = None,
+    seed: Optional[int] = None,
+    rounds: Optional[int] = None,
+    output: Optional[Path] = None,
+    quiet: bool = False,
+    options: Sequence[str] = (),
+) -> Run:
+    """Runs a job with virtual clients, which `app` trains, and returns what it has left.
+
+    Sampler, codec, sums and strategy are the deployed ones: with the same job, seed and data a deployed run gives the
+    same model, bit for bit, if the trainer is deterministic (torch on one thread) and draws its random numbers from
+    task.generator() or task.seed. A trainer finds its part of the data by task.client_index, 0 to task.num_clients - 1.
+    task.state lasts for each virtual client while the simulation runs.
+
+    job: a job's file, or its dict. clients: number of virtual clients. processes: trainers at a time; by default one
+    for each processor. seed, rounds: in place of the job's. output: a new folder for results and checkpoints, by default a
+    temporary one that stays (run.path). quiet: only exceptions and the app's own output go to stderr. options: further options
+    of fedge-simulate, such as ["--failure", "0.1"].
+
+    Trainers are forks of this process, so that functions of a notebook work; they have torch on one thread. A GPU does not survive
+    a fork: put the app in a file, and run fedge-simulate --trainer "python3 client.py". An exception in the trainer
+    is shown once and counts as this client's failure. Raises Error, with the first exception, if the simulation fails.
+    """
+    if app._train is None:
+        raise Error("the client has no trainer: put @app.train before a function train(model, task)")
+    if clients < 1:
+        raise Error(f"clients is {clients}; it is at least 1")
+    num = min(processes or len(os.sched_getaffinity(0)), clients)
+    out = tempfile.mkdtemp(prefix="fedge-simulation-") if output is None else os.fspath(output)
+    with tempfile.TemporaryDirectory(prefix="fedge-simulate-") as directory:
+        command = [program("fedge-simulate"), "--job", _job_file(job, directory), "--clients", str(clients), "--out", out]
+        for name, value in (("--seed", seed), ("--rounds", rounds)):
+            command += [] if value is None else [name, str(value)]
+        code, said, first = _run(app, [*command, *(["--quiet"] if quiet else []), *options], num, directory, quiet)
+    if code:
+        message = "; ".join(said) or f"fedge-simulate has ended with code {code}"
+        raise Error(message + (f"\n\nThe first exception of a trainer:\n{first}" if first else ""))
+    return Run(out)
