@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 import unittest
@@ -111,7 +112,34 @@ class Faults(Simulations):
             self.simulate(federation, simulated_app.make(data), options=["--partition", "iid"])
 
 
+ENDLESS = """
+import os, time
+import numpy as np
+import fedge
+app = fedge.Client({"0.weight": np.zeros((4, 12), np.float32), "0.bias": np.zeros(4, np.float32)})
+@app.train
+def train(model, task):
+    print("trainer", os.getpid(), flush=True)
+    time.sleep(3600)
+fedge.simulate(app, "job.json", 4, processes=2, output="interrupted")
+"""
+
+
 class Processes(Simulations):
+    def test_an_interruption_ends_them_all(self):
+        federation, _ = self.federation_of()
+        program = harness.Program("simulation", ["/usr/bin/python3", "-B", "-c", ENDLESS], federation.folder,
+                                  {"PYTHONPATH": PACKAGE})
+        federation.seen.append(program)
+        harness.wait_until("two trainers", lambda: program.log().count("trainer ") == 2)
+        program.send(signal.SIGINT)
+        self.assertEqual(program.wait(), -signal.SIGINT, program.tail())
+        self.assertIn("KeyboardInterrupt", program.log())
+        for line in program.log().splitlines():
+            if line.startswith("trainer "):
+                with self.assertRaises(ProcessLookupError):
+                    os.kill(int(line.split()[1]), 0)
+
     def test_their_number_and_the_jobs_form_do_not_matter(self):
         federation, data = self.federation_of()
         with open(federation.job_path, encoding="utf-8") as file:

@@ -36,6 +36,19 @@ def right_of(model, data):
     return np.mean((hidden @ model["3.weight"].T + model["3.bias"]).argmax(axis=1) == data.y)
 
 
+SIMULATION = f"""
+import client, fedge
+data = fedge.data.idx("{DATA}/train-images-idx3-ubyte.gz", "{DATA}/train-labels-idx1-ubyte.gz")
+train = client.train
+@client.app.train
+def train_part(model, task):
+    client.data = data.part(task.client_index, {DEVICES})
+    return train(model, task)
+run = fedge.simulate(client.app, "job.json", {DEVICES}, processes=2, rounds=2, quiet=True)
+print(*[row["model_sha256"] for row in run.records()])
+"""
+
+
 class Guide(PythonTest):
     def make_job(self, federation):
         """By the command of the guide."""
@@ -86,6 +99,10 @@ class Guide(PythonTest):
         model = safetensors.read(os.path.join(federation.run_folder(), "model.safetensors"))
         test = fedge.data.idx(federation.path("images.gz"), federation.path("labels.gz"))
         self.assertGreaterEqual(right_of(model, test), 0.85)
+        done = subprocess.run(["/usr/bin/python3", "-B", "-c", SIMULATION], cwd=federation.folder, text=True, check=True,
+                              stdout=subprocess.PIPE, timeout=harness.PATIENCE_S, env={
+                                  **os.environ, **ENVIRONMENT, "PATH": os.environ["FEDGE_BIN_DIR"] + ":" + os.environ["PATH"]})
+        self.assertEqual(done.stdout.split(), federation.hashes()[:2])
 
 
 if __name__ == "__main__":
