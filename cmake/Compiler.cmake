@@ -60,9 +60,10 @@ target_compile_options(fedge_options INTERFACE
   $<$<AND:$<COMPILE_LANGUAGE:C>,$<BOOL:${FEDGE_WERROR}>>:-Werror>)
 
 if(FEDGE_SANITIZE)
-  # -O1 with frame pointers: stack traces stay readable and the tests fast enough.
+  # -O1 with frame pointers: stack traces stay readable and the tests fast enough. -g1 has the lines that reports name;
+  # variables would double the objects.
   target_compile_options(fedge_options INTERFACE
-    $<$<COMPILE_LANGUAGE:C>:-fsanitize=${FEDGE_SANITIZE};-fno-sanitize-recover=all;-fno-omit-frame-pointer;-O1>)
+    $<$<COMPILE_LANGUAGE:C>:-fsanitize=${FEDGE_SANITIZE};-fno-sanitize-recover=all;-fno-omit-frame-pointer;-O1;-g1>)
   target_link_options(fedge_options INTERFACE -fsanitize=${FEDGE_SANITIZE})
 elseif(FEDGE_MCU)
   target_compile_options(fedge_options INTERFACE -ffunction-sections -fdata-sections)
