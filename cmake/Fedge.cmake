@@ -98,6 +98,10 @@ function(fedge_test_properties name labels timeout_s places env)
   if(FEDGE_SANITIZE OR CMAKE_CROSSCOMPILING)
     math(EXPR limit_s "${limit_s} * 2")
   endif()
+  set(after_return 0)
+  if(FEDGE_STACK_USE_AFTER_RETURN STREQUAL "ON" OR FEDGE_STACK_USE_AFTER_RETURN IN_LIST labels)
+    set(after_return 1)
+  endif()
   set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT ${limit_s} COST ${cost}
     PROCESSORS ${places})
   set_property(TEST ${name} PROPERTY ENVIRONMENT
@@ -105,7 +109,7 @@ function(fedge_test_properties name labels timeout_s places env)
     "FEDGE_BINARY_DIR=${PROJECT_BINARY_DIR}"
     "FEDGE_BIN_DIR=${CMAKE_RUNTIME_OUTPUT_DIRECTORY}"
     "FEDGE_SANITIZE=${FEDGE_SANITIZE}"
-    "ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=$<BOOL:${FEDGE_STACK_USE_AFTER_RETURN}>"
+    "ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=${after_return}"
     "UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1"
     "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1"
     ${env})

@@ -14,7 +14,7 @@
 #   further ones    for ctest: -R test_codec, -V, -j 4, --repeat until-fail:10
 #
 # CI=true makes warnings errors. FEDGE_FUZZ_SECONDS sets the time of each fuzzer, FEDGE_STACK_USE_AFTER_RETURN=ON
-# lets the address sanitizer look for that, too. docs/contributing.md says what .ci/run runs when.
+# lets the address sanitizer look for that, too, or a label in its tests alone. docs/contributing.md says what .ci/run runs when.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
