@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 import warnings
@@ -20,6 +21,7 @@ from .errors import Error
 from .run import Run
 
 GRACE = 2.0  # seconds for a process to end by itself
+SPEAKER = "fedge-simulate: "
 
 
 def program(name: str) -> str:
@@ -115,41 +117,57 @@ def _job_file(job: Union[Path, Mapping[str, Any]], directory: str) -> str:
     return path
 
 
-def _listen(process: "subprocess.Popen[bytes]", output: int) -> List[str]:
-    """Shows what simulator and trainers write until all have ended; returns the simulator's own messages."""
-    said: List[str] = []
-    with open(output, encoding="utf-8", errors="replace") as lines:
-        while True:
-            try:
-                line = lines.readline()
-            except KeyboardInterrupt:
-                process.send_signal(signal.SIGINT)
-                for line in lines:
-                    pass
-                raise
-            if not line:
-                return said
-            if line.startswith("fedge-simulate: "):
-                said.append(line[len("fedge-simulate: "):].rstrip())
-            else:
-                sys.stderr.write(line)
+class _Listener(threading.Thread):
+    """Shows what simulator and trainers write until all have ended, and keeps the simulator's own messages."""
+
+    def __init__(self, output: int) -> None:
+        super().__init__(name="fedge-simulation", daemon=True)
+        self.output = output
+        self.said: List[str] = []
+
+    def run(self) -> None:
+        with open(self.output, encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                if line.startswith(SPEAKER):
+                    self.said.append(line[len(SPEAKER):].rstrip())
+                else:
+                    sys.stderr.write(line)
+
+
+def _wait(process: "subprocess.Popen[bytes]") -> None:
+    """Ctrl-C ends the simulator, a second one at once."""
+    try:
+        process.wait()
+    except KeyboardInterrupt:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait()
+        except KeyboardInterrupt:
+            process.kill()
+        raise
 
 
 def _run(app: Client, command: List[str], processes: int, directory: str, quiet: bool) -> Tuple[int, List[str], str]:
     with open(os.path.join(directory, "traceback"), "w+b") as first:
         read, write = os.pipe()
         trainers = _Trainers(app, processes, write, first)
+        listener = _Listener(read)
         try:
             numbers = [channel.fileno() for channel in trainers.channels]
             with subprocess.Popen([*command, "--trainer-channels", ",".join(map(str, numbers))], pass_fds=numbers,
                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL if quiet else write, stderr=write) as process:
                 trainers.close()
-                os.close(write)
-                said = _listen(process, read)
+                listener.start()
+                _wait(process)
         finally:
+            os.close(write)
             trainers.end()
+            if listener.ident is None:
+                os.close(read)
+            else:
+                listener.join()
         first.seek(0)
-        return process.returncode, said, first.read().decode(errors="replace")
+        return process.returncode, listener.said, first.read().decode(errors="replace")
 
 
 def simulate(
