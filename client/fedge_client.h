@@ -50,6 +50,7 @@
 typedef struct fedge_client fedge_client;
 struct fedge_plan; /* edge/plan/plan.h: for programs in fedge's tree */
 struct fedge_site; /* fedge_client_site_load */
+struct fedge_job;  /* fedge_client_job_parse */
 
 /* The job as a trainer sees it. Valid until the next call of the callback plan, or
  * fedge_client_free. */
@@ -201,5 +202,15 @@ const fedge_log *fedge_client_log(const fedge_client *client);
 
 /* The exit code for a failure of fedge_client_new with this status. */
 fedge_exit fedge_client_exit_code(fedge_status status);
+
+/* --- for programs that write jobs --- */
+
+/* Reads a job as an aggregator does, except for its strategy's arguments and the files that it
+ * names. The status of the first fault in it, with a message that says what to change. */
+FEDGE_MUST_USE fedge_status fedge_client_job_parse(const char *text, size_t size,
+                                                   struct fedge_job **job, fedge_error *err);
+/* The tensors of its model: parameters, then statistics. Valid as long as the job. */
+const fedge_schema *fedge_client_job_schema(const struct fedge_job *job);
+void fedge_client_job_free(struct fedge_job *job); /* NULL is fine */
 
 #endif

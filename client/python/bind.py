@@ -80,6 +80,12 @@ bool fedge_client_cancelled(fedge_client *);
 fedge_status fedge_client_put(fedge_client *, const char *, const void *, size_t, fedge_error *);
 fedge_status fedge_client_get(fedge_client *, const char *, void **, size_t *, fedge_error *);
 fedge_exit fedge_client_exit_code(fedge_status);
+
+struct fedge_job;
+fedge_status fedge_client_job_parse(const char *, size_t, struct fedge_job **, fedge_error *);
+const fedge_schema *fedge_client_job_schema(const struct fedge_job *);
+void fedge_client_job_free(struct fedge_job *);
+
 void free(void *);
 void fedge_python_log(fedge_log *log, int level, bool json);
 void fedge_python_log_end(const fedge_log *log, const char *message, int exit_code);

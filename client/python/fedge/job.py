@@ -5,14 +5,17 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import sys
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
 from . import safetensors
 from .client import Client
+from .data import Arrays, as_batches
 from .errors import Error
+from .layers import Examples, Layered, Unknown, layered
 from .models import tensors_of
 
 
@@ -43,8 +46,8 @@ def initial_path_of(path: str) -> str:
     return f"{os.path.splitext(path)[0]}.safetensors"
 
 
-def write_job(model: Any, path: str, *, name: str, rounds: int = 10, clients: int = 2) -> List[str]:
-    """Writes a job whose model is `external`, and its initial values beside it. Returns the files' paths.
+def external(model: Any) -> Tuple[Dict[str, Any], Dict[str, Any]]:
+    """The job's `model`, of tensors alone, and their initial values.
 
     model: as Client takes it, or a Client, whose trainable_only counts.
     """
@@ -58,12 +61,24 @@ def write_job(model: Any, path: str, *, name: str, rounds: int = 10, clients: in
             raise Error(f"tensor '{tensor}' has type {initial.dtype}: models have floats so far")
         tensors.append({"name": tensor, "shape": list(shape)})
         values[tensor] = np.asarray(initial, dtype=np.float32)
+    return {"type": "external", "tensors": tensors}, values
+
+
+def write_job(
+    model: Any, path: str, *, name: str, rounds: int = 10, clients: int = 2, layers: Optional[Layered] = None
+) -> List[str]:
+    """Writes a job and its initial values beside it. Returns the files' paths.
+
+    layers: the model as fedge's layers; without them it is `external`.
+    """
+    description, values = (layers.model, layers.values) if layers else external(model)
     initial_path = initial_path_of(path)
     job = {
         "fedge-job": 1,
         "name": name,
         "seed": 1,
-        "model": {"type": "external", "tensors": tensors},
+        "model": description,
+        **({"data": {"name": name, **layers.data}} if layers else {}),
         "initial-model": os.path.basename(initial_path),
         "training": {"local-epochs": 1, "batch-size": 32, "learning-rate": 0.01},
         "rounds": {
@@ -82,20 +97,79 @@ def write_job(model: Any, path: str, *, name: str, rounds: int = 10, clients: in
 
 
 def _dump(job: Dict[str, Any]) -> str:
-    """JSON with one tensor a line."""
+    """JSON with one tensor or layer a line."""
     text = json.dumps(job, indent=2)
-    compact = ",\n      ".join(json.dumps(tensor) for tensor in job["model"]["tensors"])
-    whole = json.dumps(job["model"]["tensors"], indent=2).replace("\n", "\n    ")
+    entries = job["model"].get("layers") or job["model"]["tensors"]
+    compact = ",\n      ".join(json.dumps(entry) for entry in entries)
+    whole = json.dumps(entries, indent=2).replace("\n", "\n    ")
     return text.replace(whole, f"[\n      {compact}\n    ]") + "\n"
 
 
-def main(model: str, output: str, name: Optional[str], rounds: int, clients: int, force: bool) -> None:
+class Options(NamedTuple):
+    """Of python -m fedge init."""
+
+    name: Optional[str] = None  # default: the module's
+    rounds: int = 10
+    clients: int = 2
+    form: Optional[str] = None  # "layers" or "external"; None: layers if fedge has them
+    input_shape: Optional[str] = None
+    input_type: Optional[str] = None
+    loss: str = "CrossEntropyLoss"
+
+
+def examples_of(data: Any) -> Optional[Examples]:
+    """Of a device's data set; None if it has none."""
+    if data is None:
+        return None
+    num_examples, take = as_batches(data)
+    x = np.asarray(take(np.zeros(1, dtype=np.int64))[0]) if num_examples else np.zeros(())
+    is_bytes = isinstance(data, Arrays) and data.x.dtype == np.uint8
+    return Examples(tuple(x.shape[1:]), is_bytes) if x.ndim > 1 else None
+
+
+def _examples(options: Options, data: Any) -> Optional[Examples]:
+    if options.input_shape is None:
+        examples = examples_of(data)
+    elif re.fullmatch(r"[1-9]\d*(,[1-9]\d*)*", options.input_shape):
+        examples = Examples(tuple(int(number) for number in options.input_shape.split(",")), False)
+    else:
+        raise Error(f"--input-shape is '{options.input_shape}'; it must be numbers above 0, such as 1,28,28")
+    if examples is None or options.input_type is None:
+        return examples
+    return examples._replace(bytes=options.input_type == "u8")
+
+
+def _layers(model: Any, options: Options, data: Any) -> Optional[Layered]:
+    """None: the job's model is external, for which the user has asked, or for a reason that is printed."""
+    torch = sys.modules.get("torch")
+    if isinstance(model, Client):
+        if model._trainable_only and options.form == "layers":
+            raise Error("clients in C have no base beside the trained parameters: leave out --layers, or trainable_only")
+        if model._trainable_only:
+            return None
+        model = model._model
+    if options.form == "external" or (options.form is None and (torch is None or not isinstance(model, torch.nn.Module))):
+        return None
+    try:
+        return layered(model, _examples(options, data), options.loss)
+    except Unknown as error:
+        if options.form == "layers":
+            raise
+        print(f"the model is external, for clients in Python alone: {error}")
+        return None
+
+
+def main(model: str, output: str, force: bool, options: Options) -> None:
     for path in (output, initial_path_of(output)):
         if os.path.exists(path) and not force:
             raise Error(f"{path} exists; give --output FILE, or --force to replace it")
-    written = write_job(
-        import_model(model), output, name=name or model.partition(":")[0].rpartition(".")[2], rounds=rounds, clients=clients
-    )
+    value = import_model(model)
+    module = model.partition(":")[0]
+    layers = _layers(value, options, getattr(sys.modules[module], "data", None))
+    name = options.name or module.rpartition(".")[2]
+    written = write_job(value, output, name=name, rounds=options.rounds, clients=options.clients, layers=layers)
     for path in written:
         print(f"wrote {path}")
+    if layers:
+        print(f"the model has {len(layers.model['layers'])} layers of fedge: clients in C and in Python train it")
     print(f"next: set learning rate, rounds and clients in {output}, then: fedge-aggregator --job {output} ...")

@@ -265,7 +265,7 @@ class Files(unittest.TestCase):
                 job.import_model(name)
         with self.assertRaisesRegex(fedge.Error, "job.safetensors exists"):
             os.unlink(path)
-            job.main("json:loads", path, None, 1, 1, False)
+            job.main("json:loads", path, False, job.Options())
 
 
 class Runs(unittest.TestCase):
