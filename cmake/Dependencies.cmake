@@ -8,6 +8,11 @@ set(FEDGE_DEPS "${PROJECT_SOURCE_DIR}/build/deps" CACHE PATH
 if(NOT FEDGE_MCU)
   find_package(Threads REQUIRED)
 endif()
+# An sdist of the Python package (cmake/wheel.sh) has their sources in it.
+if(EXISTS "${PROJECT_SOURCE_DIR}/sources")
+  execute_process(COMMAND "${CMAKE_COMMAND}" -E env "FEDGE_SOURCES=${PROJECT_SOURCE_DIR}/sources" "FEDGE_DEPS=${FEDGE_DEPS}"
+                  bash "${PROJECT_SOURCE_DIR}/cmake/deps.sh" COMMAND_ERROR_IS_FATAL ANY)
+endif()
 
 # fedge_import(NAME HEADER header LIBRARY name [IN prefix]): defines fedge::NAME, or appends to
 # fedge_missing what was not found. When compiling for another machine, all are in FEDGE_DEPS.

@@ -30,7 +30,7 @@ for argument; do
     case $argument in
     --mpi) packages+=("${mpi_packages[@]}") ;;
     --tests) packages+=("${test_packages[@]}") ;;
-    --torch) packages+=(python3-torch) ;;
+    --torch) packages+=(python3-torch python3-venv) ;;
     --cross) packages+=("${cross_packages[@]}") ;;
     -h | --help)
         sed -n '2,11s/^# \{0,1\}//p' "$0"

@@ -6,7 +6,8 @@
 #   (alone)         unit, net and style tests, and the fuzzers' corpora: some minutes on two cores
 #   --all           and those labelled long (killed ranks, the papers' examples, benchmarks), on-4-threads (net tests
 #                   again on four network threads), race (emulated GPUs under a race detector), fuzz (each fuzzer for
-#                   20 s), torch (PyTorch clients) and cross (builds for other processors), and more cases of others
+#                   20 s), torch (PyTorch clients), wheel (the Python package's wheel) and cross (builds for other
+#                   processors), and more cases of others
 #   --preset NAME   release (default), debug, asan or tsan (only what has threads); built in build/NAME
 #   --label LABEL   only tests with this label: unit, net, style, or one of those above; net-1 to net-3, long-1 to
 #                   long-6, unit-1 to unit-6: a part of those; threads: what has threads (may be repeated)
@@ -20,7 +21,7 @@ set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 preset=release
 labels=()
-left_out=(long on-4-threads race fuzz torch cross soak)
+left_out=(long on-4-threads race fuzz torch wheel cross soak)
 all= rest=()
 
 fail() {
@@ -50,13 +51,13 @@ while [ $# -gt 0 ]; do
         shift
         ;;
     --all)
-        for label in long on-4-threads race fuzz torch cross; do run_too $label; done
+        for label in long on-4-threads race fuzz torch wheel cross; do run_too $label; done
         all=1
         export FEDGE_TEST_LONG=1
         ;;
     --soak) run_too soak ;;
     -h | --help)
-        sed -n '2,20s/^# \{0,1\}//p' "$0"
+        sed -n '2,21s/^# \{0,1\}//p' "$0"
         exit 0
         ;;
     *) rest+=("$1") ;;
@@ -77,7 +78,9 @@ needs=(--tests)
 if [ "$preset" = release ] && ! in_list cross "${left_out[@]}"; then
     needs+=(--cross) # the tests labelled cross are part of this preset only
 fi
-in_list torch "${left_out[@]}" || needs+=(--torch)
+if ! in_list torch "${left_out[@]}" || ! in_list wheel "${left_out[@]}"; then
+    needs+=(--torch)
+fi
 bash cmake/setup.sh "${needs[@]}"
 
 long=OFF places=6

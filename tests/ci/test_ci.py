@@ -143,7 +143,7 @@ class Choice(Tree):
     def test_alone(self):
         built, run, log = self.calls()
         self.assertEqual(built, "all")
-        self.assertTrue(run.endswith(" -LE ^(long|on-4-threads|race|fuzz|torch|cross|soak)$"), run)
+        self.assertTrue(run.endswith(" -LE ^(long|on-4-threads|race|fuzz|torch|wheel|cross|soak)$"), run)
         self.assertIn("CALL setup.sh --tests\n", log)
 
     def test_everything(self):
@@ -155,11 +155,11 @@ class Choice(Tree):
 
     def test_labels(self):
         for labels, targets, chosen, left_out in (
-                (["race"], "race_programs", "race", "long|on-4-threads|fuzz|torch|cross|soak"),
-                (["fuzz"], "fuzz_programs", "fuzz", "long|on-4-threads|race|torch|cross|soak"),
-                (["long-2"], "all", "long-2", "on-4-threads|race|fuzz|torch|cross|soak"),
-                (["unit", "net-3"], "all", "unit|net-3", "long|on-4-threads|race|fuzz|torch|cross|soak"),
-                (["unit", "race"], "race_programs all", "unit|race", "long|on-4-threads|fuzz|torch|cross|soak")):
+                (["race"], "race_programs", "race", "long|on-4-threads|fuzz|torch|wheel|cross|soak"),
+                (["fuzz"], "fuzz_programs", "fuzz", "long|on-4-threads|race|torch|wheel|cross|soak"),
+                (["long-2"], "all", "long-2", "on-4-threads|race|fuzz|torch|wheel|cross|soak"),
+                (["unit", "net-3"], "all", "unit|net-3", "long|on-4-threads|race|fuzz|torch|wheel|cross|soak"),
+                (["unit", "race"], "race_programs all", "unit|race", "long|on-4-threads|fuzz|torch|wheel|cross|soak")):
             built, run, _ = self.calls(*(word for label in labels for word in ("--label", label)), "-R", "x")
             self.assertEqual(built, targets)
             self.assertTrue(run.endswith(f" -L ^({chosen})$ -LE ^({left_out})$ -R x"), run)
@@ -167,7 +167,7 @@ class Choice(Tree):
     def test_threads_alone(self):
         built, run, _ = self.calls("--preset", "tsan", "--label", "unit")
         self.assertEqual(built, "all")
-        self.assertTrue(run.endswith(" -L ^(unit)$ -L ^threads$ -LE ^(long|race|fuzz|torch|cross|soak)$"), run)
+        self.assertTrue(run.endswith(" -L ^(unit)$ -L ^threads$ -LE ^(long|race|fuzz|torch|wheel|cross|soak)$"), run)
 
 
 class Run(Tree):

@@ -7,7 +7,10 @@ sys.path.insert(0, os.path.join(os.environ["FEDGE_SOURCE_DIR"], "tests", "net"))
 import harness  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+# The build's package, or with FEDGE_PACKAGE=installed the one of the Python that runs the test.
+INSTALLED = os.environ.get("FEDGE_PACKAGE") == "installed"
 PACKAGE = os.path.join(os.environ["FEDGE_BINARY_DIR"], "python")
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", **({} if INSTALLED else {"PYTHONPATH": PACKAGE})}
 LINEAR = {"input-shape": [12], "layers": [{"type": "Linear", "in_features": 12, "out_features": 4}],
           "loss": {"type": "CrossEntropyLoss"}}
 
@@ -35,7 +38,7 @@ class PythonTest(harness.NetTest):
     def start_python(self, federation, index, *more, script="softmax_client.py", state=True, **policy):
         directory = self.device_directory(federation, index, **policy)
         kept = federation.path(f"python-state-{index}") if state else "none"
-        client = harness.Program(f"python-{index}", ["/usr/bin/python3", "-B", os.path.join(HERE, script), directory, kept, *more],
-                         federation.folder, {"PYTHONPATH": PACKAGE, "OMP_NUM_THREADS": "1"})
+        client = harness.Program(f"python-{index}", [sys.executable, "-B", os.path.join(HERE, script), directory, kept, *more],
+                         federation.folder, ENVIRONMENT)
         federation.seen.append(client)
         return client

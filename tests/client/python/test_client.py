@@ -63,6 +63,19 @@ class Runs(PythonTest):
         self.assertFalse(os.path.exists(federation.path("python-state-0")))
 
 
+class Leaks(PythonTest):
+    def test_a_thousand_tasks_take_no_more_memory_than_a_hundred(self):
+        federation = self.linear_federation(clients=1, rounds__num_server_rounds=1100)
+        federation.start_aggregator()
+        client = self.start_python(federation, 0)
+        resident = []
+        for tasks in (100, 1000):
+            harness.wait_until(f"{tasks} rounds", lambda: len(federation.lines()) >= tasks, harness.PATIENCE_S * 4)
+            resident.append(harness.memory_of(client.pid))
+        self.assertLess(resident[1] - resident[0], 256 << 10)
+        self.assertEqual(client.stop(), 0)
+
+
 class Faults(PythonTest):
     """What a trainer may do wrong: the run goes on with the others, and a message says what to do."""
 

@@ -1,6 +1,7 @@
 """docs/guides/python.md, "## A device in twenty lines", with PyTorch: the job is made and eight devices train by it.
 
-Skipped where there is no torch: bash cmake/setup.sh --torch installs Debian's.
+Skipped where there is no torch: bash cmake/setup.sh --torch installs Debian's. For another one, run this file by the Python
+that has it.
 """
 
 import gzip
@@ -13,14 +14,13 @@ import sys
 import unittest
 
 import numpy as np
-from python_client import PACKAGE, PythonTest, harness
+from python_client import ENVIRONMENT, INSTALLED, PACKAGE, PythonTest, harness
 
 SOURCE = os.environ["FEDGE_SOURCE_DIR"]
 DATA = "/usr/share/datasets/fashion-mnist"
 DEVICES = 8
 ROUNDS = 10
-sys.path[:0] = [PACKAGE, os.path.join(SOURCE, "tests", "docs")]
-ENVIRONMENT = {"PYTHONPATH": PACKAGE, "OMP_NUM_THREADS": "1"}
+sys.path[:0] = [*([] if INSTALLED else [PACKAGE]), os.path.join(SOURCE, "tests", "docs")]
 
 
 def write_idx(path, array):
@@ -56,7 +56,7 @@ class Guide(PythonTest):
         command, = commands.of_section(SOURCE, "docs/guides/python.md", "## A device in twenty lines")
         words = shlex.split(command)
         self.assertEqual(words[:3], ["python", "-m", "fedge"])
-        subprocess.run(["/usr/bin/python3", "-B", *words[1:], "--rounds", str(ROUNDS), "--force"], cwd=federation.folder,
+        subprocess.run([sys.executable, "-B", *words[1:], "--rounds", str(ROUNDS), "--force"], cwd=federation.folder,
                        env={**os.environ, **ENVIRONMENT}, check=True, timeout=harness.PATIENCE_S)
         with open(federation.job_path, encoding="utf-8") as file:
             job = json.load(file)
@@ -72,7 +72,7 @@ class Guide(PythonTest):
         write_idx(os.path.join(directory, "images.gz"), part.x[:, 0])
         write_idx(os.path.join(directory, "labels.gz"), part.y)
         code = f"import client; client.app.run({directory!r}, state={directory + '/state'!r})"
-        device = harness.Program(f"device-{index}", ["/usr/bin/python3", "-B", "-c", code], directory, ENVIRONMENT)
+        device = harness.Program(f"device-{index}", [sys.executable, "-B", "-c", code], directory, ENVIRONMENT)
         federation.seen.append(device)
         return device
 
@@ -99,7 +99,7 @@ class Guide(PythonTest):
         model = safetensors.read(os.path.join(federation.run_folder(), "model.safetensors"))
         test = fedge.data.idx(federation.path("images.gz"), federation.path("labels.gz"))
         self.assertGreaterEqual(right_of(model, test), 0.85)
-        done = subprocess.run(["/usr/bin/python3", "-B", "-c", SIMULATION], cwd=federation.folder, text=True, check=True,
+        done = subprocess.run([sys.executable, "-B", "-c", SIMULATION], cwd=federation.folder, text=True, check=True,
                               stdout=subprocess.PIPE, timeout=harness.PATIENCE_S, env={
                                   **os.environ, **ENVIRONMENT, "PATH": os.environ["FEDGE_BIN_DIR"] + ":" + os.environ["PATH"]})
         self.assertEqual(done.stdout.split(), federation.hashes()[:2])
