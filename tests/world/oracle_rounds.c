@@ -473,6 +473,9 @@ static const char *find_set(uint32_t number)
         }
         more = next_set(&all);
     }
+    /* A hash shows no model that rounds otherwise; its checkpoint will. */
+    if (!all.values && plain_rounds_otherwise(oracle.job))
+        return "";
     for (uint32_t i = 0; i < all.num; i++)
         musts += all.choices[i].must;
     snprintf(why, sizeof(why),
@@ -499,9 +502,11 @@ void oracle_decide(void)
 
 void oracle_acked_late(const oracle_task *task)
 {
-    /* A later asynchronous round may count it. */
-    if (oracle.async || task->round >= oracle.decided || oracle.damaged ||
-        task->attempt != oracle.rounds[task->round].attempt || task->used_in == task->round)
+    /* A later asynchronous round may count it. And a model that rounds otherwise is found by its
+     * checkpoint only, which may be gone. */
+    if (oracle.async || plain_rounds_otherwise(oracle.job) || task->round >= oracle.decided ||
+        oracle.damaged || task->attempt != oracle.rounds[task->round].attempt ||
+        task->used_in == task->round)
         return;
     const char *why = find_set(task->round);
     if (why) {

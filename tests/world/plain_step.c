@@ -400,11 +400,16 @@ bool plain_needs_cohort(const fedge_job *job)
     return plain_is(job, "FedNova");
 }
 
+bool plain_rounds_otherwise(const fedge_job *job)
+{
+    return plain_is(job, "FedNova");
+}
+
 bool plain_step_is(const fedge_job *job, const float *before, const float *ours, const void *theirs)
 {
     const size_t num = job->plan.schema.num_elements;
     bool close = memcmp(ours, theirs, num * sizeof(float)) == 0;
-    if (close || !plain_is(job, "FedNova"))
+    if (close || !plain_rounds_otherwise(job))
         return close;
     close = true;
     for (size_t i = 0; i < num; i++) {

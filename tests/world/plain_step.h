@@ -58,6 +58,8 @@ bool plain_step(const plain_round *round, const plain_model *before, plain_model
 /* Whether the weights follow from the cohort's size, of which each is a variant if it is not
  * known. */
 bool plain_needs_cohort(const fedge_job *job);
+/* Whether the product computes this strategy's steps in another order, and rounds otherwise. */
+bool plain_rounds_otherwise(const fedge_job *job);
 /* Whether the step from [before] to [ours] is that to [theirs]: bit for bit, except for roundings
  * of strategies that round otherwise. [theirs] may lie at any address. */
 bool plain_step_is(const fedge_job *job, const float *before, const float *ours,
