@@ -302,6 +302,13 @@ static fedge_status refuse_statistics(const fedge_json *json, const fedge_job *j
                : FEDGE_OK;
 }
 
+/* Of the mean and the vectors; Python has copies of the vectors and the model. */
+static size_t bytes_per_value(const fedge_plugin *plugin)
+{
+    const size_t vectors = plugin->table->num_vectors * sizeof(float);
+    return sizeof(double) + vectors + (plugin->python ? vectors + sizeof(float) : 0);
+}
+
 static void make_ops(fedge_plugin *plugin)
 {
     const fedge_strategy_plugin *table = plugin->table;
@@ -317,7 +324,7 @@ static void make_ops(fedge_plugin *plugin)
                              .save = save,
                              .load = load,
                              .free = free_state,
-                             .state_per_value = sizeof(double) + table->num_vectors * sizeof(float),
+                             .state_per_value = bytes_per_value(plugin),
                              .collects = table->combine != NULL};
     for (; fedge_strategy_readers[num] && num + 1 < MAX_STRATEGIES; num++)
         plugin->readers[num] = fedge_strategy_readers[num];

@@ -292,7 +292,8 @@ static fedge_status derive_job(const fedge_json *json, fedge_job *job, fedge_err
     if (job->test_set.present && job->plan.external) {
         return fedge_json_fail_at(json, "test-set", err,
                                   "the server cannot evaluate an external model; remove it and use "
-                                  "rounds.fraction-evaluate");
+                                  "rounds.fraction-evaluate, or an evaluation in Python "
+                                  "(--strategy-plugin)");
     }
     if (job->plan.config && strlen(job->plan.config) > FEDGE_MAX_CONFIG) {
         return fedge_json_fail_at(json, "config", err,

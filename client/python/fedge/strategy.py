@@ -72,7 +72,7 @@ class Tile:
     @property
     def updates(self) -> NDArray[np.float64]:
         """(num_updates, count): each client's changes, exact."""
-        return self.integers * self.unit
+        return np.multiply(self.integers, self.unit, dtype=np.float64)
 
 
 StepFunction = TypeVar("StepFunction", bound=Callable[[Round], Any])

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import strategy as api
+from .errors import Error
 
 Request = Dict[str, Any]
 
@@ -53,7 +54,7 @@ class Worker:
         sys.path.insert(0, os.path.dirname(os.path.abspath(self.script)))
         runpy.run_path(self.script, run_name="__fedge__")
         if api.registered.strategy is None and api.registered.evaluation is None:
-            raise api.Error("it has neither a fedge.Strategy nor a function with @fedge.evaluate")
+            raise Error("it has neither a fedge.Strategy nor a function with @fedge.evaluate")
 
     def answer(self, request: Request, descriptors: List[int]) -> Request:
         do: Callable[[Request], Request] = {
@@ -65,7 +66,7 @@ class Worker:
         return do(request)
 
     def unknown(self, request: Request) -> Request:
-        raise api.Error(f"the server asks for '{request['do']}': install the package fedge of its release")
+        raise Error(f"the server asks for '{request['do']}': install the package fedge of its release")
 
     def describe(self, _: Request) -> Request:
         found = api.registered.strategy
@@ -116,7 +117,7 @@ class Worker:
             unit=request["unit"], tensor=memory.layout["tensors"][request["tensor"]][0], first=request["first"],
             **fields)), np.float64)
         if combined.shape != (count,):
-            raise api.Error(f"combine returned an array of shape {combined.shape}, and tile.updates has {count} columns")
+            raise Error(f"combine returned an array of shape {combined.shape}, and tile.updates has {count} columns")
         memory.array("combined-at", np.float64, count, writable=True)[:] = combined
         return {}
 
@@ -125,6 +126,8 @@ class Worker:
         memory = self.memories[request["memory"]]
         model = api.tensors_of(memory.array("model-at", np.float32, memory.layout["values"]), memory.layout["tensors"])
         metrics = api.registered.evaluation(model, request["round"])
+        if not hasattr(metrics, "items"):
+            raise Error(f"the evaluation returned {type(metrics).__name__}: return a dict of numbers by name")
         numbers = {str(name): float(value) for name, value in metrics.items()}
         return {"metrics": {name: value if math.isfinite(value) else None for name, value in numbers.items()}}
 

@@ -48,6 +48,19 @@ if NAME == "Mean":
     def evaluate(model, round):
         weight = model["0.weight"]
         return {"round": round, "largest": float(np.abs(weight).max()), "nothing": np.nan}
+elif NAME.startswith("Evaluate"):
+    @fedge.evaluate
+    def wrong(model, round):
+        if NAME == "EvaluateWrite":
+            model["0.weight"][:] = 0
+        return {"EvaluateText": {"a": "x"}, "EvaluateList": [1], "EvaluateName": {"Top 5": 1},
+                "EvaluateMany": {f"m{i}": i for i in range(17)}}[NAME]
+elif NAME.startswith("Combine"):
+    strategy = fedge.Strategy("Median")
+
+    @strategy.combine
+    def shape(tile):
+        return {"CombineShape": tile.updates, "CombineText": "x"}[NAME]
 elif NAME == "Median":
     strategy = fedge.Strategy("Median", equal_weights=True)
 

@@ -15,21 +15,24 @@ BUILT_IN = {"type": "FedAvgM", "server-momentum": 0.5, "server-learning-rate": 0
 
 
 class ServerTest(PythonTest):
-    def simulate(self, federation, name, strategy=None, *more, code=0, **job):
+    @staticmethod
+    def lines_of(folder):
+        with open(os.path.join(folder, "rounds.jsonl"), encoding="utf-8") as file:
+            return [json.loads(line) for line in file]
+
+    def simulate(self, federation, name, strategy=None, *more, code=0, out=None, **job):
         """The simulation of the federation's job, with this strategy: its log and, without a failure, its lines."""
         with open(federation.job_path, encoding="utf-8") as file:
             changed = {**json.load(file), **job, **({"strategy": strategy} if strategy else {})}
-        out = federation.path(f"simulation-{len(os.listdir(federation.folder))}")
+        swept = out is not None
+        out = out or federation.path(f"simulation-{len(os.listdir(federation.folder))}")
         words = [] if name is None else ["--strategy-plugin", SCRIPT]
         program = harness.Program("simulate", [
             "fedge-simulate", "--job", federation.write("job.json", changed), "--data", federation.site_path, "--clients",
             federation.clients, "--threads", 2, "--out", out, *words, *more], federation.folder,
             {**ENVIRONMENT, "STRATEGY": name or ""})
         self.assertEqual(program.wait(), code, program.tail())
-        if code:
-            return program.log(), []
-        with open(os.path.join(out, "rounds.jsonl"), encoding="utf-8") as file:
-            return program.log(), [json.loads(line) for line in file]
+        return program.log(), [] if code or swept else self.lines_of(out)
 
     def models(self, *arguments, **options):
         return [line["model_sha256"] for line in self.simulate(*arguments, **options)[1]]
@@ -79,6 +82,27 @@ class Simulated(ServerTest):
         log, _ = self.simulate(federation, "Raise", MOMENTUM, code=1)
         self.assertRegex(log, r"the step of round 1 failed: ValueError: no such thing \(line \d+\)")
         self.assertIn("Traceback (most recent call last)", log)
+
+    def test_results_that_are_wrong(self):
+        federation = self.federation(rounds__num_server_rounds=1)
+        for name, why in (("EvaluateText", "could not convert string"), ("EvaluateList", "returned list: return a dict"),
+                          ("EvaluateName", '"Top 5": names have at most 31 bytes'), ("EvaluateMany", "at most 16 of them"),
+                          ("EvaluateWrite", "read-only"), ("CombineShape", "combine returned an array of shape (3, 192)"),
+                          ("CombineText", "could not convert string")):
+            with self.subTest(name):
+                strategy = {"type": "Median" if name.startswith("C") else "FedAvg"}
+                self.assertIn(why, self.simulate(federation, name, strategy, code=1)[0])
+
+    def test_runs_of_a_sweep_share_a_process(self):
+        federation = self.federation(rounds__num_server_rounds=3)
+        out = federation.path("grid")
+        axis = ",".join(json.dumps(strategy) for strategy in (MOMENTUM, BUILT_IN))
+        self.simulate(federation, "Momentum", None, "--sweep", f"strategy={axis}", "seeds=3", "--threads", 8, out=out)
+        last = []
+        for folder in os.listdir(out):
+            if os.path.isdir(os.path.join(out, folder)):
+                last.append(self.lines_of(os.path.join(out, folder))[-1]["model_sha256"])
+        self.assertEqual(sorted(map(last.count, last)), [2] * 6)  # a seed's two strategies have one model
 
     def test_scripts_and_interpreters_that_are_wrong(self):
         federation = self.federation()
