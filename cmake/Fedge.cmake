@@ -63,7 +63,8 @@ endfunction()
 
 # fedge_add_labels(out name): adds to a test's labels what follows from them and from its name. "threads": it has
 # threads, so the thread sanitizer runs it. "on-4-threads": it is there on one network thread as well. net-1 … net-3,
-# long-1 … long-6 and unit-1 … unit-6, in turn: one part of the tests with that label.
+# long-1 … long-6, unit-1 … unit-6 and heavy-1 … heavy-3, in turn: one part of the tests with that label. In a build
+# for sanitizers a heavy test is labelled heavy in place of unit.
 function(fedge_add_labels out name)
   set(labels ${${out}})
   if(name MATCHES "_on_4_threads$" AND NOT "long" IN_LIST labels)
@@ -71,9 +72,12 @@ function(fedge_add_labels out name)
   elseif(name IN_LIST FEDGE_TESTS_WITH_THREADS)
     list(APPEND labels threads)
   endif()
+  if(FEDGE_SANITIZE AND name IN_LIST FEDGE_HEAVY_TESTS)
+    list(APPEND labels heavy)
+  endif()
   set(parts)
-  set(kinds net long unit)
-  set(numbers 3 6 6)
+  set(kinds net long unit heavy)
+  set(numbers 3 6 6 3)
   foreach(kind number IN ZIP_LISTS kinds numbers)
     if(kind IN_LIST labels)
       string(MAKE_C_IDENTIFIER "fedge_turn_${kind}_of_${labels}" counter)
@@ -83,6 +87,9 @@ function(fedge_add_labels out name)
       list(APPEND parts ${kind}-${turn})
     endif()
   endforeach()
+  if("heavy" IN_LIST labels)
+    list(REMOVE_ITEM labels unit)
+  endif()
   set(${out} ${labels} ${parts} PARENT_SCOPE)
 endfunction()
 

@@ -10,12 +10,13 @@
 #                   processors), and more cases of others
 #   --preset NAME   release (default), debug, asan or tsan (only what has threads); built in build/NAME
 #   --label LABEL   only tests with this label: unit, net, style, or one of those above; net-1 to net-3, long-1 to
-#                   long-6, unit-1 to unit-6: a part of those; threads: what has threads (may be repeated)
+#                   long-6, unit-1 to unit-6: a part of those; threads: what has threads; with asan and tsan heavy,
+#                   heavy-1 to heavy-3: unit tests of much arithmetic, which are not in unit then (may be repeated)
 #   --soak          and those labelled soak, which take hours
 #   further ones    for ctest: -R test_codec, -V, -j 4, --repeat until-fail:10
 #
 # CI=true makes warnings errors. FEDGE_FUZZ_SECONDS sets the time of each fuzzer, FEDGE_STACK_USE_AFTER_RETURN=ON
-# lets the address sanitizer look for that, too, or a label in its tests alone. docs/contributing.md says what .ci/run runs when.
+# lets the address sanitizer look for that, too; a label: in its tests. docs/contributing.md: what .ci/run runs when.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)

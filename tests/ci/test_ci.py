@@ -181,8 +181,8 @@ class Run(Tree):
         self.assertEqual(status, 0, log)
         self.assertEqual(log[-1], "CALL run.sh ")
         calls = [line for line in log if line.startswith("CALL run.sh")]
-        self.assertRegex(calls[0], "^CALL run.sh --preset asan --label unit --label net-[123]$")
-        self.assertRegex(calls[1], "^CALL run.sh --preset tsan --label unit --label net-[123]$")
+        self.assertRegex(calls[0], r"^CALL run.sh --preset asan --label unit --label heavy-([123]) --label net-\1$")
+        self.assertRegex(calls[1], r"^CALL run.sh --preset tsan --label unit --label heavy-([123]) --label net-\1$")
         seconds = log[log.index("ci: seconds of each part") + 1:]
         for part in ("setup", "clang-format", "clang-tidy", "address and undefined sanitizers", "thread sanitizer", "in turn: "):
             self.assertTrue(any(part in line and " s  " in line for line in seconds), (part, seconds))
@@ -190,7 +190,8 @@ class Run(Tree):
     def test_all(self):
         status, log = self.run_ci("--all")
         self.assertEqual(status, 0, log)
-        self.assertIn("CALL run.sh --preset asan --label unit --label net-1 --label net-2 --label net-3", log)
+        self.assertIn("CALL run.sh --preset asan --label unit --label heavy-1 --label net-1 --label heavy-2 --label net-2 --label heavy-3 "
+                      "--label net-3", log)
         self.assertEqual(log[-1], "CALL run.sh --all")
 
     def test_help_and_unknown_arguments_run_nothing(self):
