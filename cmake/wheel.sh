@@ -88,7 +88,8 @@ fetch sources.sha256
 
 # The tree that builds the package: its CMake takes libwebsockets and mbedTLS from the folder sources.
 tree=$work/tree
-wanted=(CMakeLists.txt LICENSE cmake edge secure client aggregator examples/CMakeLists.txt examples/own_trainer examples/edge_only)
+wanted=(CMakeLists.txt LICENSE cmake edge secure client aggregator examples/CMakeLists.txt examples/own_trainer examples/edge_only
+    docs/job.schema.json)
 mkdir -p "$tree/sources"
 if git -C "$root" rev-parse --is-inside-work-tree >/dev/null 2>&1; then
     (cd "$root" && git ls-files -z --cached --others --exclude-standard -- "${wanted[@]}")
