@@ -6,6 +6,8 @@ over TLS on loopback. Prints one line of JSON.
 
 Each client adds to every value a random amount, another in each round and on each client, as bench_exchange_fedge
 does; with --repeated all clients return what they were given, which Flower, knowing the content, does not send again.
+With --torch a client trains one step of a Linear layer of PyTorch, for tests/bench/python.sh; --idle measures a client that
+waits and runs nothing.
 """
 
 import argparse
@@ -24,7 +26,7 @@ import os
 import time
 
 import numpy as np
-from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
@@ -33,9 +35,26 @@ client = ClientApp()
 server = ServerApp()
 
 
+def train_linear(message):
+    """As python_compare.py's TINY."""
+    import torch
+    torch.set_num_threads(1)
+    model = torch.nn.Linear(12, 4)
+    model.load_state_dict(message.content["arrays"].to_torch_state_dict())
+    x, y = torch.randn(64, 12), torch.randint(0, 4, (64,))
+    opt = torch.optim.SGD(model.parameters(), lr=message.content["config"]["lr"])
+    loss = torch.nn.functional.cross_entropy(model(x), y)
+    loss.backward()
+    opt.step()
+    metrics = MetricRecord({"num-examples": len(x), "loss": loss.item()})
+    return Message(RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics}), reply_to=message)
+
+
 @client.train()
 def train(message: Message, context: Context):
     arrays = message.content["arrays"].to_numpy_ndarrays()
+    if context.run_config["torch"]:
+        return train_linear(message)
     if not context.run_config["repeated"]:
         seed = [context.node_id % 2**32, time.monotonic_ns()]
         words = np.random.Generator(np.random.SFC64(seed)).integers(-2**31, 2**31, arrays[0].size, np.int32)
@@ -58,7 +77,11 @@ def main(grid: Grid, context: Context):
     number = config["clients"]
     strategy = Timed(fraction_train=1.0, fraction_evaluate=0.0, min_train_nodes=number, min_available_nodes=number)
     first = ArrayRecord([np.zeros(config["parameters"], np.float32)])
-    strategy.start(grid=grid, initial_arrays=first, num_rounds=config["rounds"], timeout=3600)
+    if config["torch"]:
+        import torch
+        first = ArrayRecord(torch.nn.Linear(12, 4).state_dict())
+    strategy.start(grid=grid, initial_arrays=first, num_rounds=config["rounds"], timeout=3600,
+                   train_config=ConfigRecord({"lr": 0.1}))
 '''
 
 PROJECT = '''
@@ -85,6 +108,7 @@ parameters = {parameters}
 clients = {clients}
 rounds = {rounds}
 repeated = {repeated}
+torch = {torch}
 '''
 
 CONNECTION = '''
@@ -121,19 +145,19 @@ def free_ports(number):
 
 
 def processes_below(pid):
-    """This process and all it has started, as pid: (resident peak in bytes, CPU seconds)."""
+    """This process and all it has started, as pid: (resident peak in bytes, CPU seconds, resident bytes)."""
     parents, found = {}, {}
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{name}/stat", encoding="utf-8") as file:
                 words = file.read().rsplit(")", 1)[1].split()
             with open(f"/proc/{name}/status", encoding="ascii") as file:
-                peak = [int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM")]
+                sizes = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in file if line[:5] in ("VmHWM", "VmRSS")}
         except OSError:
             continue
         parents[int(name)] = int(words[1])
         seconds = (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
-        found[int(name)] = (peak[0] if peak else 0, seconds)
+        found[int(name)] = (sizes.get("VmHWM", 0), seconds, sizes.get("VmRSS", 0))
 
     def is_below(one):
         while one in parents and one != pid:
@@ -150,8 +174,8 @@ class Peak:
 
     def look(self):
         below = processes_below(self.pid)
-        self.bytes = max(self.bytes, sum(peak for peak, _ in below.values()))
-        self.seconds.update({one: seconds for one, (_, seconds) in below.items()})
+        self.bytes = max(self.bytes, sum(peak for peak, _, _ in below.values()))
+        self.seconds.update({one: seconds for one, (_, seconds, _) in below.items()})
 
 
 def main():
@@ -160,6 +184,8 @@ def main():
     parser.add_argument("--clients", type=int, default=6)
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--repeated", action="store_true")
+    parser.add_argument("--torch", action="store_true")
+    parser.add_argument("--idle", action="store_true")
     parser.add_argument("--timeout-s", type=int, default=3600)
     args = parser.parse_args()
     folder = tempfile.mkdtemp(prefix="flower-exchange-")
@@ -175,7 +201,7 @@ def main():
     for path, text in ((os.path.join(app, "exchange_app.py"), APP),
                        (os.path.join(app, "pyproject.toml"), PROJECT.format(
                            parameters=args.parameters, clients=args.clients, rounds=args.rounds,
-                           repeated=str(args.repeated).lower())),
+                           repeated=str(args.repeated).lower(), torch=str(args.torch).lower())),
                        (os.path.join(environment["FLWR_HOME"], "config.toml"),
                         CONNECTION.format(port=runtime, folder=folder))):
         with open(path, "w", encoding="ascii") as file:
@@ -197,6 +223,10 @@ def main():
         nodes = [start(f"node-{i}", "flower-supernode", "--root-certificates", f"{folder}/ca.pem", *tls,
                        "--superlink", f"127.0.0.1:{runtime}", "--port", str(port))
                  for i, port in enumerate(clients)]
+        if args.idle:
+            time.sleep(15)
+            print(json.dumps({"idle_client_bytes": sum(now for _, _, now in processes_below(nodes[0].pid).values())}))
+            return
         server, client = Peak(link.pid), Peak(nodes[0].pid)
         begin, at = time.time(), []
         start("run", "flwr", "run", app, "local")
