@@ -14,7 +14,7 @@ import sys
 import unittest
 
 import numpy as np
-from python_client import ENVIRONMENT, INSTALLED, PACKAGE, PythonTest, harness
+from python_client import ENVIRONMENT, HERE, INSTALLED, PACKAGE, PythonTest, harness
 
 SOURCE = os.environ["FEDGE_SOURCE_DIR"]
 DATA = "/usr/share/datasets/fashion-mnist"
@@ -34,19 +34,6 @@ def right_of(model, data):
     x = data.x.reshape(len(data), -1).astype(np.float32) / 255
     hidden = np.maximum(x @ model["1.weight"].T + model["1.bias"], 0)
     return np.mean((hidden @ model["3.weight"].T + model["3.bias"]).argmax(axis=1) == data.y)
-
-
-SIMULATION = f"""
-import client, fedge
-data = fedge.data.idx("{DATA}/train-images-idx3-ubyte.gz", "{DATA}/train-labels-idx1-ubyte.gz")
-train = client.train
-@client.app.train
-def train_part(model, task):
-    client.data = data.part(task.client_index, {DEVICES})
-    return train(model, task)
-run = fedge.simulate(client.app, "job.json", {DEVICES}, processes=2, rounds=2, quiet=True)
-print(*[row["model_sha256"] for row in run.records()])
-"""
 
 
 class Guide(PythonTest):
@@ -99,10 +86,19 @@ class Guide(PythonTest):
         model = safetensors.read(os.path.join(federation.run_folder(), "model.safetensors"))
         test = fedge.data.idx(federation.path("images.gz"), federation.path("labels.gz"))
         self.assertGreaterEqual(right_of(model, test), 0.85)
-        done = subprocess.run([sys.executable, "-B", "-c", SIMULATION], cwd=federation.folder, text=True, check=True,
+
+
+class Simulated(PythonTest):
+    def test_the_deployed_model_comes_of_a_simulation_with_dropout(self):
+        federation = self.linear_federation(clients=4)
+        federation.start_aggregator()
+        devices = [self.start_python(federation, index, script="torch_app.py", state=False) for index in range(4)]
+        federation.complete()
+        self.assertEqual([device.wait() for device in devices], [0] * 4, devices[0].tail())
+        done = subprocess.run([sys.executable, "-B", f"{HERE}/torch_app.py"], cwd=federation.folder, text=True, check=True,
                               stdout=subprocess.PIPE, timeout=harness.PATIENCE_S, env={
                                   **os.environ, **ENVIRONMENT, "PATH": os.environ["FEDGE_BIN_DIR"] + ":" + os.environ["PATH"]})
-        self.assertEqual(done.stdout.split(), federation.hashes()[:2])
+        self.assertEqual(done.stdout.split(), federation.hashes())
 
 
 if __name__ == "__main__":
