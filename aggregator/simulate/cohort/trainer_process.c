@@ -47,7 +47,7 @@ static void become(const char *command, char **environment, int64_t parent)
 {
     char shell[] = "sh", option[] = "-c";
     char *arguments[] = {shell, option, (char *)(uintptr_t)command, NULL};
-    const int null = open("/dev/null", O_RDONLY);
+    const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
     struct sigaction by_default = {.sa_handler = SIG_DFL};
     (void)setpgid(0, 0);
     fedge_os_end_with_parent(parent);

@@ -649,6 +649,8 @@ fedge_status fedge_experiment_run(fedge_experiment *experiment, fedge_error *err
         experiment->ending = "failed";
         fedge_results_fail(&experiment->results, experiment->simulation,
                            &experiment->final_evaluation, experiment->resume_note);
+        if (has_trainers(experiment->config.options)) /* --resume is not for them */
+            experiment->resume_note[0] = '\0';
         return status;
     }
     const bool whole = experiment->results.run_summary.rounds == experiment->settings.num_rounds;

@@ -5,8 +5,13 @@ import sys
 from typing import NoReturn
 
 
+def path_of(name: str) -> str:
+    """Where the wheel has a program."""
+    return os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", name)
+
+
 def _run(name: str) -> NoReturn:
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", name)
+    path = path_of(name)
     if not os.path.exists(path):
         sys.exit(f"{name}: {path} is missing; reinstall the package fedge")
     os.environ.setdefault("FEDGE_PYTHON", sys.executable)  # for --strategy-plugin FILE.py

@@ -16,6 +16,7 @@ import traceback
 import warnings
 from typing import IO, Any, Dict, List, Mapping, NoReturn, Optional, Sequence, Set, Tuple, Union
 
+from ._programs import path_of
 from .client import SIMULATOR, Client, Path
 from .errors import Error
 from .run import Run
@@ -26,7 +27,7 @@ SPEAKER = "fedge-simulate: "
 
 def program(name: str) -> str:
     """One of fedge's programs: the package's, or that of PATH."""
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", name)
+    path = path_of(name)
     found = path if os.path.exists(path) else shutil.which(name)
     if found is None:
         raise Error(f"there is no {path} and no {name} in PATH: reinstall the package fedge")
@@ -155,7 +156,8 @@ def _run(app: Client, command: List[str], processes: int, directory: str, quiet:
         try:
             numbers = [channel.fileno() for channel in trainers.channels]
             with subprocess.Popen([*command, "--trainer-channels", ",".join(map(str, numbers))], pass_fds=numbers,
-                                  stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL if quiet else write, stderr=write) as process:
+                                  stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL if quiet else write, stderr=write,
+                                  env={"FEDGE_PYTHON": sys.executable, **os.environ}) as process:
                 trainers.close()
                 listener.start()
                 _wait(process)
