@@ -336,6 +336,8 @@ static fedge_status check_trainer(const fedge_simulate_options *options, fedge_e
                    {options->partition != NULL, "partition"},
                    {options->has_partition_seed, "partition-seed"},
                    {options->owner != NULL, "owner"},
+                   {options->attack.kind && !fedge_attack_forges_updates(&options->attack),
+                    "attack label-flip or backdoor"},
                    {options->validation_split > 0.0, "validation-split"},
                    {options->profiles.compute != NULL, "compute"},
                    {options->profiles.trace != NULL, "trace"}};

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -14,7 +15,7 @@ import threading
 import time
 import traceback
 import warnings
-from typing import IO, Any, Dict, List, Mapping, NoReturn, Optional, Sequence, Set, Tuple, Union
+from typing import IO, Any, Iterator, List, Mapping, NoReturn, Optional, Sequence, Set, Tuple, Union
 
 from ._programs import path_of
 from .client import SIMULATOR, Client, Path
@@ -106,16 +107,16 @@ class _Trainers:
                 time.sleep(0.01)
 
 
-def _job_file(job: Union[Path, Mapping[str, Any]], directory: str) -> str:
+@contextlib.contextmanager
+def _file_of(job: Union[Path, Mapping[str, Any]]) -> Iterator[str]:
+    """A job's file. That of a dict is in the working directory, which its paths are relative to."""
     if not isinstance(job, Mapping):
-        return os.fspath(job)
-    written: Dict[str, Any] = dict(job)
-    if isinstance(written.get("initial-model"), str):
-        written["initial-model"] = os.path.abspath(written["initial-model"])
-    path = os.path.join(directory, "job.json")
-    with open(path, "w", encoding="utf-8") as file:
-        json.dump(written, file)
-    return path
+        yield os.fspath(job)
+        return
+    with tempfile.NamedTemporaryFile("w", dir=os.curdir, prefix=".fedge-job-", suffix=".json", encoding="utf-8") as file:
+        json.dump(job, file)
+        file.flush()
+        yield file.name
 
 
 class _Listener(threading.Thread):
@@ -148,8 +149,8 @@ def _wait(process: "subprocess.Popen[bytes]") -> None:
         raise
 
 
-def _run(app: Client, command: List[str], processes: int, directory: str, quiet: bool) -> Tuple[int, List[str], str]:
-    with open(os.path.join(directory, "traceback"), "w+b") as first:
+def _run(app: Client, command: List[str], processes: int, quiet: bool) -> Tuple[int, List[str], str]:
+    with tempfile.TemporaryFile() as first:
         read, write = os.pipe()
         trainers = _Trainers(app, processes, write, first)
         listener = _Listener(read)
@@ -191,7 +192,7 @@ def simulate(
     task.generator() or task.seed. A trainer finds its part of the data by task.client_index, 0 to task.num_clients - 1.
     task.state lasts for each virtual client while the simulation runs.
 
-    job: a job's file, or its dict. clients: number of virtual clients. processes: trainers at a time; by default one
+    job: a job's file, or its dict, whose paths are relative to the working directory. clients: number of virtual clients. processes: trainers at a time; by default one
     for each processor. seed, rounds: in place of the job's. output: a new folder for results and checkpoints, by default a
     temporary one that stays (run.path). quiet: only exceptions and the app's own output go to stderr. options: further options
     of fedge-simulate, such as ["--failure", "0.1"].
@@ -206,11 +207,11 @@ def simulate(
         raise Error(f"clients is {clients}; it is at least 1")
     num = min(processes or len(os.sched_getaffinity(0)), clients)
     out = tempfile.mkdtemp(prefix="fedge-simulation-") if output is None else os.fspath(output)
-    with tempfile.TemporaryDirectory(prefix="fedge-simulate-") as directory:
-        command = [program("fedge-simulate"), "--job", _job_file(job, directory), "--clients", str(clients), "--out", out]
+    with _file_of(job) as file:
+        command = [program("fedge-simulate"), "--job", file, "--clients", str(clients), "--out", out]
         for name, value in (("--seed", seed), ("--rounds", rounds)):
             command += [] if value is None else [name, str(value)]
-        code, said, first = _run(app, [*command, *(["--quiet"] if quiet else []), *options], num, directory, quiet)
+        code, said, first = _run(app, [*command, *(["--quiet"] if quiet else []), *options], num, quiet)
     if code:
         message = "; ".join(said) or f"fedge-simulate has ended with code {code}"
         raise Error(message + (f"\n\nThe first exception of a trainer:\n{first}" if first else ""))

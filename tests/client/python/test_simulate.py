@@ -144,8 +144,9 @@ class Processes(Simulations):
         federation, data = self.federation_of()
         with open(federation.job_path, encoding="utf-8") as file:
             job = json.load(file)
-        del job["test-set"]
         results = set()
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(federation.folder)  # where a dict's paths begin
         for processes in 1, 3:
             run = fedge.simulate(simulated_app.make(data), job, DEVICES, processes=processes, seed=5, quiet=True,
                                  output=federation.path(f"simulated-{processes}"))

@@ -116,8 +116,9 @@ static void what_is_wrong_is_named(void **state)
 static void trainers_of_ones_own_have_their_data(void **state)
 {
     (void)state;
-    static const char *const REFUSED[] = {"--data d",      "--partition iid",   "--sweep seeds=2",
-                                          "--engine auto", "--compute fixed:9", "--resume --out o"};
+    static const char *const REFUSED[] = {
+        "--data d",          "--partition iid",  "--sweep seeds=2",      "--engine auto",
+        "--compute fixed:9", "--resume --out o", "--attack label-flip:1"};
     fedge_simulate_options options;
     fedge_error err;
     char line[128];
