@@ -649,7 +649,8 @@ fedge_status fedge_experiment_run(fedge_experiment *experiment, fedge_error *err
         experiment->ending = "failed";
         fedge_results_fail(&experiment->results, experiment->simulation,
                            &experiment->final_evaluation, experiment->resume_note);
-        if (has_trainers(experiment->config.options)) /* --resume is not for them */
+        /* --resume is not for trainers of one's own. */
+        if (has_trainers(experiment->config.options))
             experiment->resume_note[0] = '\0';
         return status;
     }

@@ -9,9 +9,9 @@ import subprocess
 import sys
 import unittest
 
-from python_client import HERE, PACKAGE, PythonTest, harness
+from python_client import ENVIRONMENT, HERE, INSTALLED, PACKAGE, PythonTest, harness
 
-sys.path[:0] = [PACKAGE, HERE]
+sys.path[:0] = [HERE] if INSTALLED else [PACKAGE, HERE]
 os.environ["PATH"] = os.environ["FEDGE_BIN_DIR"] + os.pathsep + os.environ["PATH"]
 
 import numpy as np  # noqa: E402
@@ -58,10 +58,10 @@ class Deployed(Simulations):
 
     def test_fedavg(self):
         federation = self.compare()
-        trainer = f"/usr/bin/python3 -B '{HERE}/simulated_app.py' nowhere"
+        trainer = f"'{sys.executable}' -B '{HERE}/simulated_app.py' nowhere"
         done = subprocess.run(["fedge-simulate", "--job", federation.job_path, "--clients", str(DEVICES), "--threads", "3",
                                "--trainer", trainer, "--json", "--quiet"], cwd=federation.folder, check=True, stdout=subprocess.PIPE,
-                              env={**os.environ, "PYTHONPATH": PACKAGE}, timeout=harness.PATIENCE_S)
+                              env={**os.environ, **ENVIRONMENT}, timeout=harness.PATIENCE_S)
         with open(federation.path("simulated/summary.json"), encoding="utf-8") as file:
             self.assertEqual(json.loads(done.stdout)["client_loss"], json.load(file)["client_loss"])
 
@@ -128,8 +128,7 @@ fedge.simulate(app, "job.json", 4, processes=2, output="interrupted")
 class Processes(Simulations):
     def test_an_interruption_ends_them_all(self):
         federation, _ = self.federation_of()
-        program = harness.Program("simulation", ["/usr/bin/python3", "-B", "-c", ENDLESS], federation.folder,
-                                  {"PYTHONPATH": PACKAGE})
+        program = harness.Program("simulation", [sys.executable, "-B", "-c", ENDLESS], federation.folder, ENVIRONMENT)
         federation.seen.append(program)
         harness.wait_until("two trainers", lambda: program.log().count("trainer ") == 2)
         program.send(signal.SIGINT)
