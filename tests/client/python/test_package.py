@@ -340,7 +340,7 @@ class Batches(unittest.TestCase):
         values = {"name": ffi.new("char[]", b"job"), "run_id": ffi.new("char[]", b"run"), "seed": 3, "local_epochs": 2,
                   "local_steps": 0, "batch_size": 4, "momentum": 0, "weight_decay": 0,
                   "config": ffi.new("char[]", b"{}"), **plan}
-        given = types.SimpleNamespace(task_id=1, round=2, client_index=3, learning_rate=0.1, deadline_ms=1000,
+        given = types.SimpleNamespace(task_id=1, round=2, client_index=3, num_clients=8, learning_rate=0.1, deadline_ms=1000,
                                       plan=types.SimpleNamespace(**values))
         made = task.Task(None, given, models.adapter_of({}), None, trains)
         made.check = lambda: None
