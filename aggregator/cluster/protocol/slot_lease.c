@@ -40,7 +40,6 @@ fedge_slot_lease_action fedge_slot_lease_give_up(fedge_slot_lease *lease, uint64
     if ((!held && lease->state != FEDGE_LEASE_RECALLED) || lease->rank == 0)
         return FEDGE_LEASE_GIVE_UP;
     lease->state = FEDGE_LEASE_RECALLED;
-    lease->asked_rank = 0;
     lease->asked_task = 0;
     return held ? FEDGE_LEASE_RECALL : FEDGE_LEASE_WAIT;
 }

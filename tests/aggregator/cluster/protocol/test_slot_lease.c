@@ -222,6 +222,7 @@ static void test_a_slot_goes_to_another_rank_when_it_is_given_back(void **state)
     assert_int_equal(lease.rank, 3);
     assert_int_equal(fedge_slot_lease_validated(&lease, 1, lease.number, true),
                      FEDGE_LEASE_WAIT); /* not its */
+    assert_int_equal(lease.state, FEDGE_LEASE_HELD);
     assert_int_equal(fedge_slot_lease_validated(&lease, 3, lease.number, true), FEDGE_LEASE_WAIT);
     assert_int_equal(fedge_slot_lease_request(&lease, 2, 7), FEDGE_LEASE_ANSWER_FILLED);
 }
@@ -246,6 +247,21 @@ static void test_a_result_that_crosses_the_recall_is_the_answer(void **state)
 }
 
 /* At once where no other rank can have the update; later if one asks for the slot first. */
+/* A result on its way carries the number of the last grant, however late that came. */
+static void test_a_holder_knows_its_last_grant(void **state)
+{
+    (void)state;
+    fedge_slot_holder holder = {0};
+    assert_int_equal(fedge_slot_holder_grant(&holder, 7, 1), FEDGE_HOLDER_BEGIN);
+    assert_true(fedge_slot_holder_recall(&holder));
+    assert_int_equal(fedge_slot_holder_grant(&holder, 7, 2), FEDGE_HOLDER_BEGIN);
+    assert_int_equal(fedge_slot_holder_grant(&holder, 7, 3), FEDGE_HOLDER_RESUME);
+    fedge_slot_holder_finish(&holder);
+    assert_false(holder.uploading);
+    assert_int_equal(fedge_slot_holder_grant(&holder, 7, 4), FEDGE_HOLDER_IGNORE);
+    assert_int_equal(holder.number, 4);
+}
+
 static void test_a_task_is_given_up_when_no_rank_has_it(void **state)
 {
     (void)state;
@@ -300,6 +316,7 @@ int main(void)
         cmocka_unit_test(test_a_grant_that_crosses_a_refusal_holds),
         cmocka_unit_test(test_a_slot_goes_to_another_rank_when_it_is_given_back),
         cmocka_unit_test(test_a_result_that_crosses_the_recall_is_the_answer),
+        cmocka_unit_test(test_a_holder_knows_its_last_grant),
         cmocka_unit_test(test_a_task_is_given_up_when_no_rank_has_it),
         cmocka_unit_test(test_a_refusal_frees_the_slot),
     };
