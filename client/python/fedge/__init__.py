@@ -13,13 +13,28 @@
 `python -m fedge init` makes the job of a model, and `fedge.simulate` runs it with virtual clients.
 """
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from . import data
-from .client import Client
 from .errors import ClientExit, Error, TaskCancelled
 from .run import Run, load_checkpoint
-from .simulation import simulate
 from .strategy import Round, Strategy, Tile, evaluate
-from .task import State, Task
+
+if TYPE_CHECKING:
+    from .client import Client
+    from .simulation import simulate
+    from .task import State, Task
 
 __all__ = ["Client", "ClientExit", "Error", "Round", "Run", "State", "Strategy", "Task", "TaskCancelled", "Tile", "data",
            "evaluate", "load_checkpoint", "simulate"]
+
+_LATER = {"Client": ".client", "State": ".task", "Task": ".task", "simulate": ".simulation"}
+
+
+def __getattr__(name: str) -> Any:
+    """Loads what needs the C client when it is first used: a server's strategies do without it."""
+    if name not in _LATER:
+        raise AttributeError(f"module 'fedge' has no attribute '{name}'")
+    found = globals()[name] = getattr(importlib.import_module(_LATER[name], __name__), name)
+    return found
