@@ -84,6 +84,8 @@ static fedge_status take_plan(fedge_simulated *s, const char *text, size_t size,
     FEDGE_TRY(fedge_os_shared_map(memory, s->layout.bytes, &mapped, err));
     s->memory = mapped;
     s->view = fedge_worker_view(s->plan, NO_RUN);
+    if (s->callbacks.check)
+        FEDGE_TRY(s->callbacks.check(s->callbacks.user, s->client, &s->view, err));
     return s->callbacks.plan ? s->callbacks.plan(s->callbacks.user, s->client, &s->view, err)
                              : FEDGE_OK;
 }
