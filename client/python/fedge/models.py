@@ -101,14 +101,24 @@ class EstimatorAdapter:
 
     def __init__(self, model: Any) -> None:
         self.model = model
+        kind = type(model).__name__
+        if getattr(model, "average", False):
+            raise Error(f"{kind} with average=True trains weights beside coef_, which the round does not reach: set average=False")
+        if getattr(model, "warm_start", True) is False and not hasattr(model, "partial_fit"):
+            raise Error(f"{kind} would begin at zero in every round: set warm_start=True")
+        # Those that train by steps take data of one type alone, that of their weights.
+        fitted = np.asarray(getattr(model, "coef_", 0.0)).dtype
+        self.dtype = fitted if fitted == np.float32 else np.dtype(np.float64)
 
     def check(self, shapes: Shapes) -> None:
         if set(shapes) != set(self.NAMES):
             raise Error(f"a scikit-learn model has the tensors coef_ and intercept_; the job's are {', '.join(shapes)}")
+        if all(hasattr(self.model, name) for name in self.NAMES):
+            check_shapes(shapes, {name: tuple(np.shape(getattr(self.model, name))) for name in self.NAMES})
 
     def attach(self, views: Views) -> Any:
         for name, view in views.items():
-            setattr(self.model, name, view.astype(np.float64))  # the type that scikit-learn computes in
+            setattr(self.model, name, view.astype(self.dtype))
         return self.model
 
     def detach(self, views: Views) -> None:
@@ -122,7 +132,7 @@ class EstimatorAdapter:
         pass
 
     def batch(self, arrays: Tuple[Any, ...]) -> Tuple[Any, ...]:
-        return arrays
+        return tuple(array.astype(self.dtype) if np.issubdtype(np.asarray(array).dtype, np.floating) else array for array in arrays)
 
 
 class TorchAdapter:
