@@ -23,7 +23,7 @@ from .task import text
 # What fedge's layers always do, where PyTorch's have a choice.
 ALWAYS = {"batch_first": True, "norm_first": True}
 # Arguments that change nothing, or show in the tensors.
-UNSEEN = {"device", "dtype", "kdim", "vdim"}
+UNSEEN = {"device", "dtype", "bias", "kdim", "vdim"}
 # Layers whose modules return tuples.
 RECURRENT = ("LSTM", "GRU")
 TUPLES = (*RECURRENT, "MultiheadAttention")
