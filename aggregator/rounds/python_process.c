@@ -21,6 +21,7 @@
 
 #define MODULE "fedge.strategy_worker"
 #define MAX_ANSWER ((size_t)1 << 20) /* bytes of an answer */
+#define START_S 120u                 /* least time limit of a start, which imports packages */
 #define LOOK_MS 200                  /* between two looks at a silent child */
 #define LINE 256
 #define DESCRIBE "{\"do\":\"describe\"}"
@@ -30,11 +31,11 @@ extern char **environ;
 struct fedge_python {
     char script[FEDGE_OS_MAX_PATH];
     char *interpreter;
-    uint32_t timeout_s;
-    pthread_mutex_t mutex; /* guards all below */
-    pid_t pid;             /* 0: no child */
-    int socket, log;       /* −1: none */
-    uint64_t num_starts;   /* number of the present child, from 1 */
+    uint32_t timeout_s, limit_s; /* the given limit, and that of the last exchange */
+    pthread_mutex_t mutex;       /* guards all below */
+    pid_t pid;                   /* 0: no child */
+    int socket, log;             /* −1: none */
+    uint64_t num_starts;         /* number of the present child, from 1 */
     uint64_t num_memories;
     char ending[64];  /* how the last child ended */
     char line[LINE];  /* what the child prints, up to the line's end */
@@ -262,7 +263,9 @@ static exchange read_line(fedge_python *python, uint64_t end_ms)
 
 static exchange ask_once(fedge_python *python, const char *text, int file)
 {
-    const uint64_t end_ms = fedge_os_monotonic_ms() + (uint64_t)python->timeout_s * 1000;
+    const bool starts = strcmp(text, DESCRIBE) == 0;
+    python->limit_s = starts && python->timeout_s < START_S ? START_S : python->timeout_s;
+    const uint64_t end_ms = fedge_os_monotonic_ms() + (uint64_t)python->limit_s * 1000;
     const exchange sent = send_line(python, text, file, end_ms);
     const exchange ended = sent == ANSWERED ? read_line(python, end_ms) : sent;
     if (ended != ANSWERED)
@@ -279,7 +282,7 @@ static fedge_status fail_ended(const fedge_python *python, exchange ended, fedge
     char why[128];
     if (ended == TOO_LATE) {
         (void)snprintf(why, sizeof(why), "did not end within %u s (--strategy-timeout)",
-                       (unsigned)python->timeout_s);
+                       (unsigned)python->limit_s);
     } else {
         (void)snprintf(why, sizeof(why), "ended Python (%s)", python->ending);
     }

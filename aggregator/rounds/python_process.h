@@ -24,9 +24,9 @@
 
 typedef struct fedge_python fedge_python;
 
-/* Starts the child and reads what the script describes. timeout_s: of a request, and of a start.
- * FEDGE_NOT_FOUND: there is no interpreter,
- * package or script. FEDGE_INVALID_ARGUMENT: the script fails. Messages begin with
+/* Starts the child and reads what the script describes. timeout_s: of a request; a start has at
+ * least two minutes. FEDGE_NOT_FOUND: there is no interpreter, package or script.
+ * FEDGE_INVALID_ARGUMENT: the script fails. Messages begin with
  * --strategy-plugin and the script. */
 FEDGE_MUST_USE fedge_status fedge_python_new(const char *script, uint32_t timeout_s,
                                              fedge_python **python, fedge_error *err);

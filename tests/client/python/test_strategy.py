@@ -75,7 +75,7 @@ class Simulated(ServerTest):
             with self.subTest(name):
                 log, lines = self.simulate(federation, name, MOMENTUM, *more)
                 self.assertEqual([line["model_sha256"] for line in lines], expected)
-                self.assertEqual(log.count(why), 1, log)
+                self.assertIn(why, log)
 
     def test_what_ends_a_run_is_told(self):
         federation = self.federation(rounds__num_server_rounds=2)
