@@ -186,7 +186,7 @@ def read_tests(net):
         ["ctest", "--show-only=json-v1"], cwd=BUILD, check=True, capture_output=True, text=True
     ).stdout
     tests = [Test(entry) for entry in json.loads(shown)["tests"]]
-    wanted = {"unit", "net"} if net else {"unit"}
+    wanted = {"unit", "heavy", "net"} if net else {"unit", "heavy"}
     chosen = [t for t in tests if t.command and wanted & set(t.labels) and "long" not in t.labels]
     return [t for t in chosen if re.search(OPTIONS.tests, t.name)]
 
