@@ -135,6 +135,8 @@ class Mapping(unittest.TestCase):
     def test_what_fedge_lacks_makes_an_external_model_and_is_named(self):
         import fedge
         from torch import nn
+        deep = self.models.LastStep()
+        deep.lstm = nn.LSTM(6, 8, num_layers=4, batch_first=True)
         models = {
             "softmax": (nn.Sequential(nn.Linear(12, 4), nn.Softmax(1)), "fedge has no layer Softmax"),
             "mode": (nn.Sequential(nn.Unflatten(1, (3, 2, 2)), nn.Conv2d(3, 4, 1)), "fedge has no layer Unflatten"),
@@ -146,6 +148,7 @@ class Mapping(unittest.TestCase):
             "joined": (self.models.Joined(), "one index of one dimension"),
             "first": (self.models.LastFirst(), "one index of one dimension"),
             "unused": (self.models.Unused(), r"tensor 'spare.weight' is \[2, 2\] in the module and None in fedge's layers"),
+            "deep": (deep, "fedge refuses these layers .*num_layers"),
             "tied": (self.models.tied(), "'0.weight' and '2.weight' are one tensor"),
         }
         for name, (model, text) in models.items():
