@@ -256,13 +256,14 @@ def flower_of(args, rounds, clients):
 
 def bench_tiny(out, args):
     clients = 2
-    rounds, flower_rounds, repeats = (100, 4, 1) if args.quick else (300, 8, 3)
+    rounds, flower_rounds, repeats = (100, 3, 1) if args.quick else (300, 5, 3)
     mine, theirs = [], []
     for turn in range(repeats):
         note(f"tiny: {clients} clients, turn {turn + 1} of {repeats}, load {load_average()}")
         mine.append(tiny_of(args, rounds, clients))
         if args.flower_torch:
             theirs.append(flower_of(args, flower_rounds, clients))
+        note(f"tiny: rounds/s so far: {mine} {theirs}")
     out.row("tiny", f"PyTorch's Linear(12, 4), {clients} clients, deployed", round(statistics.median(mine), 2), "rounds/s",
             "Flower", round(statistics.median(theirs), 4) if theirs else None)
 
@@ -286,6 +287,7 @@ def bench_simulated(out, args):
         mine.append(rounds / seconds_of(args.torch, SIMULATED, folder, clients, processes, rounds, environment=path))
         if args.flower_ray:
             theirs.append(flower_rounds / seconds_of(args.flower_ray, FLOWER_SIMULATED, folder, clients, processes, flower_rounds))
+        note(f"simulated: rounds/s so far: {mine} {theirs}")
     out.row("simulated", f"PyTorch's Linear(12, 4), {clients} clients, {processes} processes", round(statistics.median(mine), 2),
             "rounds/s", "Flower", round(statistics.median(theirs), 4) if theirs else None)
 
