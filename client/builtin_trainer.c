@@ -378,7 +378,8 @@ fedge_status fedge_builtin_new(const fedge_builtin_config *config, fedge_builtin
                                           .plan = on_plan,
                                           .train = on_train,
                                           .evaluate = on_evaluate,
-                                          .check = on_check};
+                                          .check = on_check,
+                                          .heeds_plan = true};
     *trainer = t;
     return FEDGE_OK;
 }

@@ -27,9 +27,9 @@
  * the values of each virtual client. Callbacks are called on fedge_client_run's thread; cancel is
  * not called, but fedge_client_cancelled turns true.
  *
- * Threads: fedge_client_run is the thread of the network. plan, train and evaluate are called on
- * one thread of the library's own, one call at a time, and may take as long as they like; cancel is
- * called on the network's thread while one of them runs.
+ * Threads: fedge_client_run is the thread of the network. plan, train, evaluate and loss are called
+ * on one thread of the library's own, one call at a time, and may take as long as they like; cancel
+ * is called on the network's thread while one of them runs.
  */
 #ifndef FEDGE_CLIENT_FEDGE_CLIENT_H
 #define FEDGE_CLIENT_FEDGE_CLIENT_H
@@ -83,6 +83,16 @@ typedef struct fedge_client_task {
     const float *others;  /* further models, from which the trainer selects one */
     uint32_t num_clients; /* in a simulation: the number of virtual clients, of which this is
                              client_index; on a device 0 */
+    /* What the strategy wants of a trainer, besides [correction]. The trainer heeds all of it by a
+     * call of fedge_client_correct between gradient and step, or in its own way; then it sets
+     * report->corrected. */
+    float proximal_mu; /* μ: every gradient gets μ · (values − anchor) (FedProx, FedDyn, Ditto) */
+    const float *anchor; /* (schema->num_elements): the model to stay near; NULL where μ is 0 and
+                            all tensors are trained */
+    const bool *trained; /* (schema->num_tensors): false where this call is to leave a tensor as it
+                            is (FedRep); NULL: all are trained */
+    bool personal_model; /* [values] are this device's own model (Ditto), which is trained in a
+                            call of its own before the server's; this report is dropped */
 } fedge_client_task;
 
 typedef struct fedge_client_metric_value {
@@ -95,9 +105,17 @@ typedef struct fedge_client_report {
     uint64_t num_examples; /* ≥ 1: the weight in the average */
     uint32_t num_metrics;
     fedge_client_metric_value metrics[FEDGE_CLIENT_MAX_METRICS];
-    uint64_t num_steps; /* optimizer steps: needed with a correction */
+    uint64_t num_steps; /* optimizer steps: needed by SCAFFOLD and FedNova */
     uint32_t chosen;    /* with [others]: index of the trained model; 0: the task's */
+    bool corrected;     /* the trainer has heeded correction, proximal_mu and trained */
 } fedge_client_report;
+
+/* Makes the gradient of a step what the strategy wants: adds task->correction and
+ * proximal_mu · (values − anchor), and sets the gradient of tensors that are not trained to 0.
+ * values, gradients: (plan->num_parameters), in schema order. Sets report->corrected. Cheap where
+ * there is nothing to do, so every trainer may call it. */
+void fedge_client_correct(const fedge_client_task *task, const float *values, float *gradients,
+                          fedge_client_report *report);
 
 /* Adds a metric; "loss" and "accuracy" are means over the examples. FEDGE_NOT_FINITE;
  * FEDGE_TOO_BIG: too many, or too long a name. */
@@ -128,6 +146,13 @@ typedef struct fedge_client_callbacks {
      * which a device that lacks the data has no use. Called before each [plan]. May be NULL. */
     fedge_status (*check)(void *user, fedge_client *client, const fedge_client_plan *plan,
                           fedge_error *err);
+    /* The mean loss of [values] on this device's training examples. QFedAvg reports it, and IFCA
+     * trains (or evaluates) the model that has the least; NULL: jobs with these strategies are
+     * declined. A loss that is not finite says that the model is not to be chosen.
+     */
+    fedge_status (*loss)(void *user, fedge_client *client, const fedge_client_task *task,
+                         const float *values, double *loss, fedge_error *err);
+    bool heeds_plan; /* true: fedge's own trainer, which does what plan->full says */
 } fedge_client_callbacks;
 
 /* Set struct_size to sizeof(fedge_client_config). 0 and NULL mean the default. Texts are copied;

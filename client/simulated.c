@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/own_trainer.h"
 #include "client/worker.h"
 #include "edge/core/os.h"
 #include "edge/plan/simulated.h"
@@ -19,6 +20,7 @@ struct fedge_simulated {
     fedge_client_plan view;
     fedge_simulated_layout layout;
     float *memory;
+    fedge_own_trainer own;
     fedge_client_report report;
 };
 
@@ -30,6 +32,7 @@ bool fedge_simulated_wanted(void)
 static void drop_plan(fedge_simulated *s)
 {
     fedge_os_shared_unmap(s->memory, s->layout.bytes);
+    fedge_own_trainer_fini(&s->own);
     fedge_plan_free(s->plan);
     s->memory = NULL;
     s->plan = NULL;
@@ -86,6 +89,7 @@ static fedge_status take_plan(fedge_simulated *s, const char *text, size_t size,
     s->view = fedge_worker_view(s->plan, NO_RUN);
     if (s->callbacks.check)
         FEDGE_TRY(s->callbacks.check(s->callbacks.user, s->client, &s->view, err));
+    FEDGE_TRY(fedge_own_trainer_init(&s->own, s->plan, &s->callbacks, err));
     return s->callbacks.plan ? s->callbacks.plan(s->callbacks.user, s->client, &s->view, err)
                              : FEDGE_OK;
 }
@@ -93,7 +97,6 @@ static fedge_status take_plan(fedge_simulated *s, const char *text, size_t size,
 static fedge_status do_task(fedge_simulated *s, const fedge_simulated_message *message,
                             fedge_error *err)
 {
-    const fedge_client_callbacks *call = &s->callbacks;
     const fedge_simulated_layout *layout = &s->layout;
     const bool train = message->kind == FEDGE_SIMULATED_TRAIN;
     if (!s->memory)
@@ -109,13 +112,8 @@ static fedge_status do_task(fedge_simulated *s, const fedge_simulated_message *m
         .personal = layout->personal > 0 ? s->memory + layout->personal_at : NULL,
         .others = layout->others > 0 ? s->memory + layout->others_at : NULL,
         .num_clients = message->num_clients};
-    memset(&s->report, 0, sizeof(s->report));
-    if (train)
-        FEDGE_TRY(call->train(call->user, s->client, &task, s->memory, &s->report, err));
-    else if (call->evaluate)
-        FEDGE_TRY(call->evaluate(call->user, s->client, &task, s->memory, &s->report, err));
-    else
-        return fedge_fail(err, FEDGE_UNSUPPORTED, "this client's trainer does not evaluate");
+    FEDGE_TRY(fedge_own_trainer_call(&s->own, &s->callbacks, s->client, &task, train, s->memory,
+                                     &s->report, err));
     return fedge_worker_check_report(&s->report, train ? FEDGE_TASK_TRAIN : FEDGE_TASK_EVALUATE,
                                      err);
 }

@@ -11,6 +11,7 @@
 
 #include "client/client_state.h"
 #include "client/fedge_client.h"
+#include "client/own_trainer.h"
 #include "edge/core/os.h"
 #include "edge/data/formats/safetensors.h"
 #include "edge/plan/plan.h"
@@ -44,6 +45,7 @@ struct fedge_worker {
     int8_t *bounds;
     fedge_hooks_state hooks; /* used if the plan has hooks */
     fedge_client_state state;
+    fedge_own_trainer own; /* memory around a trainer that is not fedge's */
     fedge_client_report report;
 };
 
@@ -52,6 +54,7 @@ struct fedge_worker {
 static void drop_plan(fedge_worker *w)
 {
     fedge_hooks_state_fini(&w->hooks);
+    fedge_own_trainer_fini(&w->own);
     fedge_plan_free(w->plan);
     free(w->values);
     free(w->bounds);
@@ -68,7 +71,8 @@ static fedge_status allocate_values(fedge_worker *w, fedge_error *err)
     w->bounds = calloc(w->plan->sent.schema.num_tensors, 1);
     if (!w->values || !w->bounds)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %zu values", schema->num_elements);
-    return fedge_hooks_state_init(&w->hooks, w->plan, err);
+    FEDGE_TRY(fedge_hooks_state_init(&w->hooks, w->plan, err));
+    return fedge_own_trainer_init(&w->own, w->plan, &w->config.callbacks, err);
 }
 
 fedge_client_plan fedge_worker_view(const fedge_plan *plan, const char *run_id)
@@ -305,7 +309,6 @@ fedge_status fedge_worker_check_report(const fedge_client_report *report, fedge_
 
 static fedge_status call_trainer(fedge_worker *w, fedge_error *err)
 {
-    const fedge_client_callbacks *call = &w->config.callbacks;
     const fedge_assignment *given = &w->at_work.assignment;
     const fedge_client_task task = {
         .task_id = given->task.task_id,
@@ -317,13 +320,9 @@ static fedge_status call_trainer(fedge_worker *w, fedge_error *err)
         .correction = w->hooks.correction,
         .personal = fedge_plan_is_personal(w->plan) ? w->hooks.client_state : NULL,
         .others = fedge_plan_is_clustered(w->plan) ? w->hooks.broadcast : NULL};
-    memset(&w->report, 0, sizeof(w->report));
-    if (given->task.kind == FEDGE_TASK_TRAIN)
-        FEDGE_TRY(call->train(call->user, w->config.client, &task, w->values, &w->report, err));
-    else if (call->evaluate)
-        FEDGE_TRY(call->evaluate(call->user, w->config.client, &task, w->values, &w->report, err));
-    else
-        return fedge_fail(err, FEDGE_UNSUPPORTED, "this client's trainer does not evaluate");
+    FEDGE_TRY(fedge_own_trainer_call(&w->own, &w->config.callbacks, w->config.client, &task,
+                                     given->task.kind == FEDGE_TASK_TRAIN, w->values, &w->report,
+                                     err));
     return fedge_worker_check_report(&w->report, given->task.kind, err);
 }
 
@@ -405,6 +404,8 @@ static fedge_status encode(fedge_worker *w, uint8_t **bytes, fedge_error *err)
         fedge_personal_take(w->plan, w->values, w->hooks.client_state);
     if (fedge_plan_is_clustered(w->plan))
         add_metric(upload, FEDGE_CLUSTER, w->report.chosen);
+    if (fedge_plan_counts_steps(w->plan))
+        add_metric(upload, FEDGE_NUM_STEPS, (double)w->report.num_steps);
     FEDGE_TRY(subtract_start(w, err));
     if (fedge_plan_measures(w->plan))
         add_metric(upload, FEDGE_SQUARED_NORM, fedge_squared_norm(w->plan, w->values));

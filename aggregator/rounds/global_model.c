@@ -185,6 +185,17 @@ void fedge_global_model_fini(fedge_global_model *model)
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
+fedge_status fedge_read_model(const char *path, const fedge_schema *schema, float *values,
+                              fedge_error *err)
+{
+    uint8_t *bytes = NULL;
+    size_t size = 0;
+    FEDGE_TRY(fedge_os_read_file(path, FEDGE_SAFETENSORS_MAX_SIZE, &bytes, &size, err));
+    const fedge_status status = fedge_safetensors_read(bytes, size, schema, values, err);
+    free(bytes);
+    return status;
+}
+
 fedge_status fedge_initial_values(const fedge_job *job, float *values, fedge_error *err)
 {
     const fedge_plan *plan = &job->plan;
@@ -192,16 +203,7 @@ fedge_status fedge_initial_values(const fedge_job *job, float *values, fedge_err
         fedge_plan_initial_values(plan, values);
         return FEDGE_OK;
     }
-    uint8_t *bytes = NULL;
-    size_t size = 0;
-    fedge_status status = FEDGE_OK;
-    FEDGE_TRY_OR(
-        fedge_os_read_file(job->initial_model, FEDGE_SAFETENSORS_MAX_SIZE, &bytes, &size, err),
-        done);
-    status = fedge_safetensors_read(bytes, size, &plan->schema, values, err);
-
-done:
-    free(bytes);
+    const fedge_status status = fedge_read_model(job->initial_model, &plan->schema, values, err);
     return status == FEDGE_OK
                ? status
                : fedge_error_prefix(err, status, "initial-model %s", job->initial_model);

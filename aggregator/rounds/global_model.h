@@ -109,6 +109,10 @@ FEDGE_MUST_USE fedge_status fedge_global_model_write(const fedge_global_model *m
 FEDGE_MUST_USE fedge_status fedge_initial_values(const fedge_job *job, float *values,
                                                  fedge_error *err);
 
+/* Reads a model's file. values: schema->num_elements. */
+FEDGE_MUST_USE fedge_status fedge_read_model(const char *path, const fedge_schema *schema,
+                                             float *values, fedge_error *err);
+
 /* The weight of a report: its examples, clamped to 1 … the job's max-weight. */
 uint32_t fedge_report_weight(const fedge_job *job, uint64_t num_examples);
 

@@ -32,8 +32,14 @@ fedge_status fedge_root_trainer_check(const fedge_json *json, const fedge_job *j
                                       fedge_error *err)
 {
     const fedge_plan *plan = &job->plan;
-    const char *why = plan->external    ? "is external"
-                      : !plan->has_data ? "is of a job that names no data"
+    if (plan->external) {
+        return fedge_json_fail_at(json, "model", err,
+                                  "is external, so the server cannot train it on its root set as "
+                                  "%s has it do: take a rule without one, such as FedTrimmedAvg "
+                                  "or Krum",
+                                  job->strategy);
+    }
+    const char *why = !plan->has_data ? "is of a job that names no data"
                       : !fedge_section_is_whole(plan, &plan->sent.sections[0])
                           ? "has layers that are not trained"
                           : NULL;

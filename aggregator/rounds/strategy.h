@@ -73,6 +73,7 @@ typedef struct fedge_update_facts {
     double ratio; /* factor of its weight from the sampler (fedge_draw_ratio); 0: none */
     /* Set when the client hooks measure them; 0 when not reported. */
     double start_loss, squared_norm;
+    uint64_t num_steps; /* optimizer's steps; 0: as many as the job says */
     uint32_t staleness; /* rounds closed since its client began */
     uint32_t cohort;    /* tasks of its round. Each counts once, so weights of up to 2^32 / cohort
                            cannot overflow. 0: the round began in a release without by_cohort */

@@ -43,9 +43,13 @@ typedef struct {
     const fedge_client_plan *plan;
     const float *correction;
     uint32_t num_clients;
+    float proximal_mu;
+    const float *anchor;
+    const bool *trained;
+    bool personal_model;
     ...;
 } fedge_client_task;
-typedef struct { uint64_t num_examples, num_steps; ...; } fedge_client_report;
+typedef struct { uint64_t num_examples, num_steps; bool corrected; ...; } fedge_client_report;
 fedge_status fedge_client_metric(fedge_client_report *, const char *, double, fedge_error *);
 
 typedef struct {
@@ -56,6 +60,7 @@ typedef struct {
                           fedge_error *);
     fedge_status (*evaluate)(void *, fedge_client *, const fedge_client_task *, const float *,
                              fedge_client_report *, fedge_error *);
+    fedge_status (*loss)(void *, fedge_client *, const fedge_client_task *, const float *, double *, fedge_error *);
     ...;
 } fedge_client_callbacks;
 typedef struct {
@@ -96,6 +101,7 @@ extern "Python" {
                           fedge_error *);
     fedge_status on_evaluate(void *, fedge_client *, const fedge_client_task *, const float *,
                              fedge_client_report *, fedge_error *);
+    fedge_status on_loss(void *, fedge_client *, const fedge_client_task *, const float *, double *, fedge_error *);
 }
 """
 

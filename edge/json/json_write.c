@@ -193,6 +193,28 @@ static fedge_status make_pair(const fedge_json_field *field, const char *at, cJS
     return !*item ? no_memory(err) : FEDGE_OK;
 }
 
+/* A list of the lines of [text]. */
+static fedge_status make_lines(const char *text, cJSON **item, fedge_error *err)
+{
+    cJSON *array = *item = cJSON_CreateArray();
+    while (array && *text) {
+        const size_t length = strcspn(text, "\n");
+        char *line = malloc(length + 1);
+        if (!line)
+            return no_memory(err);
+        memcpy(line, text, length);
+        line[length] = '\0';
+        cJSON *made = cJSON_CreateString(line);
+        free(line);
+        if (!made || !cJSON_AddItemToArray(array, made)) {
+            cJSON_Delete(made);
+            return no_memory(err);
+        }
+        text += length + (text[length] == '\n');
+    }
+    return FEDGE_OK;
+}
+
 /* --- values of any kind --------------------------------------------------------------------- */
 
 /* The item for the value at [at]. NULL without an error means that memory is exhausted; add()
@@ -210,6 +232,8 @@ static fedge_status make_value(const fedge_json_field *field, const char *at, cJ
     case FEDGE_JSON_TEXT:
     case FEDGE_JSON_HEX:
         return make_text(field, at, item, err);
+    case FEDGE_JSON_LINES:
+        return make_lines(at, item, err);
     case FEDGE_JSON_ENUM:
         memcpy(&value, at, sizeof(value));
         return make_enum(field, value, item, err);
@@ -297,7 +321,8 @@ static fedge_status write_field(const fedge_json_field *field, const char *recor
         fedge_status status = make_pair(field, at, &item, err);
         return status != FEDGE_OK || !item ? status : add(object, field->key, item, err);
     }
-    bool is_text = field->kind == FEDGE_JSON_TEXT || field->kind == FEDGE_JSON_HEX;
+    bool is_text = field->kind == FEDGE_JSON_TEXT || field->kind == FEDGE_JSON_HEX ||
+                   field->kind == FEDGE_JSON_LINES;
     if (optional && is_text && at[0] == '\0')
         return FEDGE_OK;
     return add_value(field, at, object, field->key, err);

@@ -27,6 +27,12 @@ const fedge_client_hooks *fedge_client_hooks_find(const char *strategy)
     return NULL;
 }
 
+const fedge_client_hooks *fedge_client_hooks_of_job(const char *strategy, bool external)
+{
+    const fedge_client_hooks *hooks = fedge_client_hooks_find(strategy);
+    return hooks && hooks->only_external && !external ? NULL : hooks;
+}
+
 const fedge_client_hooks *fedge_client_hooks_at(size_t index)
 {
     return index < NUM_HOOKS ? TABLE[index].hooks : NULL;
@@ -118,6 +124,23 @@ uint32_t fedge_plan_num_broadcast(const fedge_plan *plan)
 bool fedge_plan_measures(const fedge_plan *plan)
 {
     return plan->hooks && plan->hooks->measures;
+}
+
+bool fedge_plan_counts_steps(const fedge_plan *plan)
+{
+#ifdef FEDGE_SMALL
+    (void)plan;
+    return false;
+#else
+    return plan->hooks && plan->hooks->counts_steps;
+#endif
+}
+
+bool fedge_plan_keeps_anchor(const fedge_plan *plan)
+{
+    const fedge_client_hooks *hooks = plan->hooks;
+    return plan->training.optimizer.proximal_mu > 0 ||
+           (hooks && (hooks->trains_both || hooks->personal_first));
 }
 
 bool fedge_plan_moves_client_state(const fedge_plan *plan)

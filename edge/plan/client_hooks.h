@@ -29,6 +29,11 @@ struct fedge_json_field;
         "personal-layers", "personal_layers", FEDGE_JSON_U32, FEDGE_JSON_AT(type, member),         \
             .min = 1, .max = FEDGE_MAX_LAYERS, .fallback = 1                                       \
     }
+#define FEDGE_PERSONAL_TENSORS_FIELD(type, member)                                                 \
+    {                                                                                              \
+        "personal-tensors", "personal_tensors", FEDGE_JSON_LINES, FEDGE_JSON_AT(type, member),     \
+            .min = 1, .max = FEDGE_MAX_TENSOR_NAME - 1                                             \
+    }
 #define FEDGE_HEAD_EPOCHS_FIELD(type, member)                                                      \
     {                                                                                              \
         "head-epochs", "head_epochs", FEDGE_JSON_U32, FEDGE_JSON_AT(type, member),                 \
@@ -46,11 +51,13 @@ struct fedge_json_field;
             .min = 2, .max = FEDGE_MAX_CLUSTERS, .fallback = 2                                     \
     }
 
-/* Small builds omit strategies with several models. */
+/* Small builds omit strategies with several models, and what only trainers of one's own need. */
 #ifdef FEDGE_SMALL
-#define FEDGE_CLUSTERED_HOOKS_MAP(X)
+#define FEDGE_LARGE_HOOKS_MAP(X)
 #else
-#define FEDGE_CLUSTERED_HOOKS_MAP(X) X(ifca, "strategy:IFCA")
+#define FEDGE_LARGE_HOOKS_MAP(X)                                                                   \
+    X(ifca, "strategy:IFCA")                                                                       \
+    X(fednova, "strategy:FedNova")
 #endif
 
 /* X(file name under edge/plan/hooks, feature in a plan's "must"). */
@@ -62,7 +69,7 @@ struct fedge_json_field;
     X(fedrep, "strategy:FedRep")                                                                   \
     X(fedbn, "strategy:FedBN")                                                                     \
     X(ditto, "strategy:Ditto")                                                                     \
-    FEDGE_CLUSTERED_HOOKS_MAP(X)
+    FEDGE_LARGE_HOOKS_MAP(X)
 
 /* Metric, not 0, of an update whose client lost state that the server keeps a sum of. */
 #define FEDGE_CLIENT_STATE_LOST "control-lost"
@@ -73,6 +80,8 @@ struct fedge_json_field;
 #define FEDGE_SQUARED_NORM "squared-norm"
 /* Metric of updates of clustered strategies: index of the model that was trained, from 0. */
 #define FEDGE_CLUSTER "cluster"
+/* Metric of updates whose hooks count steps: the optimizer's steps, from 1. */
+#define FEDGE_NUM_STEPS "num-steps"
 
 /* Buffers of the hooks of one plan. A pointer is NULL when the hooks do not need it. */
 typedef struct fedge_hooks_state {
@@ -92,11 +101,13 @@ typedef struct fedge_client_hooks {
     const char *section;  /* name of its section, with one value for each of the delta; or NULL */
     const char *state_name; /* the client state in messages: "control variate"; NULL: none */
     bool broadcasts;        /* each model comes with num_trained values of the server's state */
-    bool clustered;   /* broadcast state is further models; FEDGE_CLUSTER reports which one was
-                         trained */
-    bool corrects;    /* begin fills a correction */
-    bool measures;    /* updates have FEDGE_START_LOSS and FEDGE_SQUARED_NORM */
-    bool local_state; /* losing the client state does no harm: the server keeps no sum of it */
+    bool clustered;     /* broadcast state is further models; FEDGE_CLUSTER reports which one was
+                           trained */
+    bool corrects;      /* begin fills a correction */
+    bool measures;      /* updates have FEDGE_START_LOSS and FEDGE_SQUARED_NORM */
+    bool counts_steps;  /* updates have FEDGE_NUM_STEPS */
+    bool only_external; /* plans of built-in models do without these hooks */
+    bool local_state;   /* losing the client state does no harm: the server keeps no sum of it */
     const struct fedge_json_field *arguments; /* fields of a fedge_hooks_arguments; NULL: none */
 
     /* True for layers whose values stay on the client (edge/plan/personal.h). NULL: all layers are
@@ -121,6 +132,8 @@ typedef struct fedge_client_hooks {
 
 /* NULL: the strategy has no client hooks. */
 const fedge_client_hooks *fedge_client_hooks_find(const char *strategy);
+/* Likewise, in a job whose model is external or not. */
+const fedge_client_hooks *fedge_client_hooks_of_job(const char *strategy, bool external);
 /* Enumerates the hooks from index 0; NULL after the last. */
 const fedge_client_hooks *fedge_client_hooks_at(size_t index);
 /* The hooks with this feature in "must"; NULL: none. */
@@ -149,6 +162,10 @@ uint32_t fedge_plan_num_broadcast(const fedge_plan *plan);
 /* True when there are several models and each client trains the best for it. */
 bool fedge_plan_is_clustered(const fedge_plan *plan);
 bool fedge_plan_measures(const fedge_plan *plan);
+bool fedge_plan_counts_steps(const fedge_plan *plan);
+/* True when a trainer that is not fedge's stays near a model or trains one in parts, which takes a
+ * copy (client/own_trainer.h). */
+bool fedge_plan_keeps_anchor(const fedge_plan *plan);
 
 /* Reads the arguments of the plan's hooks from the "strategy" of a job or plan; ignores other keys.
  * node NULL: sets the defaults. */

@@ -219,6 +219,13 @@ fedge_status fedge_job_check_rates(const fedge_job *job, const char **key, fedge
                               " %g, and %g is the most; lower it, or num-server-rounds",
                               round, rate, FEDGE_MAX_LEARNING_RATE);
         }
+        if (divides && job->plan.training.learning_rate == 0) { /* an external model's may be 0 */
+            *key = "training.learning-rate";
+            return fedge_fail(err, FEDGE_OUT_OF_RANGE,
+                              "is missing or 0, and %s divides by it; give your trainer's, e.g. "
+                              "0.05",
+                              job->strategy);
+        }
         /* As a float, as clients use it. */
         if (divides && !((float)rate > 0.0f)) {
             *key = "training.schedule";
@@ -435,7 +442,7 @@ static fedge_status read_plan(const fedge_json *json, fedge_plan *plan, fedge_er
     char strategy[FEDGE_MAX_STRATEGY_NAME];
     FEDGE_TRY(fedge_json_read(json, json->root, fedge_job_plan_fields, plan, err));
     FEDGE_TRY(fedge_job_strategy_type(json, strategy, err));
-    plan->hooks = fedge_client_hooks_find(strategy);
+    plan->hooks = fedge_client_hooks_of_job(strategy, plan->external);
     FEDGE_TRY(fedge_hooks_read_arguments(json, fedge_json_get(json->root, "strategy"), plan, err));
     FEDGE_TRY(fedge_plan_derive(json, plan, err));
     return fedge_job_check_models(json, plan, err);
@@ -576,7 +583,7 @@ fedge_status fedge_strategy_read(const fedge_json *json, fedge_job *job, fedge_e
     } else {
         FEDGE_TRY(fedge_job_strategy_type(json, job->strategy, err));
     }
-    job->plan.hooks = fedge_client_hooks_find(job->strategy);
+    job->plan.hooks = fedge_client_hooks_of_job(job->strategy, job->plan.external);
     return fedge_hooks_read_arguments(json, node, &job->plan, err);
 }
 

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "edge/core/text.h"
 #include "edge/json/json.h"
 #include "edge/plan/client_hooks.h"
 #include "edge/plan/plan.h"
@@ -46,12 +47,6 @@ bool fedge_personal_is_last(const fedge_plan *plan, uint32_t layer)
 
 fedge_status fedge_personal_check(const fedge_json *json, const fedge_plan *plan, fedge_error *err)
 {
-    if (plan->external) {
-        return fedge_json_fail_at(json, "model", err,
-                                  "is external, so its layers are not known, which %s needs; "
-                                  "take FedAvg",
-                                  plan->hooks->name);
-    }
     if (plan->training.weights != FEDGE_STORAGE_FP32) {
         return fedge_json_fail_at(json, "training.weights", err,
                                   "must be \"fp32\" with %s, whose clients keep what they have "
@@ -61,11 +56,91 @@ fedge_status fedge_personal_check(const fedge_json *json, const fedge_plan *plan
     return FEDGE_OK;
 }
 
+#ifdef FEDGE_SMALL
+bool fedge_personal_is_tensor(const fedge_plan *plan, const char *name)
+{
+    (void)name;
+    return plan->hooks->trains_both;
+}
+
+fedge_status fedge_personal_check_tensors(const fedge_json *json, const fedge_plan *plan,
+                                          fedge_error *err)
+{
+    return fedge_personal_check(json, plan, err);
+}
+#else
+/* The line of [text] at *at without its end, and *at behind it; false at the end. */
+static bool next_line(const char **at, char line[FEDGE_MAX_TENSOR_NAME])
+{
+    const size_t length = strcspn(*at, "\n");
+    if (length == 0 || length >= FEDGE_MAX_TENSOR_NAME)
+        return false;
+    memcpy(line, *at, length);
+    line[length] = '\0';
+    *at += length + ((*at)[length] == '\n');
+    return true;
+}
+
+bool fedge_personal_is_tensor(const fedge_plan *plan, const char *name)
+{
+    char pattern[FEDGE_MAX_TENSOR_NAME];
+    const char *at = plan->hooks_arguments.personal_tensors;
+    bool is = plan->hooks->trains_both;
+    while (!is && next_line(&at, pattern))
+        is = fedge_glob_matches(pattern, name);
+    return is;
+}
+
+static bool matches_any(const fedge_plan *plan, const char *pattern)
+{
+    for (uint32_t i = 0; i < plan->schema.num_tensors; i++) {
+        if (fedge_glob_matches(pattern, plan->schema.tensors[i].name))
+            return true;
+    }
+    return false;
+}
+
+fedge_status fedge_personal_check_tensors(const fedge_json *json, const fedge_plan *plan,
+                                          fedge_error *err)
+{
+    const char *key = "strategy.personal-tensors";
+    const char *at = plan->hooks_arguments.personal_tensors;
+    char pattern[FEDGE_MAX_TENSOR_NAME];
+    FEDGE_TRY(fedge_personal_check(json, plan, err));
+    if (!plan->external && at[0] != '\0') {
+        return fedge_json_fail_at(json, key, err,
+                                  "is for external models; here the layers say it: remove it");
+    }
+    if (!plan->external)
+        return FEDGE_OK;
+    if (at[0] == '\0') {
+        return fedge_json_fail_at(json, key, err,
+                                  "is missing: give the names of the tensors that stay on the "
+                                  "clients, such as [\"%s\"], or patterns with '*'",
+                                  plan->schema.tensors[plan->schema.num_tensors - 1].name);
+    }
+    while (next_line(&at, pattern)) {
+        if (!matches_any(plan, pattern)) {
+            return fedge_json_fail_at(json, key, err,
+                                      "has \"%s\", which no tensor of the model is named; the "
+                                      "first is \"%s\"",
+                                      pattern, plan->schema.tensors[0].name);
+        }
+    }
+    for (uint32_t i = 0; i < plan->schema.num_tensors; i++) {
+        if (!fedge_personal_is_tensor(plan, plan->schema.tensors[i].name))
+            return FEDGE_OK;
+    }
+    return fedge_json_fail_at(json, key, err,
+                              "names all tensors of the model: at least one must be the server's");
+}
+#endif
+
 fedge_status fedge_personal_check_last(const fedge_json *json, const fedge_plan *plan,
                                        fedge_error *err)
 {
-    const uint32_t count = plan->external ? 0 : count_from(plan, 0);
-    FEDGE_TRY(fedge_personal_check(json, plan, err));
+    FEDGE_TRY(fedge_personal_check_tensors(json, plan, err));
+    const uint32_t count = plan->external ? UINT32_MAX : count_from(plan, 0);
     if (plan->hooks_arguments.personal_layers >= count) {
         return fedge_json_fail_at(json, "strategy.personal-layers", err,
                                   "is %u, and the model has %u layers with parameters: at least "

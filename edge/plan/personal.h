@@ -50,10 +50,19 @@ void fedge_personal_take(const struct fedge_plan *plan, const float *model, floa
 /* For hooks: whether the layer is one of the last hooks_arguments.personal_layers with parameters.
  */
 bool fedge_personal_is_last(const struct fedge_plan *plan, uint32_t layer);
+/* For plans of external models: whether the tensor stays on the client, by the patterns in
+ * hooks_arguments.personal_tensors ('*' stands for any characters), or as the hooks say of all. */
+bool fedge_personal_is_tensor(const struct fedge_plan *plan, const char *name);
 /* Checks that the plan supports personal values. The error names the key. */
 FEDGE_MUST_USE fedge_status fedge_personal_check(const struct fedge_json *json,
                                                  const struct fedge_plan *plan, fedge_error *err);
-/* Also checks that the last layers are personal and at least one is the server's. */
+/* Also checks that a plan has patterns of tensors just if its model is external, that each matches
+ * one, and that at least one tensor is the server's. */
+FEDGE_MUST_USE fedge_status fedge_personal_check_tensors(const struct fedge_json *json,
+                                                         const struct fedge_plan *plan,
+                                                         fedge_error *err);
+/* Also checks that the last layers of a built-in model are personal and at least one is the
+ * server's. */
 FEDGE_MUST_USE fedge_status fedge_personal_check_last(const struct fedge_json *json,
                                                       const struct fedge_plan *plan,
                                                       fedge_error *err);

@@ -115,13 +115,16 @@ typedef struct fedge_update_spec {
 } fedge_update_spec;
 
 #define FEDGE_MAX_CLUSTERS 16
+#define FEDGE_MAX_PERSONAL_TENSORS 2048 /* bytes of their patterns, with the NUL */
 
 /* Arguments of the strategy that client hooks use; each strategy's table lists those it has. */
 typedef struct fedge_hooks_arguments {
     uint32_t personal_layers; /* the last layers with parameters, which stay on the client */
-    uint32_t head_epochs;     /* epochs that train these layers before the others */
-    uint32_t num_clusters;    /* models to choose from */
-    float lambda; /* weight of the term that keeps the personal model near the server's */
+    /* Of an external model: patterns of the tensors that stay on the client, one a line. */
+    char personal_tensors[FEDGE_MAX_PERSONAL_TENSORS];
+    uint32_t head_epochs;  /* epochs that train these layers before the others */
+    uint32_t num_clusters; /* models to choose from */
+    float lambda;          /* weight of the term that keeps the personal model near the server's */
 } fedge_hooks_arguments;
 
 #define FEDGE_MAX_CONFIG 4096 /* bytes of a job's "config" as compact JSON */

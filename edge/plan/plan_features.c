@@ -21,7 +21,7 @@
 #define OPTIMIZER_FEATURE(upper, lower, class)                                                     \
     FEATURE("optimizer:" #class, plan->training.optimizer.type == FEDGE_OPTIMIZER_##upper)
 #define HOOKS_FEATURE(name, feature)                                                               \
-    FEATURE(feature, plan->hooks && plan->hooks == fedge_client_hooks_of_feature(feature))
+    EVERY_PLAN(feature, plan->hooks && plan->hooks == fedge_client_hooks_of_feature(feature))
 #define MODEL_FEATURE(name) FEATURE(name, model_asks(plan, name))
 
 #define FEATURES                                                                                   \
@@ -54,7 +54,9 @@
     EVERY_PLAN("codec-by-layer", plan->update.num_layers > 0)                                      \
     EVERY_PLAN("down-by-layer", plan->update.down.tensors)                                         \
     EVERY_PLAN("codec-by-section", plan->update.control.values || plan->update.buffers.values)     \
-    EVERY_PLAN("config", plan->config)
+    EVERY_PLAN("config", plan->config)                                                             \
+    EVERY_PLAN("external:strategy",                                                                \
+               plan->external && (plan->hooks || plan->training.optimizer.proximal_mu > 0))
 
 /* --- their names: all that a client needs ----------------------------------------------------- */
 

@@ -109,6 +109,12 @@ static fedge_status add_all(fedge_plan *plan, fedge_error *err)
 {
     for (uint32_t i = 0; i < plan->schema.num_tensors; i++) {
         const fedge_tensor_spec *tensor = &plan->schema.tensors[i];
+        const bool is_personal =
+            fedge_plan_is_personal(plan) && fedge_personal_is_tensor(plan, tensor->name);
+        if (is_personal)
+            add_personal(&plan->personal, plan->num_parameters, tensor->offset, tensor->count);
+        if (is_personal && fedge_plan_replaces(plan))
+            continue;
         FEDGE_TRY(add_rows(&plan->sent, tensor, 0, tensor->rank > 0 ? tensor->shape[0] : 1, err));
     }
     return FEDGE_OK;

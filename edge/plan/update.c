@@ -280,21 +280,20 @@ static fedge_status check_section(const fedge_plan *plan, const fedge_section *w
     return FEDGE_OK;
 }
 
-/* Whether it reports which model was trained. */
-static fedge_status check_choice(const fedge_plan *plan, const fedge_upload *upload,
-                                 fedge_error *err)
+/* Whether it reports a whole number that its strategy needs. */
+static fedge_status check_number(const fedge_plan *plan, const fedge_upload *upload,
+                                 const char *name, uint32_t least, uint32_t most, fedge_error *err)
 {
-    const uint32_t last = fedge_plan_num_broadcast(plan);
     for (uint32_t i = 0; i < upload->num_metrics; i++) {
         const double value = upload->metrics[i].value;
-        if (strcmp(upload->metrics[i].name, FEDGE_CLUSTER) == 0 && value >= 0.0 &&
-            value <= (double)last && value == (double)(uint32_t)value)
+        if (strcmp(upload->metrics[i].name, name) == 0 && value >= (double)least &&
+            value <= (double)most && value == (double)(uint32_t)value)
             return FEDGE_OK;
     }
     return fedge_fail(err, FEDGE_MISMATCH,
-                      "an update of %s has the metric \"" FEDGE_CLUSTER
-                      "\", a whole number from 0 to %" PRIu32,
-                      plan->hooks->name, last);
+                      "an update of %s has the metric \"%s\", a whole number from %" PRIu32
+                      " to %" PRIu32,
+                      plan->hooks->name, name, least, most);
 }
 
 fedge_status fedge_update_check(const fedge_plan *plan, const fedge_upload *upload,
@@ -315,7 +314,11 @@ fedge_status fedge_update_check(const fedge_plan *plan, const fedge_upload *uplo
                           "upload of %" PRIu64 " bytes, its sections have %" PRIu64, upload->size,
                           size);
     }
-    return fedge_plan_is_clustered(plan) ? check_choice(plan, upload, err) : FEDGE_OK;
+    if (fedge_plan_counts_steps(plan))
+        return check_number(plan, upload, FEDGE_NUM_STEPS, 1, UINT32_MAX, err);
+    return fedge_plan_is_clustered(plan)
+               ? check_number(plan, upload, FEDGE_CLUSTER, 0, fedge_plan_num_broadcast(plan), err)
+               : FEDGE_OK;
 }
 
 fedge_status fedge_update_fail_crc32(uint64_t size, uint32_t crc, uint32_t announced,

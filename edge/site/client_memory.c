@@ -104,6 +104,10 @@ fedge_status fedge_client_memory_of(const fedge_plan *plan, fedge_client_memory 
     for (int i = 0; i < FEDGE_MEMORY_PARTS; i++)
         memory->rows[i] = ROWS[i];
     FEDGE_TRY(plan->external ? FEDGE_OK : add_trainer(plan, memory, err));
+    if (plan->external && fedge_plan_keeps_anchor(plan)) {
+        memory->rows[FEDGE_MEMORY_OPTIMIZER].bytes =
+            values * sizeof(float) + plan->schema.num_tensors;
+    }
     FEDGE_TRY(download(plan, state_bytes, &down, err));
     memory->rows[FEDGE_MEMORY_DELTA].bytes =
         larger(values, sent) * sizeof(float) + plan->sent.schema.num_tensors;

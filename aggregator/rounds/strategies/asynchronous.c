@@ -40,7 +40,6 @@ fedge_status fedge_asynchronous_derive(const fedge_json *json, fedge_job *job, v
         {fedge_plan_makes_residual(&job->plan), "update",
          "what clients keep of it needs rounds that wait for them; take a codec that does not "
          "choose, such as int8, without error-feedback"},
-        {job->plan.external, "model", "it must be a built-in one; take FedAvg"},
         {with->buffer_size > rounds->max_cohort, "strategy.buffer-size",
          "a round closes with this many updates, and at most max-cohort clients are at work; lower "
          "it, or raise rounds.max-cohort"},

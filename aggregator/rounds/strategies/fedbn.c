@@ -8,13 +8,9 @@
  */
 #include "aggregator/rounds/strategies/common.h"
 
-const fedge_strategy_ops fedge_strategy_fedbn = {
-    .reader = {.name = "FedBN",
-               .settings_size = sizeof(fedge_strategy_common),
-               .derive = fedge_refuse_test_set},
-    .init = fedge_strategy_init_settings,
-    .step = fedge_fedavg_step,
-    .save = fedge_strategy_save_nothing,
-    .load = fedge_strategy_load_nothing,
-    .free = fedge_strategy_free_nothing,
+static const fedge_json_field ARGUMENTS[] = {
+    FEDGE_PERSONAL_TENSORS_FIELD(fedge_personal_settings, with.personal_tensors),
+    FEDGE_JSON_END,
 };
+
+const fedge_strategy_ops fedge_strategy_fedbn = FEDGE_PERSONAL_OPS("FedBN", ARGUMENTS);

@@ -8,15 +8,17 @@
  *
  *     v ← ρ v + (1 − e u),   u ← u + v        (Nesterov: u ← u + (1 − e u) + ρ v);   a_i = u
  *
- * after K_i such steps. K_i is local-steps, or local-epochs · ⌈n_i / batch-size⌉.
+ * after K_i such steps. K_i is local-steps, or local-epochs · ⌈n_i / batch-size⌉, or what a trainer
+ * of one's own reports (edge/plan/hooks/fednova.c).
  *
  * Weights in the sums are integers: w_i = round(u n_i / a_i), at least 1, and p_i = w_i a_i / Σ w_j
  * a_j is computed from them, so u sets their resolution. With local-steps all a_i equal one a, u =
  * a, and nothing is rounded. With local-epochs u is the largest weight for the cohort's size, 2^32
- * / cohort, divided by the largest possible n_i / a_i: that of one batch. With a proximal term n_i
- * / a_i has no bound and is clamped to 1024, or to 16 times that of one batch if that is more. A
- * round begun in a release that did not record the cohort has u = max-weight / 1024, rounded down
- * to a power of two, and n_i / a_i clamped to 1024. By default η_s is 1.
+ * / cohort, divided by the largest possible n_i / a_i: that of one batch. With a proximal term, and
+ * with reported steps, n_i / a_i has no bound and is clamped to 1024, or to 16 times that of one
+ * batch if that is more. A round begun in a release that did not record the cohort has u =
+ * max-weight / 1024, rounded down to a power of two, and n_i / a_i clamped to 1024. By default η_s
+ * is 1.
  */
 #include <math.h>
 
@@ -69,9 +71,11 @@ static double client_path_length(const fedge_job *job, const fedge_update_facts 
     const fedge_training_spec *training = &job->plan.training;
     const uint64_t examples = facts->num_examples < UINT32_MAX ? facts->num_examples : UINT32_MAX;
     const uint64_t batches = (examples + training->batch_size - 1) / training->batch_size;
+    const uint64_t steps = facts->num_steps > 0        ? facts->num_steps
+                           : training->local_steps > 0 ? training->local_steps
+                                                       : training->local_epochs * batches;
     return path_length(&training->optimizer, fedge_plan_learning_rate(&job->plan, facts->round),
-                       training->local_steps > 0 ? training->local_steps
-                                                 : training->local_epochs * batches);
+                       steps);
 }
 
 /* u, where [most] is the largest weight. */
@@ -81,12 +85,13 @@ static double unit_of(const fedge_job *job, const fedge_update_facts *facts, dou
     const double rate = fedge_plan_learning_rate(&job->plan, facts->round);
     if (facts->cohort == 0)
         return most < MOST ? 1.0 : exp2(floor(log2(most / MOST)));
-    if (training->local_steps > 0)
+    if (training->local_steps > 0 && !job->plan.external)
         return path_length(&training->optimizer, rate, training->local_steps);
     /* Without a proximal term the distance per batch grows with the number of batches. */
     const double batch =
         training->batch_size / path_length(&training->optimizer, rate, training->local_epochs);
-    return most / (training->optimizer.proximal_mu > 0.0f ? fmax(MOST, HEADROOM * batch) : batch);
+    const bool is_bounded = training->optimizer.proximal_mu <= 0.0f && !job->plan.external;
+    return most / (is_bounded ? batch : fmax(MOST, HEADROOM * batch));
 }
 
 static uint32_t weight(const void *state, const fedge_job *job, const fedge_update_facts *facts)
@@ -104,10 +109,6 @@ static uint32_t weight(const void *state, const fedge_job *job, const fedge_upda
 static fedge_status derive(const fedge_json *json, fedge_job *job, void *settings, fedge_error *err)
 {
     (void)settings;
-    if (job->plan.external) {
-        return fedge_json_fail_at(json, "model", err,
-                                  "is external, so FedNova cannot count its steps; use FedAvg");
-    }
     if (job->plan.training.optimizer.type != FEDGE_OPTIMIZER_SGD) {
         return fedge_json_fail_at(
             json, "training.optimizer", err,

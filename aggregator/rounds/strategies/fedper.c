@@ -9,6 +9,7 @@
 
 static const fedge_json_field ARGUMENTS[] = {
     FEDGE_PERSONAL_LAYERS_FIELD(fedge_personal_settings, with.personal_layers),
+    FEDGE_PERSONAL_TENSORS_FIELD(fedge_personal_settings, with.personal_tensors),
     FEDGE_JSON_END,
 };
 

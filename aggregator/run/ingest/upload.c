@@ -32,6 +32,8 @@ fedge_update_facts fedge_upload_facts(const fedge_global_model *model, const fed
     const double trained = fedge_upload_metric(upload, "loss");
     const double norm = fedge_upload_metric(upload, FEDGE_SQUARED_NORM);
     const double cluster = fedge_upload_metric(upload, FEDGE_CLUSTER);
+    const double steps = fedge_upload_metric(upload, FEDGE_NUM_STEPS);
+    const bool counts = fedge_plan_counts_steps(model->plan) && steps > 0.0; /* valid then */
     return (fedge_update_facts){.round = round,
                                 .cluster = cluster > 0.0 ? (uint32_t)cluster : 0, /* valid */
                                 .client = client,
@@ -40,6 +42,7 @@ fedge_update_facts fedge_upload_facts(const fedge_global_model *model, const fed
                                 .cohort = model->cohort,
                                 .ratio = fedge_update_ratio(model, round, client),
                                 .num_examples = upload->num_examples,
+                                .num_steps = counts ? (uint64_t)steps : 0,
                                 .start_loss = isfinite(loss) ? loss : 0.0,
                                 .squared_norm = isfinite(norm) ? norm : 0.0};
 }

@@ -120,6 +120,8 @@ static fedge_status train(worker *self, fedge_sim_backend_task *task, fedge_erro
                self->process.values + self->process.layout.personal_at,
                self->process.layout.personal * sizeof(float));
     }
+    if (fedge_plan_counts_steps(all->plan))
+        task->facts.num_steps = report.num_steps;
     if (isfinite(report.start_loss))
         task->facts.start_loss = report.start_loss;
     return fedge_client_update_add(&self->update, task, all->round, all->bounds_log2,

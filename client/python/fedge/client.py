@@ -14,12 +14,13 @@ import numpy as np
 from ._fedge import ffi, lib
 from .errors import ClientExit, Error, TaskCancelled
 from .models import Adapter, Shapes, Views, adapter_of
-from .task import Task, text
+from .task import Demands, Task, text
 
 Path = Union[str, "os.PathLike[str]"]
 Report = Union[int, Tuple[int, Mapping[str, Any]]]
 Trainer = Callable[[Any, Task], Report]
 TrainerT = TypeVar("TrainerT", bound=Trainer)
+LossT = TypeVar("LossT", bound=Callable[[Any, Task], float])
 
 SIMULATOR = "FEDGE_SIMULATOR"  # environment variable: the channel to fedge-simulate
 LOG_LEVELS = ("error", "warn", "info", "debug")
@@ -71,6 +72,7 @@ class Client:
         self._adapter: Adapter = adapter_of(model, trainable_only)
         self._train: Optional[Trainer] = None
         self._evaluate: Optional[Trainer] = None
+        self._loss: Optional[Callable[[Any, Task], float]] = None
         self._shows_errors = False
         self._client: Any = None  # of the run under way
         self._tracebacks: Optional[Callable[[str], None]] = None  # takes those of a simulation; None: stderr does
@@ -92,6 +94,14 @@ class Client:
         Its metrics have "loss" and "accuracy". The model's weights must stay as they are.
         """
         self._evaluate = function
+        return function
+
+    def loss(self, function: LossT) -> LossT:
+        """Decorator of the mean loss on this device's training examples: loss(model, task) -> float.
+
+        QFedAvg weighs devices by it, and IFCA trains the model that has the least. The weights must stay as they are.
+        """
+        self._loss = function
         return function
 
     def run(
@@ -163,22 +173,21 @@ class Client:
     def _plan(self, plan: Any) -> None:
         self._adapter.check(_shapes(plan.schema))
 
-    def _call(self, client: Any, task: Any, values: Any, report: Any, err: Any, trains: bool) -> int:
-        function = self._train if trains else self._evaluate
-        assert function is not None
+    def _call(self, client: Any, task: Any, values: Any, trains: bool, function: Callable[[Any, Task], Any]) -> Tuple[Any, Task]:
+        """What `function` returns for these values, and its task."""
         schema = task.plan.schema
         views = _views(schema, values, schema.num_elements)
-        correction = None
-        if task.correction != ffi.NULL:
-            correction = _views(schema, task.correction, task.plan.num_parameters)
-        python_task = Task(client, task, self._adapter, correction, trains)
+        python_task = Task(client, task, self._adapter, _demands(task) if trains else Demands(), trains)
         try:
-            result = function(self._adapter.attach(views), python_task)
+            model = self._adapter.attach(views)
+            if trains:
+                python_task._freeze()
+            result = function(model, python_task)
             self._adapter.detach(views)
         finally:
             self._adapter.release()
             python_task._end()
-        return _take_report(result, python_task, report, err)
+        return result, python_task
 
     def _describe(self, error: BaseException) -> str:
         """For the server: a text may quote data."""
@@ -190,12 +199,28 @@ class Client:
         return f'{name}; its text stays on the device, whose client file may allow it ("show-errors")'
 
 
+def _demands(task: Any) -> Demands:
+    """What the strategy wants of the training."""
+    plan, schema = task.plan, task.plan.schema
+    demands = Demands(personal_model=bool(task.personal_model))
+    if task.correction != ffi.NULL:
+        demands.correction = _views(schema, task.correction, plan.num_parameters)
+    if task.proximal_mu > 0:
+        demands.proximal_mu = float(task.proximal_mu)
+        demands.anchor = _views(schema, task.anchor, schema.num_elements)
+    if task.trained != ffi.NULL:
+        demands.trained = frozenset(text(schema.tensors[i].name) for i in range(schema.num_tensors) if task.trained[i])
+    return demands
+
+
 def _take_report(result: Any, task: Task, report: Any, err: Any) -> int:
     num_examples, metrics = result if isinstance(result, tuple) and len(result) == 2 else (result, {})
     if isinstance(num_examples, bool) or not isinstance(num_examples, (int, np.integer)) or num_examples < 1:
         said = num_examples if isinstance(num_examples, (int, float)) else f"a value of type {type(num_examples).__name__}"
         raise Error(f"the trainer returned {said} as its number of examples; return an integer of at least 1, "
                     'or (number of examples, {"loss": ...})')
+    task._check_demands()
+    report.corrected = True
     report.num_examples = int(num_examples)
     report.num_steps = task.num_steps
     for name, value in dict(metrics or {}).items():
@@ -214,6 +239,7 @@ def callbacks_of(app: Client, handle: Any) -> Any:
             "plan": lib.on_plan,
             "train": lib.on_train,
             "evaluate": lib.on_evaluate if app._evaluate else ffi.NULL,
+            "loss": lib.on_loss if app._loss else ffi.NULL,
         },
     )
 
@@ -349,10 +375,10 @@ def _tell(app: Client, error: BaseException) -> str:
     return app._describe(error)
 
 
-def _work(user: Any, client: Any, task: Any, values: Any, report: Any, err: Any, trains: bool) -> int:
+def _work(user: Any, client: Any, err: Any, work: Callable[[Client], int]) -> int:
     app: Client = ffi.from_handle(user)
     try:
-        return app._call(client, task, values, report, err, trains)
+        return work(app)
     except TaskCancelled as error:
         cancelled = lib.fedge_client_cancelled(client)
         return _fail(err, lib.FEDGE_CANCELLED if cancelled else lib.FEDGE_INTERNAL, str(error))
@@ -362,9 +388,27 @@ def _work(user: Any, client: Any, task: Any, values: Any, report: Any, err: Any,
 
 @ffi.def_extern(error=lib.FEDGE_INTERNAL)
 def on_train(user: Any, client: Any, task: Any, values: Any, report: Any, err: Any) -> int:
-    return _work(user, client, task, values, report, err, True)
+    def work(app: Client) -> int:
+        assert app._train is not None
+        return _take_report(*app._call(client, task, values, True, app._train), report, err)
+
+    return _work(user, client, err, work)
 
 
 @ffi.def_extern(error=lib.FEDGE_INTERNAL)
 def on_evaluate(user: Any, client: Any, task: Any, values: Any, report: Any, err: Any) -> int:
-    return _work(user, client, task, ffi.cast("float *", values), report, err, False)
+    def work(app: Client) -> int:
+        assert app._evaluate is not None
+        return _take_report(*app._call(client, task, ffi.cast("float *", values), False, app._evaluate), report, err)
+
+    return _work(user, client, err, work)
+
+
+@ffi.def_extern(error=lib.FEDGE_INTERNAL)
+def on_loss(user: Any, client: Any, task: Any, values: Any, loss: Any, err: Any) -> int:
+    def work(app: Client) -> int:
+        assert app._loss is not None
+        loss[0] = float(app._call(client, task, ffi.cast("float *", values), False, app._loss)[0])
+        return int(lib.FEDGE_OK)
+
+    return _work(user, client, err, work)

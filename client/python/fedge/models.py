@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import Any, Dict, List, Protocol, Tuple
+from typing import AbstractSet, Any, Dict, List, Optional, Protocol, Tuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,14 @@ class Adapter(Protocol):
     def batch(self, arrays: Tuple[Any, ...]) -> Tuple[Any, ...]:
         """The arrays of a batch as the model takes them."""
 
+    def freeze(self, trained: AbstractSet[str]) -> bool:
+        """Keeps the other tensors from being trained until `release`; False: the trainer has to."""
+
+    def correct(
+        self, correction: Optional[Views], mu: float, anchor: Optional[Views], trained: Optional[AbstractSet[str]], gradients: Any
+    ) -> None:
+        """Adds `correction` and mu · (weights − anchor) to the gradients, and makes those of tensors not in `trained` 0."""
+
 
 def check_shapes(job: Shapes, model: Shapes) -> None:
     for name, shape in job.items():
@@ -53,6 +61,30 @@ def check_shapes(job: Shapes, model: Shapes) -> None:
     for name, shape in model.items():
         if name not in job:
             raise Error(f"this client's model has a tensor '{name}' {list(shape)}, which the job's model lacks: {INIT_ADVICE}")
+
+
+def correct_arrays(
+    model: Mapping[str, Any],
+    correction: Optional[Views],
+    mu: float,
+    anchor: Optional[Views],
+    trained: Optional[AbstractSet[str]],
+    gradients: Any,
+) -> None:
+    if gradients is None:
+        raise Error("give correct_gradients the gradients by name: task.correct_gradients({'weight': ...})")
+    for name, gradient in gradients.items():
+        if name not in model:
+            raise Error(f"there is a gradient of '{name}', and the model has the tensors {', '.join(model)}")
+        if not isinstance(gradient, np.ndarray) or gradient.shape != np.shape(model[name]):
+            raise Error(f"the gradient of '{name}' must be a NumPy array of shape {list(np.shape(model[name]))}")
+        if trained is not None and name not in trained:
+            gradient[...] = 0
+            continue
+        if correction is not None and name in correction:
+            gradient += correction[name]
+        if anchor is not None:
+            gradient += np.float32(mu) * (model[name] - anchor[name])
 
 
 def copy_back(name: str, view: Floats, value: Any) -> None:
@@ -92,6 +124,14 @@ class ArraysAdapter:
 
     def batch(self, arrays: Tuple[Any, ...]) -> Tuple[Any, ...]:
         return arrays
+
+    def freeze(self, trained: AbstractSet[str]) -> bool:
+        return False
+
+    def correct(
+        self, correction: Optional[Views], mu: float, anchor: Optional[Views], trained: Optional[AbstractSet[str]], gradients: Any
+    ) -> None:
+        correct_arrays(self.model, correction, mu, anchor, trained, gradients)
 
 
 class EstimatorAdapter:
@@ -134,6 +174,19 @@ class EstimatorAdapter:
     def batch(self, arrays: Tuple[Any, ...]) -> Tuple[Any, ...]:
         return tuple(array.astype(self.dtype) if np.issubdtype(np.asarray(array).dtype, np.floating) else array for array in arrays)
 
+    def freeze(self, trained: AbstractSet[str]) -> bool:
+        return False
+
+    def correct(
+        self, correction: Optional[Views], mu: float, anchor: Optional[Views], trained: Optional[AbstractSet[str]], gradients: Any
+    ) -> None:
+        if correction is None and mu == 0 and trained is None:
+            return
+        if gradients is None:
+            raise Error("scikit-learn does not hand out gradients, which the job's strategy changes: take FedAvg, "
+                        "or write the steps in NumPy")
+        correct_arrays({name: getattr(self.model, name) for name in self.NAMES}, correction, mu, anchor, trained, gradients)
+
 
 class TorchAdapter:
     """A torch.nn.Module: its parameters and floating-point buffers, by the names of its state_dict.
@@ -146,6 +199,7 @@ class TorchAdapter:
         self.model = model
         self.trainable_only = trainable_only
         self.attached: List[Any] = []
+        self.frozen: List[Any] = []
 
     def tensors(self) -> Dict[str, Any]:
         state = self.model.state_dict(keep_vars=True)
@@ -181,6 +235,27 @@ class TorchAdapter:
             if tensor.device.type != "cpu" or tensor.data_ptr() != views[name].ctypes.data:
                 copy_back(name, views[name], tensor.detach().float().cpu().numpy())
 
+    def freeze(self, trained: AbstractSet[str]) -> bool:
+        for name, tensor in self.tensors().items():
+            if name not in trained and tensor.requires_grad:
+                tensor.requires_grad_(False)
+                self.frozen.append(tensor)
+        return True
+
+    def correct(
+        self, correction: Optional[Views], mu: float, anchor: Optional[Views], trained: Optional[AbstractSet[str]], gradients: Any
+    ) -> None:
+        with self.torch.no_grad():
+            for name, tensor in self.tensors().items() if correction is not None or anchor is not None else ():
+                if not tensor.requires_grad:
+                    continue  # frozen, or a buffer
+                if tensor.grad is None:
+                    tensor.grad = self.torch.zeros_like(tensor)
+                if correction is not None and name in correction:
+                    tensor.grad += self.torch.from_numpy(correction[name]).to(tensor.device)
+                if anchor is not None:
+                    tensor.grad += mu * (tensor - self.torch.from_numpy(anchor[name]).to(tensor.device))
+
     def release(self) -> None:
         """Leaves zeros, without memory of their own, which keep the shapes; and no gradients."""
         for tensor in self.attached:
@@ -188,6 +263,9 @@ class TorchAdapter:
             if tensor.device.type == "cpu":
                 tensor.data = self.torch.zeros((), dtype=tensor.dtype).expand(tensor.shape)
         self.attached = []
+        for tensor in self.frozen:
+            tensor.requires_grad_(True)
+        self.frozen = []
 
     def end(self) -> None:
         for tensor in self.tensors().values():

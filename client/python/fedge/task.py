@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-from typing import Any, Callable, Dict, Iterator, Optional, Tuple
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, FrozenSet, Iterator, Mapping, Optional, Set, Tuple
 
 import numpy as np
 
@@ -90,6 +91,17 @@ class State:
             return default
 
 
+@dataclass
+class Demands:
+    """What a strategy wants of a training, besides that it trains."""
+
+    correction: Optional[Views] = None
+    proximal_mu: float = 0.0
+    anchor: Optional[Views] = None
+    trained: Optional[FrozenSet[str]] = None
+    personal_model: bool = False
+
+
 class Task:
     """One training or evaluation, with the job's arguments for it.
 
@@ -97,11 +109,14 @@ class Task:
     num_clients: of a simulation, whose virtual clients have client_index 0 to num_clients - 1; on a device 0. learning_rate: of this
     round. epochs, steps: local epochs, or local steps where those are not 0. batch_size, momentum, weight_decay: of the
     job. seed: of the job. deadline: seconds from the task's arrival, after which its result may not count. job, run_id:
-    texts. config: the job's "config", a dict. state: values that last between rounds (State). correction: None, or arrays by name that are added to each
-    parameter's gradient (SCAFFOLD's c − c_i).
+    texts. config: the job's "config", a dict. state: values that last between rounds (State). personal_model: True when
+    the model is this device's own (Ditto), which is trained in a call of its own.
+
+    Strategies may change gradients. `correct_gradients` does all of it; a trainer that does it in its own way reads
+    `correction`, `proximal_mu` and `anchor`, and `trained`. A task whose trainer does neither fails.
     """
 
-    def __init__(self, client: Any, task: Any, adapter: Adapter, correction: Optional[Views], trains: bool) -> None:
+    def __init__(self, client: Any, task: Any, adapter: Adapter, demands: Demands, trains: bool) -> None:
         plan = task.plan
         self._client = client
         self._adapter = adapter
@@ -121,9 +136,60 @@ class Task:
         self.momentum = float(plan.momentum)
         self.weight_decay = float(plan.weight_decay)
         self.config: Dict[str, Any] = json.loads(text(plan.config))
-        self.correction = correction
+        self.personal_model = demands.personal_model
+        self._demands = demands
+        self._unmet: Set[str] = set()
+        if demands.correction is not None:
+            self._unmet.add("correction")
+        if demands.proximal_mu > 0:
+            self._unmet.add("proximal_mu")
+        if demands.trained is not None:
+            self._unmet.add("trained")
         self.state = State(client)
         self.num_steps = 0  # batches so far; loops without `batches` count theirs
+
+    @property
+    def correction(self) -> Optional[Views]:
+        """None, or arrays by name that are added to each parameter's gradient (SCAFFOLD's c − c_i, FedDyn's −g_i)."""
+        self._unmet.discard("correction")
+        return self._demands.correction
+
+    @property
+    def proximal_mu(self) -> float:
+        """μ of the term μ · (weights − anchor) that is added to each gradient (FedProx, FedDyn, Ditto); 0: none."""
+        self._unmet.discard("proximal_mu")
+        return self._demands.proximal_mu
+
+    @property
+    def anchor(self) -> Optional[Views]:
+        """Arrays by name, the model that the proximal term stays near; None where proximal_mu is 0."""
+        return self._demands.anchor
+
+    @property
+    def trained(self) -> Optional[FrozenSet[str]]:
+        """Names of the tensors that this call trains while the others stay (FedRep); None: all of them."""
+        self._unmet.discard("trained")
+        return self._demands.trained
+
+    def correct_gradients(self, gradients: Optional[Mapping[str, Any]] = None) -> None:
+        """Makes the gradients of a step what the strategy wants, in place. Call it between gradient and step.
+
+        A torch model needs no argument: between loss.backward() and optimizer.step(). Otherwise gradients: NumPy arrays
+        of floats by the names of the tensors. Does nothing where the strategy (FedAvg, say) asks for nothing.
+        """
+        demands = self._demands
+        if self._trains:
+            self._adapter.correct(demands.correction, demands.proximal_mu, demands.anchor, demands.trained, gradients)
+        self._unmet.clear()
+
+    def _freeze(self) -> None:
+        if self._demands.trained is not None and self._adapter.freeze(self._demands.trained):
+            self._unmet.discard("trained")
+
+    def _check_demands(self) -> None:
+        if self._unmet:
+            raise Error("the job's strategy changes gradients, and the trainer has not let it: call task.correct_gradients() "
+                        f"between gradient and step, or heed task.{', task.'.join(sorted(self._unmet))}")
 
     def _end(self) -> None:
         """The client may be freed from now on."""

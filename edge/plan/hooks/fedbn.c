@@ -5,6 +5,11 @@
 #include "edge/plan/client_hooks.h"
 #include "edge/train/layers/layer.h"
 
+static const fedge_json_field ARGUMENTS[] = {
+    FEDGE_PERSONAL_TENSORS_FIELD(fedge_hooks_arguments, personal_tensors),
+    FEDGE_JSON_END,
+};
+
 static bool is_batch_norm(const fedge_plan *plan, uint32_t layer)
 {
     return (fedge_layer_ops_of(plan->model.layers[layer].type)->flags & FEDGE_BATCH_NORM) != 0;
@@ -12,7 +17,9 @@ static bool is_batch_norm(const fedge_plan *plan, uint32_t layer)
 
 static fedge_status check(const fedge_json *json, const fedge_plan *plan, fedge_error *err)
 {
-    FEDGE_TRY(fedge_personal_check(json, plan, err));
+    FEDGE_TRY(fedge_personal_check_tensors(json, plan, err));
+    if (plan->external)
+        return FEDGE_OK;
     for (uint32_t i = 0; i < plan->model.num_layers; i++) {
         if (is_batch_norm(plan, i))
             return FEDGE_OK;
@@ -26,6 +33,7 @@ const fedge_client_hooks fedge_client_hooks_fedbn = {
     .name = "FedBN",
     .state_name = "own part of the model",
     .local_state = true,
+    .arguments = ARGUMENTS,
     .check = check,
     .personal = is_batch_norm,
 };

@@ -16,11 +16,6 @@
 
 static fedge_status check(const fedge_json *json, const fedge_plan *plan, fedge_error *err)
 {
-    if (plan->external) {
-        return fedge_json_fail_at(json, "model", err,
-                                  "is external, so FedDyn cannot correct its gradients; take "
-                                  "FedAvg");
-    }
     if (!(plan->training.optimizer.proximal_mu > 0)) {
         return fedge_json_fail_at(json, "training.proximal-mu", err,
                                   "is 0, and FedDyn needs it: alpha of its paper");

@@ -6,6 +6,7 @@
 
 static const fedge_json_field ARGUMENTS[] = {
     FEDGE_PERSONAL_LAYERS_FIELD(fedge_hooks_arguments, personal_layers),
+    FEDGE_PERSONAL_TENSORS_FIELD(fedge_hooks_arguments, personal_tensors),
     FEDGE_JSON_END,
 };
 

@@ -11,8 +11,7 @@ static const fedge_json_field ARGUMENTS[] = {
 
 static fedge_status check(const fedge_json *json, const fedge_plan *plan, fedge_error *err)
 {
-    const char *why = plan->external ? "is external, so its loss before training is not known"
-                      : plan->num_parameters < plan->schema.num_elements
+    const char *why = plan->num_parameters < plan->schema.num_elements
                           ? "has BatchNorm's statistics, which clusters do not have"
                           : NULL;
     for (uint32_t i = 0; !why && i < plan->model.num_layers; i++) {

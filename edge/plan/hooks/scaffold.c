@@ -18,11 +18,6 @@
 static fedge_status check(const fedge_json *json, const fedge_plan *plan, fedge_error *err)
 {
     const fedge_optimizer *optimizer = &plan->training.optimizer;
-    if (plan->external) {
-        return fedge_json_fail_at(json, "model", err,
-                                  "is external, so SCAFFOLD cannot correct its gradients; take "
-                                  "FedAvg");
-    }
     if (optimizer->type != FEDGE_OPTIMIZER_SGD || optimizer->momentum != 0) {
         return fedge_json_fail_at(json, "training.optimizer", err,
                                   "SCAFFOLD's control variates hold for plain SGD only; take SGD "

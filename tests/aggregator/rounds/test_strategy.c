@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "edge/core/fixed.h"
+#include "edge/plan/client_hooks.h"
 #include "tests/aggregator/rounds/strategy_jobs.h"
 #include "tests/edge/core/codec/codecs.h"
 
@@ -244,6 +245,31 @@ static void fednova_weighs_as_finely_as_a_cohort_allows(void **state)
     fedge_job_free(job);
 }
 
+/* Trainers of external models report them: a client of twice the steps gets half the weight. */
+static void fednova_takes_the_steps_that_clients_report(void **state)
+{
+    (void)state;
+    const job_parts parts = {
+        .strategy = "{\"type\": \"FedNova\"}",
+        .model = "{\"type\": \"external\", \"tensors\": [{\"name\": \"w\", \"shape\": [3]}]}"};
+    fedge_job *job = NULL;
+    fedge_error err;
+    if (parse_parts(&parts, &job, &err) != FEDGE_OK)
+        fail_msg("%s", err.message);
+    assert_true(fedge_plan_counts_steps(&job->plan));
+    const fedge_strategy_ops *ops = &fedge_strategy_fednova;
+    void *made = make(ops, job);
+    fedge_update_facts facts = {.round = 1, .num_examples = 64, .cohort = 8, .num_steps = 7};
+    const uint32_t weight = ops->weight(made, job, &facts);
+    facts.num_steps = 14;
+    assert_in_range(weight, 2 * ops->weight(made, job, &facts) - 1,
+                    2 * ops->weight(made, job, &facts) + 1);
+    assert_true(weight > 1024); /* of some resolution, and not clamped */
+    assert_true(weight < INT32_MAX);
+    ops->free(made);
+    fedge_job_free(job);
+}
+
 /* Clients choose among them by their losses: of two that are alike the second is never chosen. */
 static void models_of_ifca_begin_unlike(void **state)
 {
@@ -284,6 +310,7 @@ int main(void)
         cmocka_unit_test(scaffold_moves_the_control_variate_too),
         cmocka_unit_test(qfedavg_bounds_what_clients_say),
         cmocka_unit_test(fednova_weighs_as_finely_as_a_cohort_allows),
+        cmocka_unit_test(fednova_takes_the_steps_that_clients_report),
         cmocka_unit_test(models_of_ifca_begin_unlike),
         cmocka_unit_test(names_are_found_exactly),
     };

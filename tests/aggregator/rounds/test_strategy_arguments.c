@@ -80,7 +80,8 @@ static void check_choice(const fedge_strategy_reader *reader, const fedge_json_f
 
 static void check_argument(const fedge_strategy_reader *reader, const fedge_json_field *field)
 {
-    refuse(reader, field, cJSON_CreateArray(), "must be");
+    refuse(reader, field, cJSON_CreateArray(),
+           field->kind == FEDGE_JSON_LINES ? "must have at least one element" : "must be");
     if (is_number(field)) {
         check_number(reader, field);
     } else if (field->kind == FEDGE_JSON_ENUM) {
@@ -88,6 +89,9 @@ static void check_argument(const fedge_strategy_reader *reader, const fedge_json
     } else if (field->kind == FEDGE_JSON_BOOL) {
         refuse(reader, field, cJSON_CreateString("yes"), "true or false");
         refuse(reader, field, cJSON_CreateNumber(1), "true or false");
+    } else if (field->kind == FEDGE_JSON_LINES) {
+        refuse(reader, field, cJSON_CreateNumber(1), "must be a text");
+        refuse(reader, field, cJSON_CreateString(""), "must have");
     } else if (field->kind == FEDGE_JSON_OBJECT) {
         refuse(reader, field, cJSON_CreateString("file"), "must be an object");
         refuse(reader, field, cJSON_CreateNumber(1), "must be an object");

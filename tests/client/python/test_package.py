@@ -333,16 +333,84 @@ class Runs(unittest.TestCase):
             fedge.Run(self.run_folder + "/..")
 
 
+class Corrections(unittest.TestCase):
+    """g + correction + mu (w − anchor), and 0 where a tensor is not trained."""
+
+    def setUp(self):
+        self.views = views_of(a=(2,), b=(3,))
+        self.correction = {"a": np.float32([1, 2]), "b": np.float32([3, 4, 5])}
+        self.anchor = {"a": np.float32([1, 1]), "b": np.float32([1, 1, 1])}
+
+    def test_of_arrays(self):
+        adapter = models.adapter_of({"a": np.zeros(2), "b": np.zeros(3)})
+        adapter.attach(self.views)
+        gradients = {"a": np.zeros(2, np.float32), "b": np.ones(3)}
+        adapter.correct(self.correction, 0.5, self.anchor, None, gradients)
+        self.assertEqual(gradients["a"].tolist(), [0.5, 2])
+        self.assertEqual(gradients["b"].tolist(), [3.5, 5, 6.5])
+        self.assertFalse(adapter.freeze({"b"}))
+        adapter.correct(None, 0, None, {"b"}, gradients)
+        self.assertEqual((gradients["a"].tolist(), gradients["b"].tolist()), ([0, 0], [3.5, 5, 6.5]))
+        for wrong, text in ((None, "give correct_gradients the gradients"), ({"c": np.zeros(1)}, "gradient of 'c'"),
+                            ({"a": np.zeros(3)}, r"'a' must be a NumPy array of shape \[2\]")):
+            with self.assertRaisesRegex(fedge.Error, text):
+                adapter.correct(self.correction, 0, None, None, wrong)
+
+    def test_an_estimator_has_no_gradients(self):
+        estimator = models.EstimatorAdapter(types.SimpleNamespace(coef_=np.zeros(2), intercept_=np.zeros(3)))
+        estimator.correct(None, 0, None, None, None)
+        with self.assertRaisesRegex(fedge.Error, "scikit-learn does not hand out gradients"):
+            estimator.correct(self.correction, 0, None, None, None)
+
+    @unittest.skipUnless(torch, "PyTorch is not installed")
+    def test_of_a_torch_model(self):
+        module = torch.nn.ParameterDict({"a": torch.nn.Parameter(torch.zeros(2)), "b": torch.nn.Parameter(torch.zeros(3))})
+        adapter = models.adapter_of(module)
+        adapter.attach(self.views)
+        module["b"].sum().backward()
+        adapter.correct(self.correction, 0.5, self.anchor, None, None)
+        self.assertEqual(module["a"].grad.tolist(), [0.5, 2])  # the loss does not depend on it
+        self.assertEqual(module["b"].grad.tolist(), [3.5, 5, 6.5])
+        adapter.release()
+        adapter.attach(self.views)
+        self.assertTrue(adapter.freeze({"b"}))
+        optimizer = torch.optim.SGD(module.parameters(), lr=1, weight_decay=0.5)
+        (module["a"].sum() + module["b"].sum()).backward()
+        optimizer.step()
+        self.assertEqual((self.views["a"].tolist(), self.views["b"].tolist()), ([0, 1], [-1, -0.5, 0]))
+        adapter.release()
+        self.assertTrue(module["a"].requires_grad)
+
+    def test_a_task_notes_what_its_trainer_leaves_out(self):
+        def make():
+            given = types.SimpleNamespace(task_id=1, round=2, client_index=3, num_clients=8, learning_rate=0.1, deadline_ms=1000,
+                                          plan=types.SimpleNamespace(**PLAN))
+            demands = task.Demands(self.correction, 0.5, self.anchor, frozenset({"a"}))
+            return task.Task(None, given, models.adapter_of({"a": np.zeros(2)}), demands, True)
+
+        made = make()
+        self.assertIs(made.correction, self.correction)
+        with self.assertRaisesRegex(fedge.Error, "or heed task.proximal_mu, task.trained$"):
+            made._check_demands()
+        self.assertEqual((made.proximal_mu, made.trained, made.anchor), (0.5, {"a"}, self.anchor))
+        made._check_demands()
+        made = make()
+        made.correct_gradients({})
+        made._check_demands()
+
+
+PLAN = {"name": ffi.new("char[]", b"job"), "run_id": ffi.new("char[]", b"run"), "seed": 3, "local_epochs": 2,
+        "local_steps": 0, "batch_size": 4, "momentum": 0, "weight_decay": 0, "config": ffi.new("char[]", b"{}")}
+
+
 class Batches(unittest.TestCase):
     """The order of examples, of a task that is not of the library."""
 
     def task(self, trains=True, **plan):
-        values = {"name": ffi.new("char[]", b"job"), "run_id": ffi.new("char[]", b"run"), "seed": 3, "local_epochs": 2,
-                  "local_steps": 0, "batch_size": 4, "momentum": 0, "weight_decay": 0,
-                  "config": ffi.new("char[]", b"{}"), **plan}
+        values = {**PLAN, **plan}
         given = types.SimpleNamespace(task_id=1, round=2, client_index=3, num_clients=8, learning_rate=0.1, deadline_ms=1000,
                                       plan=types.SimpleNamespace(**values))
-        made = task.Task(None, given, models.adapter_of({}), None, trains)
+        made = task.Task(None, given, models.adapter_of({}), task.Demands(), trains)
         made.check = lambda: None
         return made
 

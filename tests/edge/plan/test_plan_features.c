@@ -260,6 +260,43 @@ static void test_external_models(void **state)
     free(plan);
 }
 
+/* A client that is older than what its trainer would be told has to decline. */
+static void test_external_models_of_strategies(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *strategy;
+        bool asks;
+    } CASES[] = {
+        {"\"FedAvg\"", false},
+        {"\"FedAvg\"}, \"training\": {\"proximal-mu\": 0.1", true},
+        {"\"FedNova\"", true},
+        {"\"SCAFFOLD\"", true},
+        {"\"QFedAvg\"", true},
+        {"\"FedBuff\"", false},
+        {"\"FedPer\", \"personal-tensors\": [\"head.*\", \"w\"]", true},
+    };
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(*CASES); i++) {
+        char job[1024];
+        (void)snprintf(job, sizeof(job),
+                       "{\"fedge-job\": 1, \"name\": \"own\", \"model\": {\"type\": "
+                       "\"external\", \"tensors\": [{\"name\": \"w\", \"shape\": [4]}, "
+                       "{\"name\": \"head.b\", \"shape\": [2]}, {\"name\": \"v\", "
+                       "\"shape\": [3]}]}, \"rounds\": "
+                       "{\"num-server-rounds\": 3}, \"strategy\": {\"type\": %s}}",
+                       CASES[i].strategy);
+        char *plan = plan_of(job);
+        assert_int_equal(asks(plan, "external:strategy"), CASES[i].asks);
+        fedge_plan *read;
+        assert_int_equal(fedge_plan_parse(plan, strlen(plan), &read, NULL), FEDGE_OK);
+        const bool is_personal = strstr(job, "head.*") != NULL;
+        assert_int_equal(read->sent.sections[0].schema.num_tensors, is_personal ? 1 : 3);
+        assert_int_equal(read->personal.num_values, is_personal ? 6 : 0);
+        fedge_plan_free(read);
+        free(plan);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -270,6 +307,7 @@ int main(void)
         cmocka_unit_test(test_codec_by_section),
         cmocka_unit_test(test_pools_of_images),
         cmocka_unit_test(test_external_models),
+        cmocka_unit_test(test_external_models_of_strategies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
