@@ -29,6 +29,7 @@ struct fedge_json_field;
         "personal-layers", "personal_layers", FEDGE_JSON_U32, FEDGE_JSON_AT(type, member),         \
             .min = 1, .max = FEDGE_MAX_LAYERS, .fallback = 1                                       \
     }
+/* Small builds, whose trainer is fedge's, do without this one. */
 #define FEDGE_PERSONAL_TENSORS_FIELD(type, member)                                                 \
     {                                                                                              \
         "personal-tensors", "personal_tensors", FEDGE_JSON_LINES, FEDGE_JSON_AT(type, member),     \

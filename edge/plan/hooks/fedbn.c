@@ -5,10 +5,15 @@
 #include "edge/plan/client_hooks.h"
 #include "edge/train/layers/layer.h"
 
+#ifndef FEDGE_SMALL
 static const fedge_json_field ARGUMENTS[] = {
     FEDGE_PERSONAL_TENSORS_FIELD(fedge_hooks_arguments, personal_tensors),
     FEDGE_JSON_END,
 };
+#define ITS_ARGUMENTS ARGUMENTS
+#else
+#define ITS_ARGUMENTS NULL
+#endif
 
 static bool is_batch_norm(const fedge_plan *plan, uint32_t layer)
 {
@@ -33,7 +38,7 @@ const fedge_client_hooks fedge_client_hooks_fedbn = {
     .name = "FedBN",
     .state_name = "own part of the model",
     .local_state = true,
-    .arguments = ARGUMENTS,
+    .arguments = ITS_ARGUMENTS,
     .check = check,
     .personal = is_batch_norm,
 };

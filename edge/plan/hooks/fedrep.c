@@ -6,7 +6,9 @@
 
 static const fedge_json_field ARGUMENTS[] = {
     FEDGE_PERSONAL_LAYERS_FIELD(fedge_hooks_arguments, personal_layers),
+#ifndef FEDGE_SMALL
     FEDGE_PERSONAL_TENSORS_FIELD(fedge_hooks_arguments, personal_tensors),
+#endif
     FEDGE_HEAD_EPOCHS_FIELD(fedge_hooks_arguments, head_epochs),
     FEDGE_JSON_END,
 };
