@@ -135,6 +135,8 @@ class Models(StrategyTest):
             moved.append(any(np.abs(models[i][key] - start[key]).max() > 0.01 for key in SHAPES))
         self.assertIn(True, moved)
         self.assertEqual(len(self.federation_.lines("evaluate")), ROUNDS)
+        for name, values in self.simulated_with_trainers().items():
+            self.assertEqual(values.tobytes(), models[0][name].tobytes(), name)
 
 
 @unittest.skipUnless(importlib.util.find_spec("torch"), "PyTorch is not installed")
