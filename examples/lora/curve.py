@@ -12,7 +12,6 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 KINDS = {"ffa": ("FFA-LoRA: A frozen, B averaged", "#14406b"), "factors": ("factors: A and B averaged", "#f5a742")}
 PARAMETERS = {"ffa": 184320, "factors": 460800}
-CLIENTS = 4
 LEFT, RIGHT, TOP, BOTTOM = 60, 620, 20, 300  # of the plot
 
 
@@ -54,22 +53,25 @@ def draw(results):
 
 
 def table(results):
-    lines = ["| `lora` | parameters exchanged | perplexity before | after 1 round | after {} rounds | up, bytes a client and round "
-             "| down | CPU, s | time, s |".format(len(perplexities(next(iter(results.values())))) - 1), "|---" * 9 + "|"]
+    shown = (0, 1, 2, 4, 6, 8)  # rounds
+    lines = ["| `lora` | parameters exchanged " + "".join(f"| perplexity, round {number} " for number in shown)
+             + "| bytes up | bytes down | CPU seconds | seconds |", "|---" * (6 + len(shown)) + "|"]
     for kind, figures in results.items():
         curve = perplexities(figures)
-        rounds = len(curve) - 1
-        up = sum(row["bytes_up"] for row in figures["rounds"] if row["phase"] == "train") / rounds / CLIENTS
-        down = sum(row["bytes_down"] for row in figures["rounds"]) / rounds / CLIENTS
-        lines.append(f"| `{kind}` | {PARAMETERS[kind]:,} | {curve[0]:.1f} | {curve[1]:.1f} | {curve[-1]:.1f} | {up:,.0f} "
-                     f"| {down:,.0f} | {figures['cpu_seconds']:,} | {figures['seconds']:,} |")
+        last = [row for row in figures["rounds"] if row["round"] == len(curve) - 1]
+        up = next(row["bytes_up"] / row["clients"] for row in last if row["phase"] == "train")
+        down = sum(row["bytes_down"] / row["clients"] for row in last)
+        found = "".join(f"| {curve[number]:.1f} " if number < len(curve) else "| not run " for number in shown)
+        lines.append(f"| `{kind}` | {PARAMETERS[kind]:,} {found}| {up:,.0f} | {down:,.0f} | {figures['cpu_seconds']:,} "
+                     f"| {figures['seconds']:,} |")
     return "\n".join(lines)
 
 
 def main():
     results = HERE / "results.json"
     if len(sys.argv) > 1:
-        found = {kind: json.loads(Path(sys.argv[1], kind, "figures.json").read_text(encoding="utf-8")) for kind in KINDS}
+        paths = {kind: Path(sys.argv[1], kind, "figures.json") for kind in KINDS}
+        found = {kind: json.loads(path.read_text(encoding="utf-8")) for kind, path in paths.items() if path.exists()}
         results.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     found = json.loads(results.read_text(encoding="utf-8"))
     (HERE / "curve.svg").write_text(draw(found), encoding="utf-8")
