@@ -19,7 +19,7 @@ from python_client import ENVIRONMENT, HERE, INSTALLED, PACKAGE, PythonTest, har
 SOURCE = os.environ["FEDGE_SOURCE_DIR"]
 DATA = "/usr/share/datasets/fashion-mnist"
 DEVICES = 8
-ROUNDS = 10
+ROUNDS = 15  # by 10 the accuracy is 0.85 to 0.86, as the initial model happens to be
 sys.path[:0] = [*([] if INSTALLED else [PACKAGE]), os.path.join(SOURCE, "tests", "docs")]
 
 
