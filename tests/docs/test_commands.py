@@ -52,6 +52,9 @@ EXCEPT = (
     (r"(bash tests/world\.sh|python3 -B tests/world/planted\.py).*", "minutes and more; ctest's test_world and .ci/run run both"),
     (r"make_vectors\.py > vectors\.json", "the vectors are in the tree, and what reads them is tested"),
     (r"(python3 -B tests/compat/)?record\.py .*", "it adds a new release to the tree, once for each"),
+    (r"cmake/wheel\.sh.*", "minutes, and packages of PyPI; tests/client/python/test_wheel.py runs it where they are"),
+    (r"(\w+=\S+ )?python (examples/lora/\w+|client)\.py .*", "a pretrained model and packages of PyPI; tests/examples/test_lora.py has a tiny one"),
+    (r"fedge-simulate .*--trainer .*", "tests/client/test_own_trainer.sh and tests/client/python/test_simulate.py have fewer clients"),
     (r"examples/personal/run\.py OUT 40", "40 rounds; tests/examples/test_personal.py has two"),
 )
 SHIM = """#!/bin/bash
