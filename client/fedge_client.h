@@ -68,6 +68,12 @@ typedef struct fedge_client_plan {
     size_t num_parameters;         /* values that are trained, before the statistics */
 } fedge_client_plan;
 
+/* A tensor of the model in its own type. */
+typedef struct fedge_client_tensor {
+    const fedge_tensor_spec *spec; /* name, dtype, shape, count, whether it is frozen */
+    void *data;                    /* (spec->count) of spec->dtype, row-major and aligned */
+} fedge_client_tensor;
+
 /* One training or evaluation. */
 typedef struct fedge_client_task {
     uint64_t task_id;
@@ -93,6 +99,8 @@ typedef struct fedge_client_task {
                             is (FedRep); NULL: all are trained */
     bool personal_model; /* [values] are this device's own model (Ditto), which is trained in a
                             call of its own before the server's; this report is dropped */
+    const fedge_client_tensor *tensors; /* (schema->num_tensors), if the callbacks have
+                                           typed_tensors; else NULL */
 } fedge_client_task;
 
 typedef struct fedge_client_metric_value {
@@ -131,9 +139,10 @@ typedef struct fedge_client_callbacks {
      * the client then ends with FEDGE_EXIT_DECLINED. */
     fedge_status (*plan)(void *user, fedge_client *client, const fedge_client_plan *plan,
                          fedge_error *err);
-    /* Train [values], schema->num_elements floats (parameters, then statistics): the global model
-     * on entry, the trained one on return. Any failure declines this task only. Return
-     * FEDGE_CANCELLED soon after fedge_client_cancelled turns true. */
+    /* Train [values], schema->num_elements floats (parameters, then statistics; edge/core/tensor.h
+     * has the layout of other types): the global model on entry, the trained one on return. Any
+     * failure declines this task only. Return FEDGE_CANCELLED soon after fedge_client_cancelled
+     * turns true. */
     fedge_status (*train)(void *user, fedge_client *client, const fedge_client_task *task,
                           float *values, fedge_client_report *report, fedge_error *err);
     /* Evaluate [values] on this device's held-out examples; "loss" and "accuracy" must be reported.
@@ -153,6 +162,10 @@ typedef struct fedge_client_callbacks {
     fedge_status (*loss)(void *user, fedge_client *client, const fedge_client_task *task,
                          const float *values, double *loss, fedge_error *err);
     bool heeds_plan; /* true: fedge's own trainer, which does what plan->full says */
+    /* Tasks have [tensors], which the callbacks use instead of [values]. Data of FEDGE_F32 are
+     * those in [values]; of other types they are copies, which the library takes back after train.
+     * Changes of frozen tensors are dropped. Builds with FEDGE_SMALL ignore this. */
+    bool typed_tensors;
 } fedge_client_callbacks;
 
 /* Set struct_size to sizeof(fedge_client_config). 0 and NULL mean the default. Texts are copied;

@@ -36,7 +36,8 @@ void fedge_client_correct(const fedge_client_task *task, const float *values, fl
 /* --- memory ---------------------------------------------------------------------------------- */
 
 fedge_status fedge_own_trainer_init(fedge_own_trainer *self, const fedge_plan *plan,
-                                    const fedge_client_callbacks *call, fedge_error *err)
+                                    const fedge_client_callbacks *call, float *values,
+                                    fedge_error *err)
 {
     const size_t count = plan->schema.num_elements;
     *self = (fedge_own_trainer){0};
@@ -49,6 +50,8 @@ fedge_status fedge_own_trainer_init(fedge_own_trainer *self, const fedge_plan *p
                           "@app.loss)",
                           plan->hooks->name);
     }
+    if (call->typed_tensors)
+        FEDGE_TRY(fedge_typed_init(&self->typed, &plan->schema, values, err));
     if (!fedge_plan_keeps_anchor(plan))
         return FEDGE_OK;
     self->anchor = malloc(count * sizeof(*self->anchor));
@@ -64,6 +67,7 @@ void fedge_own_trainer_fini(fedge_own_trainer *self)
 {
     free(self->anchor);
     free(self->trained);
+    fedge_typed_fini(&self->typed);
     *self = (fedge_own_trainer){0};
 }
 
@@ -93,6 +97,7 @@ static work begin(const fedge_own_trainer *memory, const fedge_client_callbacks 
               .count = plan->schema.num_elements};
     w.task.personal = NULL;
     w.task.others = NULL;
+    w.task.tensors = memory->typed.tensors;
     return w;
 }
 
@@ -102,7 +107,9 @@ static fedge_status train(const work *w, fedge_client_report *report, fedge_erro
     const fedge_client_task *task = &w->task;
     const char *strategy = w->plan->hooks ? w->plan->hooks->name : "proximal-mu";
     memset(report, 0, sizeof(*report));
+    fedge_typed_load(&w->memory->typed);
     FEDGE_TRY(w->call->train(w->call->user, w->client, task, w->values, report, err));
+    fedge_typed_store(&w->memory->typed);
     if ((task->correction || task->proximal_mu > 0 || task->trained) && !report->corrected) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "%s changes every gradient, and the trainer has not let it: call "
@@ -122,6 +129,7 @@ static fedge_status train(const work *w, fedge_client_report *report, fedge_erro
 /* The mean loss of the model in w->values. */
 static fedge_status loss_of(const work *w, double *loss, fedge_error *err)
 {
+    fedge_typed_load(&w->memory->typed);
     return w->call->loss(w->call->user, w->client, &w->task, w->values, loss, err);
 }
 
@@ -245,6 +253,7 @@ static fedge_status evaluate_task(const work *w, const fedge_client_task *task,
     uint32_t chosen = 0;
     if (fedge_plan_is_clustered(w->plan))
         FEDGE_TRY(choose(w, task->others, &chosen, err));
+    fedge_typed_load(&w->memory->typed);
     const fedge_status status =
         w->call->evaluate(w->call->user, w->client, &w->task, w->values, report, err);
     report->chosen = chosen;

@@ -7,19 +7,21 @@
 #define FEDGE_CLIENT_OWN_TRAINER_H
 
 #include "client/fedge_client.h"
+#include "client/typed.h"
 #include "edge/plan/plan.h"
 
 /* Memory for the tasks of one plan. A struct of zeros is fine where it needs none. */
 typedef struct fedge_own_trainer {
-    float *anchor; /* (plan->schema.num_elements), if fedge_plan_keeps_anchor */
-    bool *trained; /* (plan->schema.num_tensors), likewise */
+    float *anchor;     /* (plan->schema.num_elements), if fedge_plan_keeps_anchor */
+    bool *trained;     /* (plan->schema.num_tensors), likewise */
+    fedge_typed typed; /* if the callbacks have typed_tensors */
 } fedge_own_trainer;
 
-/* Takes the memory, and checks that the callbacks have what the plan needs. FEDGE_UNSUPPORTED;
- * FEDGE_NO_MEMORY. */
+/* Takes the memory, and checks that the callbacks have what the plan needs. values: those that all
+ * calls will have. FEDGE_UNSUPPORTED; FEDGE_NO_MEMORY. */
 FEDGE_MUST_USE fedge_status fedge_own_trainer_init(fedge_own_trainer *self, const fedge_plan *plan,
                                                    const fedge_client_callbacks *call,
-                                                   fedge_error *err);
+                                                   float *values, fedge_error *err);
 void fedge_own_trainer_fini(fedge_own_trainer *self);
 
 /* Trains or evaluates [values], the task's model with personal values in it; with further models

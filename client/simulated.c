@@ -89,7 +89,7 @@ static fedge_status take_plan(fedge_simulated *s, const char *text, size_t size,
     s->view = fedge_worker_view(s->plan, NO_RUN);
     if (s->callbacks.check)
         FEDGE_TRY(s->callbacks.check(s->callbacks.user, s->client, &s->view, err));
-    FEDGE_TRY(fedge_own_trainer_init(&s->own, s->plan, &s->callbacks, err));
+    FEDGE_TRY(fedge_own_trainer_init(&s->own, s->plan, &s->callbacks, s->memory, err));
     return s->callbacks.plan ? s->callbacks.plan(s->callbacks.user, s->client, &s->view, err)
                              : FEDGE_OK;
 }

@@ -72,7 +72,7 @@ static fedge_status allocate_values(fedge_worker *w, fedge_error *err)
     if (!w->values || !w->bounds)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %zu values", schema->num_elements);
     FEDGE_TRY(fedge_hooks_state_init(&w->hooks, w->plan, err));
-    return fedge_own_trainer_init(&w->own, w->plan, &w->config.callbacks, err);
+    return fedge_own_trainer_init(&w->own, w->plan, &w->config.callbacks, w->values, err);
 }
 
 fedge_client_plan fedge_worker_view(const fedge_plan *plan, const char *run_id)

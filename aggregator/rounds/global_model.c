@@ -324,6 +324,9 @@ static fedge_status step_trained(fedge_global_model *model, const fedge_strategy
     FEDGE_TRY(check_finite(model, trained, err));
     if (model->trained)
         fedge_section_scatter(sent, delta, trained, model->values);
+    /* With deltas the rounding's loss is in their residual instead. */
+    if (!model->downlink.plan)
+        fedge_sections_round(model->plan, model->values, NULL);
     return FEDGE_OK;
 }
 
@@ -377,6 +380,16 @@ static fedge_status step_statistics(const fedge_plan *plan, fedge_accumulator *a
     return FEDGE_OK;
 }
 
+/* Whether values were rounded after the accumulator's step. */
+static bool has_halves(const fedge_plan *plan)
+{
+    for (uint32_t i = 0; i < plan->schema.num_tensors; i++) {
+        if (fedge_dtype_is_half(plan->schema.tensors[i].dtype))
+            return true;
+    }
+    return false;
+}
+
 fedge_status fedge_global_model_step(fedge_global_model *model, uint32_t round,
                                      const int8_t *bounds_log2, const fedge_update_facts *facts,
                                      const fedge_updates *updates, fedge_error *err)
@@ -409,7 +422,7 @@ fedge_status fedge_global_model_step(fedge_global_model *model, uint32_t round,
     FEDGE_TRY(step_statistics(model->plan, &model->accumulator, bounds_log2, model->values, err));
     FEDGE_TRY(fedge_downlink_end(&model->downlink, round, model->values, err));
     /* With deltas the model moves once more, to the values that clients will decode. */
-    model->unchanged = !model->downlink.plan;
+    model->unchanged = !model->downlink.plan && !has_halves(model->plan);
     return note_clients(model, round, totals.num_updates, facts, err);
 }
 

@@ -176,7 +176,7 @@ static fedge_status put_tensors(fedge_buffer *out, const fedge_schema *schema, f
         FEDGE_TRY(status);
         for (uint32_t i = 0; i < tensor->rank; i++)
             FEDGE_TRY(fedge_buffer_printf(out, err, i > 0 ? ",%u" : "%u", tensor->shape[i]));
-        FEDGE_TRY(fedge_buffer_printf(out, err, "]]"));
+        FEDGE_TRY(fedge_buffer_printf(out, err, "],\"%s\"]", fedge_dtype_name(tensor->dtype)));
     }
     return fedge_buffer_printf(out, err, "]");
 }

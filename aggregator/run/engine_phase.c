@@ -309,7 +309,9 @@ static void send_task(fedge_engine *engine, const fedge_rounds_action *action, u
         task->last_accepted =
             fedge_last_accepted_task(&engine->server.last_accepted, action->client_index);
     }
-    if (action->kind == FEDGE_TASK_TRAIN && plan->sent.num_sections > 1) {
+    /* Without them a client has the same bounds of the plan and the model. */
+    if (action->kind == FEDGE_TASK_TRAIN && plan->sent.num_sections > 1 &&
+        engine->phase.num_bounds <= FEDGE_MAX_TASK_BOUNDS) {
         task->num_bounds = engine->phase.num_bounds;
         memcpy(task->bounds_log2, engine->phase.bounds_log2, task->num_bounds);
     }

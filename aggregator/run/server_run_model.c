@@ -6,6 +6,7 @@
 
 #include "edge/core/bytes.h"
 #include "edge/core/text.h"
+#include "edge/data/formats/safetensors.h"
 #include "edge/wire/protocol.h"
 #include "secure/crypto/sha256.h"
 
@@ -57,13 +58,14 @@ static void add(writer *w, size_t size)
 
 static void add_all(writer *w, size_t size, const fedge_schema *schema, size_t file_size)
 {
-    const size_t values = schema->num_elements * sizeof(float);
+    const size_t values = fedge_safetensors_data_size(schema);
     const size_t num_files = size % file_size == 0 ? size / file_size : 1;
     assert(values <= file_size && file_size <= size);
     for (size_t i = 0; i < num_files; i++) {
         add(w, file_size - values);
-        for (uint32_t t = 0; t < schema->num_tensors; t++)
-            add(w, schema->tensors[t].count * sizeof(float));
+        const fedge_tensor_spec *t = NULL;
+        while ((t = fedge_safetensors_next(schema, t)))
+            add(w, t->count * fedge_dtype_size(t->dtype));
     }
     close_part(w);
     w->at = size;

@@ -199,7 +199,8 @@ static fedge_status read_file(uint8_t *file, size_t size, fedge_model_report *re
         report->metadata = cJSON_DetachItemFromObjectCaseSensitive(json, METADATA);
         cJSON_Delete(json);
         report->num_tensors = schema.num_tensors;
-        report->num_values = schema.num_elements;
+        for (uint32_t i = 0; i < schema.num_tensors; i++)
+            report->num_values += schema.tensors[i].count;
         status = name_tensors(file, size, data, &schema, report->model, err);
     }
     free(tensors);

@@ -1,8 +1,10 @@
 #include "edge/core/tensor.h"
 
+#include <math.h>
 #include <stdbool.h>
 #include <string.h>
 
+#include "edge/core/half.h"
 #include "edge/core/os.h"
 
 size_t fedge_dtype_size(fedge_dtype dtype)
@@ -22,6 +24,20 @@ const char *fedge_dtype_name(fedge_dtype dtype)
         [FEDGE_I16] = "I16", [FEDGE_I32] = "I32", [FEDGE_I64] = "I64",
     };
     return (unsigned)dtype < FEDGE_DTYPE_COUNT ? names[dtype] : NULL;
+}
+
+uint16_t fedge_half_of(fedge_dtype dtype, float x)
+{
+    const bool is_bf16 = dtype == FEDGE_BF16;
+    const uint16_t bits = is_bf16 ? fedge_bf16_from_float(x) : fedge_f16_from_float(x);
+    /* One less than infinity is the largest number. */
+    const bool overflowed = (bits & 0x7fffu) == (is_bf16 ? 0x7f80u : 0x7c00u) && isfinite(x);
+    return overflowed ? (uint16_t)(bits - 1) : bits;
+}
+
+float fedge_half_value(fedge_dtype dtype, uint16_t bits)
+{
+    return dtype == FEDGE_BF16 ? fedge_bf16_to_float(bits) : fedge_f16_to_float(bits);
 }
 
 void fedge_schema_init(fedge_schema *schema, fedge_tensor_spec *storage, uint32_t capacity)
@@ -78,7 +94,8 @@ fedge_status fedge_schema_add(fedge_schema *schema, const char *name, fedge_dtyp
         if (count > FEDGE_MAX_ELEMENTS)
             break;
     }
-    if (count > FEDGE_MAX_ELEMENTS - schema->num_elements) {
+    const uint64_t floats = FEDGE_HAS_TYPES && dtype == FEDGE_I64 ? 2 * count : count;
+    if (floats > FEDGE_MAX_ELEMENTS - schema->num_elements) {
         char text[FEDGE_SHAPE_TEXT_SIZE];
         return fedge_fail(
             err, FEDGE_TOO_BIG, "tensor \"%s\" %s on top of %zu elements is over the limit of %zu",
@@ -92,7 +109,7 @@ fedge_status fedge_schema_add(fedge_schema *schema, const char *name, fedge_dtyp
     if (rank > 0)
         memcpy(spec->shape, shape, rank * sizeof(shape[0]));
     schema->num_tensors++;
-    schema->num_elements += (size_t)count;
+    schema->num_elements += (size_t)floats;
     return FEDGE_OK;
 }
 

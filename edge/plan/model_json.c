@@ -243,9 +243,19 @@ const fedge_json_field fedge_model_fields[] = {
 
 /* --- external models -------------------------------------------------------------------------- */
 
-static const char *parameter_type_name(unsigned value)
+/* Small builds are for fedge's own trainer. */
+#ifdef FEDGE_SMALL
+#define NUM_DTYPES (FEDGE_F32 + 1)
+#else
+#define NUM_DTYPES (FEDGE_I64 + 1)
+#endif
+
+static const char *tensor_type_name(unsigned value)
 {
-    return value == FEDGE_F32 ? fedge_dtype_name(FEDGE_F32) : NULL;
+    const fedge_dtype dtype = (fedge_dtype)value;
+    return dtype == FEDGE_F32 || dtype == FEDGE_I64 || fedge_dtype_is_half(dtype)
+               ? fedge_dtype_name(dtype)
+               : NULL;
 }
 
 const fedge_json_field fedge_tensor_fields[] = {
@@ -264,12 +274,16 @@ const fedge_json_field fedge_tensor_fields[] = {
      .kind = FEDGE_JSON_ENUM,
      AT(fedge_tensor_spec, dtype),
      .fallback = FEDGE_F32,
-     .name_of = parameter_type_name,
-     .num_names = 1},
+     .name_of = tensor_type_name,
+     .num_names = NUM_DTYPES},
+#ifndef FEDGE_SMALL
+    {.key = "frozen",
+     .kind = FEDGE_JSON_BOOL,
+     .flags = FEDGE_JSON_SPARSE,
+     AT(fedge_tensor_spec, frozen)},
+#endif
     FEDGE_JSON_END,
 };
-
-static_assert(FEDGE_F32 == 0, "the one name of parameter_type_name");
 
 static fedge_status read_tensors(const fedge_json *json, const cJSON *node, void *record,
                                  fedge_error *err)
@@ -283,12 +297,15 @@ static fedge_status read_tensors(const fedge_json *json, const cJSON *node, void
     const cJSON *child = NULL;
     cJSON_ArrayForEach(child, node)
     {
-        fedge_tensor_spec tensor;
+        fedge_tensor_spec tensor = {0};
         fedge_error cause = {0};
         FEDGE_TRY(fedge_json_read(json, child, fedge_tensor_fields, &tensor, err));
         if (fedge_schema_add(&plan->schema, tensor.name, tensor.dtype, tensor.rank, tensor.shape,
                              &cause) != FEDGE_OK)
             return fedge_json_fail(json, child, NULL, err, "%s", cause.message);
+        /* Sums are of floats. */
+        plan->schema.tensors[plan->schema.num_tensors - 1].frozen =
+            tensor.frozen || tensor.dtype == FEDGE_I64;
     }
     return FEDGE_OK;
 }

@@ -10,6 +10,7 @@
 #include "edge/wire/protocol.h"
 
 #define FIRST_NORMALISED 16 /* values of mean that every client supports */
+#define FIRST_TENSORS 1024  /* tensors that every client supports */
 
 /* FEATURE(name, condition on [plan]). A plan of an external model needs only those of EVERY_PLAN.
  * Append only: the order matters. */
@@ -23,6 +24,18 @@
 #define HOOKS_FEATURE(name, feature)                                                               \
     EVERY_PLAN(feature, plan->hooks && plan->hooks == fedge_client_hooks_of_feature(feature))
 #define MODEL_FEATURE(name) FEATURE(name, model_asks(plan, name))
+
+/* Of external models, which small builds have no trainer for. */
+#ifdef FEDGE_SMALL
+#define TENSOR_FEATURES
+#else
+#define TENSOR_FEATURES                                                                            \
+    EVERY_PLAN("tensor:F16", any_tensor(plan, FEDGE_F16))                                          \
+    EVERY_PLAN("tensor:BF16", any_tensor(plan, FEDGE_BF16))                                        \
+    EVERY_PLAN("tensor:I64", any_tensor(plan, FEDGE_I64))                                          \
+    EVERY_PLAN("tensor:frozen", is_frozen_in_part(plan))                                           \
+    EVERY_PLAN("many-tensors", plan->schema.num_tensors > FIRST_TENSORS)
+#endif
 
 #define FEATURES                                                                                   \
     FEDGE_CODEC_MAP(CODEC_FEATURE)                                                                 \
@@ -56,7 +69,8 @@
     EVERY_PLAN("codec-by-section", plan->update.control.values || plan->update.buffers.values)     \
     EVERY_PLAN("config", plan->config)                                                             \
     EVERY_PLAN("external:strategy",                                                                \
-               plan->external && (plan->hooks || plan->training.optimizer.proximal_mu > 0))
+               plan->external && (plan->hooks || plan->training.optimizer.proximal_mu > 0))        \
+    TENSOR_FEATURES
 
 /* --- their names: all that a client needs ----------------------------------------------------- */
 
@@ -128,6 +142,26 @@ static bool trains_some_channels(const fedge_layer_spec *layer)
 {
     return layer->num_train_channels != 0;
 }
+
+#ifndef FEDGE_SMALL
+static bool any_tensor(const fedge_plan *plan, fedge_dtype dtype)
+{
+    for (uint32_t i = 0; i < plan->schema.num_tensors; i++) {
+        if (plan->schema.tensors[i].dtype == dtype)
+            return true;
+    }
+    return false;
+}
+
+static bool is_frozen_in_part(const fedge_plan *plan)
+{
+    for (uint32_t i = 0; i < plan->schema.num_tensors; i++) {
+        if (plan->schema.tensors[i].frozen)
+            return true;
+    }
+    return false;
+}
+#endif
 
 /* Whether a layer or the loss needs the feature. */
 static bool model_asks(const fedge_plan *plan, const char *word)

@@ -14,7 +14,7 @@
 #define FEDGE_PLAN_WRITER(function) (function)
 #endif
 
-#define FEDGE_PLAN_MAX_VALUES 32768 /* JSON values in one job or plan */
+#define FEDGE_PLAN_MAX_VALUES 65536 /* JSON values in one job or plan */
 
 extern const fedge_json_field fedge_data_fields[];     /* struct: fedge_data_spec */
 extern const fedge_json_field fedge_training_fields[]; /* struct: fedge_training_spec */

@@ -17,8 +17,7 @@ static fedge_status add_rows(fedge_sent *sent, const fedge_tensor_spec *tensor, 
     memcpy(shape, tensor->shape, sizeof(shape));
     if (tensor->rank > 0)
         shape[0] = end - begin;
-    FEDGE_TRY(
-        fedge_schema_add(&sent->schema, tensor->name, tensor->dtype, tensor->rank, shape, err));
+    FEDGE_TRY(fedge_schema_add(&sent->schema, tensor->name, FEDGE_F32, tensor->rank, shape, err));
     size_t row = tensor->rank > 0 ? tensor->count / tensor->shape[0] : 0;
     sent->model_offsets[sent->schema.num_tensors - 1] = tensor->offset + begin * row;
     return FEDGE_OK;
@@ -109,6 +108,8 @@ static fedge_status add_all(fedge_plan *plan, fedge_error *err)
 {
     for (uint32_t i = 0; i < plan->schema.num_tensors; i++) {
         const fedge_tensor_spec *tensor = &plan->schema.tensors[i];
+        if (tensor->frozen)
+            continue;
         const bool is_personal =
             fedge_plan_is_personal(plan) && fedge_personal_is_tensor(plan, tensor->name);
         if (is_personal)
@@ -205,7 +206,7 @@ fedge_status fedge_sections_make(fedge_plan *plan, const char **key, fedge_error
     fedge_sent *sent = &plan->sent;
     const fedge_codec lossless = fedge_codec_lossless();
     const fedge_codec whole = {.values = plan->update.codec.values};
-    *key = "model.layers";
+    *key = plan->external ? "model.tensors" : "model.layers";
     sent->num_sections = 0;
     plan->personal.num_parts = 0;
     plan->personal.num_values = 0;
@@ -213,7 +214,8 @@ fedge_status fedge_sections_make(fedge_plan *plan, const char **key, fedge_error
     FEDGE_TRY(plan->external ? add_all(plan, err) : add_trained(plan, err));
     if (sent->schema.num_tensors == 0) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "every layer is frozen, so there is nothing to train: freeze less");
+                          "every %s is frozen, so there is nothing to train: freeze less",
+                          plan->external ? "tensor" : "layer");
     }
     end_section(sent, FEDGE_SECTION_DELTA, "delta", &plan->update.codec);
     fedge_status status = choose_codecs(plan, err);
@@ -265,6 +267,23 @@ void fedge_section_scatter(const fedge_sent *sent, const fedge_section *section,
         const size_t count = section->schema.tensors[i].count;
         memcpy(model + sent->model_offsets[section->first + i], values, count * sizeof(*values));
         values += count;
+    }
+}
+
+void fedge_sections_round(const fedge_plan *plan, float *model, float *lost)
+{
+    const fedge_schema *sent = &plan->sent.sections[0].schema;
+    for (uint32_t i = 0, t = 0; FEDGE_HAS_TYPES && plan->external && i < sent->num_tensors; i++) {
+        while (plan->schema.tensors[t].offset != plan->sent.model_offsets[i])
+            t++;
+        const fedge_dtype dtype = plan->schema.tensors[t].dtype;
+        float *values = model + plan->sent.model_offsets[i];
+        for (size_t k = 0; fedge_dtype_is_half(dtype) && k < sent->tensors[i].count; k++) {
+            const float rounded = fedge_half_value(dtype, fedge_half_of(dtype, values[k]));
+            if (lost)
+                lost[sent->tensors[i].offset + k] += values[k] - rounded;
+            values[k] = rounded;
+        }
     }
 }
 

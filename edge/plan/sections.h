@@ -3,9 +3,9 @@
  * An update has only trained values, in one block, section by section and tensor by tensor, in the
  * model's order. Sums, bounds and the journal use this layout:
  *
- *     delta    w_end − w_start of the trained rows of every trained parameter
- *     buffers  changes of BatchNorm's statistics that are not frozen; as floats, if the plan has no
- *              codec for them
+ *     delta    w_end − w_start of the trained rows of every trained parameter, and of each tensor
+ * of an external model that is not frozen buffers  changes of BatchNorm's statistics that are not
+ * frozen; as floats, if the plan has no codec for them
  *     ...      the strategy's section, if it has one (client_hooks.h): one value for each of delta
  */
 #ifndef FEDGE_EDGE_PLAN_SECTIONS_H
@@ -68,6 +68,11 @@ void fedge_section_gather(const fedge_sent *sent, const fedge_section *section, 
                           float *values);
 void fedge_section_scatter(const fedge_sent *sent, const fedge_section *section,
                            const float *values, float *model);
+
+/* Rounds the trained values of an external model's F16 and BF16 tensors to what a file of the model
+ * has of them. lost: (sections[0].schema.num_elements), to which the differences are added; NULL:
+ * they are dropped. */
+void fedge_sections_round(const struct fedge_plan *plan, float *model, float *lost);
 
 /* Replaces model (plan->schema.num_elements) in place: its first values become model − start in the
  * layout of delta and buffers. The strategy's section is not filled. */

@@ -573,6 +573,7 @@ static fedge_status encode_step(maker *self, float *residual, uint8_t *out, size
     FEDGE_TRY(fedge_codec_encode_chunks(&plan->update.down, &delta->schema, bounds, &ends, out,
                                         size, &unused, err));
     keep_excess(self, residual);
+    fedge_sections_round(plan, self->after, residual);
     return FEDGE_OK;
 }
 
@@ -686,6 +687,7 @@ fedge_status fedge_model_delta_apply(const fedge_plan *plan, const uint8_t *byte
             FEDGE_TRY(inflate_section(plan, bytes, (size_t)packed, (size_t)raw, values, err));
         else
             FEDGE_TRY(apply_section(plan, bytes, (size_t)raw, values, err));
+        fedge_sections_round(plan, values, NULL);
         bytes += packed;
         FEDGE_TRY(get_statistics(plan, bytes, values, err));
         bytes += statistics;

@@ -112,6 +112,8 @@ FEDGE_MUST_USE fedge_status fedge_update_decode(const fedge_plan *plan, const in
  *              residual = w − model
  *     client   model += decode(delta)
  *
+ * After each step both round tensors of F16 and BF16 (fedge_sections_round).
+ *
  * Server and clients have the same bits, and the residual carries what the codec dropped or clipped
  * into the next steps. A file is a chain of 1 … FEDGE_MODEL_DELTA_MAX_STEPS steps, each from one
  * round's model to the next one's, little-endian:

@@ -72,6 +72,7 @@ typedef enum fedge_task_kind { FEDGE_TASK_TRAIN, FEDGE_TASK_EVALUATE } fedge_tas
 
 #define FEDGE_MAX_RETURN_WITHIN_MS 3600000
 #define FEDGE_MAX_DELTAS 8
+#define FEDGE_MAX_TASK_BOUNDS 1024 /* a task's metadata have no room for more */
 
 /* A client's state of a model's list of parts. */
 typedef enum fedge_list_use {
@@ -95,8 +96,8 @@ typedef struct fedge_task {
     uint64_t model_size;
     uint64_t deadline_ms; /* relative to now */
     double learning_rate; /* rate of this round */
-    uint32_t num_bounds;  /* 0: the plan's bound for all tensors */
-    int8_t bounds_log2[FEDGE_MAX_TENSORS];
+    uint32_t num_bounds;  /* 0: they follow from the plan and the model */
+    int8_t bounds_log2[FEDGE_MAX_TASK_BOUNDS];
     uint64_t control_size;  /* last bytes of the blob: the strategy's broadcast state; 0: none */
     bool has_last_accepted; /* set with client state: in training, and in evaluation when it is part
                                of the model */

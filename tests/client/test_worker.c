@@ -39,12 +39,22 @@ static const float MODEL[2] = {0.25F, -1.5F};
     "\"training\": {\"learning-rate\": 0.5}, \"rounds\": {\"num-server-rounds\": 3}, "             \
     "\"strategy\": {\"type\": \"SCAFFOLD\"}}"
 
+#define TYPED_JOB                                                                                  \
+    "{\"fedge-job\": 1, \"name\": \"t\", \"model\": {\"type\": \"external\", \"tensors\": ["       \
+    "{\"name\": \"h\", \"shape\": [3], \"dtype\": \"F16\"}, {\"name\": \"count\", \"shape\": [], " \
+    "\"dtype\": \"I64\"}, {\"name\": \"w\", \"shape\": [1]}, {\"name\": \"b\", \"shape\": [1], "   \
+    "\"dtype\": \"BF16\", \"frozen\": true}]}, \"training\": {\"learning-rate\": 0.1}, "           \
+    "\"rounds\": {\"num-server-rounds\": 1}, \"update\": {\"codec\": \"none\", "                   \
+    "\"deflate\": false}}"
+
 typedef struct rig {
     fedge_store *store;
     fedge_worker *worker;
     sem_t done;
     fedge_worker_result result;
     const char *job;            /* NULL: JOB */
+    const float *model;         /* NULL: MODEL */
+    bool typed;                 /* the trainer takes typed tensors */
     fedge_client_report report; /* what the next evaluation says */
     float seen[2];              /* what the last training began with */
     bool has_deltas;            /* the plan's models travel as deltas, too */
@@ -66,6 +76,24 @@ static fedge_status take_plan(void *user, fedge_client *client, const fedge_clie
     return FEDGE_OK;
 }
 
+/* Of TYPED_JOB. */
+static fedge_status train_typed(const fedge_client_task *task, float *values)
+{
+    const fedge_client_tensor *tensors = task->tensors;
+    int64_t *count = tensors[1].data;
+    uint16_t *half = tensors[0].data, *frozen = tensors[3].data;
+    assert_string_equal(tensors[1].spec->name, "count");
+    assert_true((uintptr_t)count % 8 == 0 && count[0] == -7);
+    assert_true(tensors[2].data == values + 5);
+    assert_true(half[0] == 0x3c00 && half[1] == 0xc000 && half[2] == 0);
+    assert_int_equal(frozen[0], 0x3f80);
+    count[0] = 1;
+    half[2] = 0x3800;
+    frozen[0] = 0;
+    values[5] += 1;
+    return FEDGE_OK;
+}
+
 static fedge_status train(void *user, fedge_client *client, const fedge_client_task *task,
                           float *values, fedge_client_report *report, fedge_error *err)
 {
@@ -73,6 +101,9 @@ static fedge_status train(void *user, fedge_client *client, const fedge_client_t
     rig *r = user;
     *report = r->report;
     memcpy(r->seen, values, sizeof(r->seen));
+    if (r->typed)
+        return train_typed(task, values);
+    assert_null(task->tensors);
     if (r->trains) {
         values[0] += 1;
         values[1] -= 2;
@@ -135,7 +166,8 @@ static void begin(rig *r, fedge_assignment *task)
                                                       .user = r,
                                                       .plan = take_plan,
                                                       .train = train,
-                                                      .evaluate = evaluate},
+                                                      .evaluate = evaluate,
+                                                      .typed_tensors = r->typed},
                                         .store = r->store,
                                         .done = on_done,
                                         .user = r};
@@ -150,7 +182,9 @@ static void begin(rig *r, fedge_assignment *task)
     r->plan = plan;
     assert_int_equal(fedge_safetensors_size(&job->plan.schema, &size, NULL), FEDGE_OK);
     assert_in_range(size, 1, sizeof(file));
-    assert_int_equal(fedge_safetensors_write(&job->plan.schema, MODEL, file, size, NULL), FEDGE_OK);
+    assert_int_equal(
+        fedge_safetensors_write(&job->plan.schema, r->model ? r->model : MODEL, file, size, NULL),
+        FEDGE_OK);
     *task = (fedge_assignment){.kind = FEDGE_ASSIGNMENT_TASK, .run_id = RUN};
     task->task =
         (fedge_task){.task_id = 1, .kind = FEDGE_TASK_EVALUATE, .round = 1, .model_size = size};
@@ -260,6 +294,32 @@ static void the_update_is_what_has_changed(void **state)
     do_assignment(&r, &task);
     assert_int_equal(r.result.status, FEDGE_NOT_FOUND);
     assert_true(r.result.bad_blob);
+    end(&r);
+}
+
+/* What a trainer leaves of halves is taken, and of what is frozen it is not. */
+static void tensors_have_types_of_their_own(void **state)
+{
+    (void)state;
+    static rig r;
+    fedge_assignment task;
+    float model[7] = {1, -2, 0, 0, 0, 4, 1}, sent[4];
+    const int64_t count = -7;
+    memcpy(model + 3, &count, sizeof(count));
+    r.job = TYPED_JOB;
+    r.model = model;
+    r.typed = true;
+    begin(&r, &task);
+    r.report = (fedge_client_report){.num_examples = 4};
+    task.task.kind = FEDGE_TASK_TRAIN;
+    for (int again = 0; again < 2; again++) {
+        do_assignment(&r, &task);
+        assert_int_equal(r.result.status, FEDGE_OK);
+        assert_int_equal(r.result.upload.size, sizeof(sent));
+        assert_int_equal(fedge_store_result_read(r.store, 0, (uint8_t *)sent, sizeof(sent), NULL),
+                         FEDGE_OK);
+        assert_true(sent[0] == 0 && sent[1] == 0 && sent[2] == 0.5f && sent[3] == 1);
+    }
     end(&r);
 }
 
@@ -394,6 +454,7 @@ int main(void)
         cmocka_unit_test(the_initial_model_is_made),
         cmocka_unit_test(without_data_no_model_is_made),
         cmocka_unit_test(a_models_blob_has_one_spare_header),
+        cmocka_unit_test(tensors_have_types_of_their_own),
         cmocka_unit_test(a_wait_ends_whatever_the_time_of_day_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

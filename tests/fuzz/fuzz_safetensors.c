@@ -28,7 +28,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!fedge_safetensors_read(data, size, &schema, floats, &err)) {
         size_t exact = 0;
         for (uint32_t i = 0; i < schema.num_tensors; i++)
-            storage[i].dtype = FEDGE_F32;
+            storage[i].dtype = storage[i].dtype == FEDGE_F64 ? FEDGE_F32 : storage[i].dtype;
         if (fedge_safetensors_size(&schema, &exact, &err))
             abort();
         uint8_t *file = malloc(exact);

@@ -7,8 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "edge/core/bytes.h"
+#include "edge/core/half.h"
 #include "edge/json/json.h"
-#include "edge/train/kernels/half.h"
 
 #define PREFIX_SIZE 8 /* header size as u64 */
 #define ALIGNMENT 8   /* alignment of the data in the file */
@@ -55,22 +56,55 @@ static void put_string(sink *s, const char *text)
     put(s, "\"");
 }
 
+const fedge_tensor_spec *fedge_safetensors_next(const fedge_schema *schema,
+                                                const fedge_tensor_spec *last)
+{
+    const fedge_tensor_spec *end = schema->tensors + schema->num_tensors;
+    const fedge_tensor_spec *t = last ? last + 1 : schema->tensors;
+    if (!FEDGE_HAS_TYPES)
+        return t < end ? t : NULL;
+    for (size_t width = last ? fedge_dtype_size(last->dtype) : 8; width > 0; width /= 2) {
+        for (; t < end; t++) {
+            if (fedge_dtype_size(t->dtype) == width)
+                return t;
+        }
+        t = schema->tensors;
+    }
+    return NULL;
+}
+
+static size_t data_size_of(const fedge_tensor_spec *tensor)
+{
+    return tensor->count * (FEDGE_HAS_TYPES ? fedge_dtype_size(tensor->dtype) : sizeof(float));
+}
+
+size_t fedge_safetensors_data_size(const fedge_schema *schema)
+{
+    size_t size = 0;
+    for (uint32_t i = 0; i < schema->num_tensors; i++)
+        size += data_size_of(&schema->tensors[i]);
+    return size;
+}
+
 static void put_header(sink *s, const fedge_schema *schema)
 {
+    uint64_t at = 0;
+    const fedge_tensor_spec *t = NULL;
     put(s, "{");
-    for (uint32_t i = 0; i < schema->num_tensors; i++) {
-        const fedge_tensor_spec *t = &schema->tensors[i];
-        put(s, i ? "," : "");
+    while ((t = fedge_safetensors_next(schema, t))) {
+        put(s, s->used > 1 ? "," : "");
         put_string(s, t->name);
-        put(s, ":{\"dtype\":\"F32\",\"shape\":[");
+        put(s, ":{\"dtype\":\"");
+        put(s, fedge_dtype_name(t->dtype));
+        put(s, "\",\"shape\":[");
         for (uint32_t d = 0; d < t->rank; d++) {
             put(s, d ? "," : "");
             put_number(s, t->shape[d]);
         }
         put(s, "],\"data_offsets\":[");
-        put_number(s, (uint64_t)t->offset * sizeof(float));
+        put_number(s, at);
         put(s, ",");
-        put_number(s, (uint64_t)(t->offset + t->count) * sizeof(float));
+        put_number(s, at += data_size_of(t));
         put(s, "]}");
     }
     put(s, "}");
@@ -80,13 +114,20 @@ static void put_header(sink *s, const fedge_schema *schema)
         put(s, " ");
 }
 
+static bool is_written(fedge_dtype dtype)
+{
+    return dtype == FEDGE_F32 ||
+           (FEDGE_HAS_TYPES && (dtype == FEDGE_I64 || fedge_dtype_is_half(dtype)));
+}
+
 static fedge_status header_size(const fedge_schema *schema, size_t *size, fedge_error *err)
 {
     for (uint32_t i = 0; i < schema->num_tensors; i++) {
-        if (schema->tensors[i].dtype != FEDGE_F32) {
-            return fedge_fail(err, FEDGE_UNSUPPORTED,
-                              "safetensors: tensor \"%s\" is %s; only F32 is written",
-                              schema->tensors[i].name, fedge_dtype_name(schema->tensors[i].dtype));
+        if (!is_written(schema->tensors[i].dtype)) {
+            return fedge_fail(
+                err, FEDGE_UNSUPPORTED,
+                "safetensors: tensor \"%s\" is %s; only F32, F16, BF16 and I64 are written",
+                schema->tensors[i].name, fedge_dtype_name(schema->tensors[i].dtype));
         }
     }
     /* The writing function counts, so that size and header always agree. */
@@ -105,7 +146,7 @@ fedge_status fedge_safetensors_size(const fedge_schema *schema, size_t *size, fe
 {
     size_t header = 0;
     FEDGE_TRY(header_size(schema, &header, err));
-    *size = PREFIX_SIZE + header + schema->num_elements * sizeof(float);
+    *size = PREFIX_SIZE + header + fedge_safetensors_data_size(schema);
     return FEDGE_OK;
 }
 
@@ -139,19 +180,63 @@ static void put_values(const float *values, size_t count, uint8_t *data)
     }
 }
 
+/* Writes elements [at, at + count) of the tensor in its dtype. */
+static void put_elements(const fedge_tensor_spec *tensor, const float *values, size_t at,
+                         size_t count, uint8_t *data)
+{
+    const float *from = values + tensor->offset;
+    if (!FEDGE_HAS_TYPES || tensor->dtype == FEDGE_F32) {
+        put_values(from + at, count, data);
+        return;
+    }
+    for (size_t i = 0; i < count && fedge_dtype_is_half(tensor->dtype); i++)
+        fedge_put_u16(data + 2 * i, fedge_half_of(tensor->dtype, from[at + i]));
+    for (size_t i = 0; i < count && tensor->dtype == FEDGE_I64; i++) {
+        uint64_t bits;
+        memcpy(&bits, from + 2 * (at + i), sizeof(bits));
+        fedge_put_u64(data + 8 * i, bits);
+    }
+}
+
 fedge_status fedge_safetensors_write(const fedge_schema *schema, const float *values, uint8_t *out,
                                      size_t out_size, fedge_error *err)
 {
-    const size_t bytes = schema->num_elements * sizeof(float);
+    const size_t bytes = fedge_safetensors_data_size(schema);
+    const fedge_tensor_spec *t = NULL;
     FEDGE_TRY(fedge_safetensors_write_header(schema, out, out_size - bytes, err));
-    put_values(values, schema->num_elements, out + (out_size - bytes));
+    out += out_size - bytes;
+    while ((t = fedge_safetensors_next(schema, t))) {
+        put_elements(t, values, 0, t->count, out);
+        out += data_size_of(t);
+    }
     return FEDGE_OK;
+}
+
+/* Puts the data through [part] (FEDGE_SAFETENSORS_PART), which is full each time but the last. */
+static fedge_status put_data(const fedge_schema *schema, const float *values, uint8_t *part,
+                             fedge_put_fn put_bytes, void *user, fedge_error *err)
+{
+    const fedge_tensor_spec *t = NULL;
+    size_t used = 0;
+    while ((t = fedge_safetensors_next(schema, t))) {
+        const size_t width = FEDGE_HAS_TYPES ? fedge_dtype_size(t->dtype) : sizeof(float);
+        for (size_t at = 0, n; at < t->count; at += n) {
+            const size_t room = (FEDGE_SAFETENSORS_PART - used) / width, left = t->count - at;
+            n = left < room ? left : room;
+            put_elements(t, values, at, n, part + used);
+            used += n * width;
+            if (used < FEDGE_SAFETENSORS_PART)
+                continue;
+            FEDGE_TRY(put_bytes(user, part, used, err));
+            used = 0;
+        }
+    }
+    return used > 0 ? put_bytes(user, part, used, err) : FEDGE_OK;
 }
 
 fedge_status fedge_safetensors_put(const fedge_schema *schema, const float *values,
                                    fedge_put_fn put_bytes, void *user, fedge_error *err)
 {
-    const size_t part = FEDGE_SAFETENSORS_PART / sizeof(float);
     size_t size = 0;
     FEDGE_TRY(header_size(schema, &size, err));
     size += PREFIX_SIZE;
@@ -164,11 +249,7 @@ fedge_status fedge_safetensors_put(const fedge_schema *schema, const float *valu
         const size_t left = size - at, most = FEDGE_SAFETENSORS_PART;
         FEDGE_TRY_OR(put_bytes(user, bytes + at, left < most ? left : most, err), done);
     }
-    for (size_t i = 0; i < schema->num_elements; i += part) {
-        const size_t left = schema->num_elements - i, n = left < part ? left : part;
-        put_values(values + i, n, bytes);
-        FEDGE_TRY_OR(put_bytes(user, bytes, n * sizeof(float), err), done);
-    }
+    status = put_data(schema, values, bytes, put_bytes, user, err);
 done:
     free(bytes);
     return status;
@@ -439,6 +520,24 @@ typedef struct file {
     bool subtract;
 } file;
 
+/* The two floats of an integer have its bytes. */
+static fedge_status read_integers(const file *f, const entry *e, const fedge_tensor_spec *spec,
+                                  float *out, fedge_error *err)
+{
+    const size_t most = FEDGE_SAFETENSORS_PART / sizeof(uint64_t);
+    for (size_t i = 0; i < spec->count; i++) {
+        const size_t left = spec->count - i, n = left < most ? left : most;
+        if (i % most == 0) {
+            FEDGE_TRY(f->get(f->user,
+                             f->header.data_at + e->offsets[0] + (uint64_t)i * sizeof(uint64_t),
+                             f->part, n * sizeof(uint64_t), err));
+        }
+        const uint64_t bits = load_le(f->part + i % most * sizeof(bits), sizeof(bits));
+        memcpy(out + 2 * i, &bits, sizeof(bits));
+    }
+    return FEDGE_OK;
+}
+
 static fedge_status read_tensor(const file *f, const entry *e, const fedge_tensor_spec *spec,
                                 float *out, fedge_error *err)
 {
@@ -449,12 +548,16 @@ static fedge_status read_tensor(const file *f, const entry *e, const fedge_tenso
                           spec->name, fedge_shape_text(e->rank, e->shape, have),
                           fedge_shape_text(spec->rank, spec->shape, want));
     }
-    if (e->dtype != FEDGE_F32 && e->dtype != FEDGE_F16 && e->dtype != FEDGE_BF16 &&
-        e->dtype != FEDGE_F64) {
+    const bool is_float =
+        e->dtype == FEDGE_F32 || e->dtype == FEDGE_F64 || fedge_dtype_is_half(e->dtype);
+    const bool is_integer = FEDGE_HAS_TYPES && spec->dtype == FEDGE_I64;
+    if (is_integer ? e->dtype != FEDGE_I64 : !is_float) {
         return fedge_fail(err, FEDGE_MISMATCH,
-                          "safetensors: tensor \"%s\" holds %s, but the model needs floats",
-                          spec->name, e->dtype_name);
+                          "safetensors: tensor \"%s\" holds %s, but the model needs %s", spec->name,
+                          e->dtype_name, is_integer ? "I64" : "floats");
     }
+    if (is_integer)
+        return f->subtract ? FEDGE_OK : read_integers(f, e, spec, out, err);
     const size_t size = fedge_dtype_size(e->dtype), most = FEDGE_SAFETENSORS_PART / size;
     const uint64_t begin = f->header.data_at + e->offsets[0];
     for (size_t i = 0; i < spec->count; i++) {
@@ -463,7 +566,9 @@ static fedge_status read_tensor(const file *f, const entry *e, const fedge_tenso
             FEDGE_TRY(f->get(f->user, begin + (uint64_t)i * size, f->part,
                              (left < most ? left : most) * size, err));
         }
-        const float value = load_value(f->part + i % most * size, e->dtype);
+        float value = load_value(f->part + i % most * size, e->dtype);
+        if (FEDGE_HAS_TYPES && fedge_dtype_is_half(spec->dtype) && spec->dtype != e->dtype)
+            value = fedge_half_value(spec->dtype, fedge_half_of(spec->dtype, value));
         out[i] = f->subtract ? out[i] - value : value;
         if (!isfinite(value)) {
             return fedge_fail(err, FEDGE_NOT_FINITE,
@@ -474,11 +579,15 @@ static fedge_status read_tensor(const file *f, const entry *e, const fedge_tenso
     return FEDGE_OK;
 }
 
-static const entry *find_entry(const header *h, const char *name)
+/* Looks from entry [*next] on, since files often have the schema's order. */
+static const entry *find_entry(const header *h, const char *name, uint32_t *next)
 {
     for (uint32_t i = 0; i < h->count; i++) {
-        if (strcmp(h->entries[i].name, name) == 0)
-            return &h->entries[i];
+        const entry *e = &h->entries[(*next + i) % h->count];
+        if (strcmp(e->name, name) == 0) {
+            *next += i + 1;
+            return e;
+        }
     }
     return NULL;
 }
@@ -496,9 +605,10 @@ static fedge_status read_values(const file *f, const fedge_schema *schema, float
                                 fedge_error *err)
 {
     const header *h = &f->header;
+    uint32_t next = 0;
     for (uint32_t i = 0; i < schema->num_tensors; i++) {
         const fedge_tensor_spec *spec = &schema->tensors[i];
-        const entry *e = find_entry(h, spec->name);
+        const entry *e = find_entry(h, spec->name, &next);
         if (!e) {
             return fedge_fail(err, FEDGE_MISMATCH,
                               "safetensors: the model's tensor \"%s\" is not in the file",
@@ -506,7 +616,8 @@ static fedge_status read_values(const file *f, const fedge_schema *schema, float
         }
         FEDGE_TRY(read_tensor(f, e, spec, values + spec->offset, err));
     }
-    for (uint32_t i = 0; i < h->count; i++) {
+    /* Names are used once, so with as many entries there is no other. */
+    for (uint32_t i = 0; h->count > schema->num_tensors && i < h->count; i++) {
         if (!fedge_schema_find(schema, h->entries[i].name) && !is_counter(&h->entries[i])) {
             return fedge_fail(err, FEDGE_MISMATCH,
                               "safetensors: tensor \"%.95s\" of the file is not in the model",

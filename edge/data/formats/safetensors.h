@@ -15,12 +15,21 @@
 #define FEDGE_SAFETENSORS_MAX_HEADER ((size_t)1 << 20) /* bytes of JSON */
 #define FEDGE_SAFETENSORS_MAX_SIZE ((size_t)9 << 30)   /* FEDGE_MAX_ELEMENTS floats and a header */
 #define FEDGE_SAFETENSORS_PART ((size_t)1 << 16)       /* bytes read or written at once */
-#define FEDGE_SAFETENSORS_MAX_VALUES ((uint32_t)1 << 15) /* JSON values in the header */
+#define FEDGE_SAFETENSORS_MAX_VALUES ((uint32_t)1 << 16) /* JSON values in the header */
 
-/* Exact size of the file. FEDGE_UNSUPPORTED: a tensor is not F32; FEDGE_TOO_BIG: the header's
- * limit. */
+/* Exact size of the file. FEDGE_UNSUPPORTED: a tensor is not F32, F16, BF16 or I64; FEDGE_TOO_BIG:
+ * the header's limit. */
 FEDGE_MUST_USE fedge_status fedge_safetensors_size(const fedge_schema *schema, size_t *size,
                                                    fedge_error *err);
+
+/* Bytes of the tensors' data. */
+size_t fedge_safetensors_data_size(const fedge_schema *schema);
+
+/* The tensor that a file has after [last], or the first one; NULL after the last one. Those of
+ * larger elements come first, so that every tensor is aligned; otherwise files have the schema's
+ * order. */
+const fedge_tensor_spec *fedge_safetensors_next(const fedge_schema *schema,
+                                                const fedge_tensor_spec *last);
 
 /* Writes the file to out[0, out_size); FEDGE_INVALID_ARGUMENT unless out_size is the exact size.
  * values: (schema->num_elements) */
@@ -50,8 +59,9 @@ FEDGE_MUST_USE fedge_status fedge_safetensors_read_schema(const uint8_t *in, siz
                                                           fedge_schema *schema,
                                                           const uint8_t **data, fedge_error *err);
 
-/* Reads exactly the tensors of [schema], in any order (F32, or converted from F16, BF16 or F64),
- * into values: (schema->num_elements). PyTorch's "….num_batches_tracked" (a single I64) is skipped.
+/* Reads exactly the tensors of [schema], in any order (floats are converted from F32, F16, BF16 or
+ * F64, and rounded to the schema's dtype), into values: (schema->num_elements). PyTorch's
+ * "….num_batches_tracked" (a single I64) is skipped where the schema lacks it.
  * FEDGE_MISMATCH names a tensor that is missing, extra or has another shape or dtype;
  * FEDGE_NOT_FINITE names one with a NaN, an infinity or a double beyond float. Otherwise fails as
  * fedge_safetensors_read_schema. [values] is undefined on failure. */
@@ -64,7 +74,7 @@ typedef fedge_status (*fedge_get_fn)(void *user, uint64_t offset, uint8_t *out, 
                                      fedge_error *err);
 
 /* Reads a file of [size] bytes through [get]: its header, then the tensors in parts of at most
- * FEDGE_SAFETENSORS_PART bytes. With [subtract], subtracts the file's values from [values]. Returns
+ * FEDGE_SAFETENSORS_PART bytes. With [subtract], subtracts the file's floats from [values]. Returns
  * a failure of [get] unchanged. */
 FEDGE_MUST_USE fedge_status fedge_safetensors_get(fedge_get_fn get, void *user, uint64_t size,
                                                   const fedge_schema *schema, bool subtract,

@@ -18,6 +18,10 @@ static fedge_status check(const fedge_json *json, const fedge_plan *plan, fedge_
         if (plan->model.layers[i].train != FEDGE_TRAIN_ALL)
             why = "has layers that are not trained, and so do not differ between clusters";
     }
+    for (uint32_t i = 0; !why && i < plan->schema.num_tensors; i++) {
+        if (plan->schema.tensors[i].frozen)
+            why = "has tensors that are frozen, and so do not differ between clusters";
+    }
     return why ? fedge_json_fail_at(json, "model", err, "%s, which IFCA needs; take FedAvg", why)
                : FEDGE_OK;
 }

@@ -408,6 +408,48 @@ static void lanes_are_joined(void **state)
     fedge_job_free(job);
 }
 
+/* Halves have values that files have of them; what is frozen stays. */
+static void types_are_those_of_files(void **state)
+{
+    (void)state;
+    static const char TEXT[] =
+        "{\"fedge-job\": 1, \"name\": \"own\", \"model\": {\"type\": \"external\", \"tensors\": ["
+        "{\"name\": \"n\", \"shape\": [2], \"dtype\": \"I64\"}, {\"name\": \"h\", \"shape\": [3],"
+        "\"dtype\": \"F16\"}, {\"name\": \"f\", \"shape\": [2], \"frozen\": true},"
+        "{\"name\": \"w\", \"shape\": [2]}]}, \"rounds\": {\"num-server-rounds\": 3},"
+        "\"update\": {\"codec\": \"none\"}}";
+    static const int64_t COUNTS[2] = {-1, INT64_MAX};
+    fedge_global_model model, again;
+    fedge_job *job = NULL;
+    uint8_t *file = NULL;
+    size_t size = 0, broadcast = 0;
+    int8_t bounds[FEDGE_MAX_TENSORS];
+    if (fedge_strategy_job_parse(TEXT, strlen(TEXT), "job.json", &job, &err) != FEDGE_OK)
+        fail_msg("%s", err.message);
+    begin(&model, job, 1);
+    memcpy(model.values, COUNTS, sizeof(COUNTS));
+    model.values[4] = 2048; /* F16 has even numbers from here on */
+    model.values[9] = model.values[10] = 0.1f;
+    fedge_sections_bounds(&job->plan, model.values, bounds);
+    add(&model, 0, bounds, 64.0f, 0.0f, 1);
+    assert_int_equal(fedge_global_model_step(&model, 1, bounds, NULL, NULL, &err), FEDGE_OK);
+    static const float EXPECTED[7] = {2048, 1, 1, 0, 0, 1.1f, 1.1f};
+    assert_memory_equal(model.values, COUNTS, sizeof(COUNTS));
+    assert_memory_equal(model.values + 4, EXPECTED, 7 * sizeof(float));
+    assert_int_equal(fedge_global_model_write(&model, &file, &size, &broadcast, &err), FEDGE_OK);
+    begin(&again, job, 1);
+    fedge_buffer kept = {0};
+    assert_int_equal(fedge_global_model_save(&model, &kept, &err), FEDGE_OK);
+    assert_int_equal(fedge_global_model_load(&again, file, size, kept.data, kept.size, &err),
+                     FEDGE_OK);
+    assert_memory_equal(again.values, model.values, job->plan.schema.num_elements * sizeof(float));
+    fedge_buffer_fini(&kept);
+    free(file);
+    fedge_global_model_fini(&again);
+    fedge_global_model_fini(&model);
+    fedge_job_free(job);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -422,6 +464,7 @@ int main(void)
         cmocka_unit_test(a_written_model_is_read_again),
         cmocka_unit_test(weights_are_bounded),
         cmocka_unit_test(lanes_are_joined),
+        cmocka_unit_test(types_are_those_of_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -170,7 +170,14 @@ static void what_is_no_model_is_refused(void **state)
         FEDGE_CORRUPT);
     static const char HALVES[] = "\x48\0\0\0\0\0\0\0{\"w\":{\"dtype\":\"F16\",\"shape\":[1],"
                                  "\"data_offsets\":[0,2]}}                              ab";
-    OK(fedge_os_write_file(f.path, HALVES, 8 + 0x48 + 2, 0600, NULL));
+    char bytes[sizeof(HALVES)];
+    memcpy(bytes, HALVES, sizeof(bytes));
+    OK(fedge_os_write_file(f.path, bytes, 8 + 0x48 + 2, 0600, NULL));
+    OK(fedge_model_file_read(f.path, &report, &err));
+    assert_int_equal(report.num_values, 1);
+    fedge_model_report_fini(&report);
+    memcpy(strstr(bytes + 8, "F16"), "I16", 3);
+    OK(fedge_os_write_file(f.path, bytes, 8 + 0x48 + 2, 0600, NULL));
     assert_int_equal(fedge_model_file_read(f.path, &report, &err), FEDGE_UNSUPPORTED);
     drop(&f);
 }

@@ -439,25 +439,6 @@ static void large_pages_stay_inside_of_their_block(void **state)
     free(other);
 }
 
-static void memory_is_shared_by_its_descriptor(void **state)
-{
-    (void)state;
-    const size_t size = (size_t)1 << 20;
-    fedge_os_file file;
-    assert_int_equal(fedge_os_open_shared(&file, size, NULL), FEDGE_OK);
-    assert_true(fcntl(file.fd, F_GETFD) & FD_CLOEXEC);
-    uint8_t *ours = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, file.fd, 0);
-    const uint8_t *theirs = mmap(NULL, size, PROT_READ, MAP_SHARED, file.fd, 0);
-    assert_ptr_not_equal(ours, MAP_FAILED);
-    assert_ptr_not_equal(theirs, MAP_FAILED);
-    assert_int_equal(theirs[size - 1], 0);
-    ours[size - 1] = 7;
-    fedge_os_close(&file);
-    assert_int_equal(theirs[size - 1], 7);
-    assert_int_equal(munmap(ours, size), 0);
-    assert_int_equal(munmap((void *)(uintptr_t)theirs, size), 0);
-}
-
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -478,7 +459,6 @@ int main(void)
         TEST(the_machine_is_described),
         TEST(cpus_are_those_that_may_be_used),
         TEST(large_pages_stay_inside_of_their_block),
-        TEST(memory_is_shared_by_its_descriptor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -244,6 +244,37 @@ static void external_models_need_only_a_schema(void **state)
            FEDGE_INVALID_ARGUMENT, "cannot evaluate an external model");
 }
 
+/* Updates have no tensor that is frozen, as integers are. */
+static void tensors_may_be_frozen(void **state)
+{
+    (void)state;
+    char *text = change(EXTERNAL, "\"F32\"}",
+                        "\"F16\"}, {\"name\": \"n\", \"shape\": [3], "
+                        "\"dtype\": \"I64\"}, {\"name\": \"f\", \"shape\": "
+                        "[7], \"frozen\": true}");
+    fedge_job *job = parse(text);
+    const fedge_plan *plan = &job->plan;
+    assert_int_equal(plan->schema.num_tensors, 4);
+    assert_int_equal(plan->schema.num_elements, 20 + 6 + 7 + 1);
+    assert_true(plan->schema.tensors[1].frozen && plan->schema.tensors[2].frozen);
+    assert_int_equal(plan->sent.num_sections, 1);
+    assert_int_equal(plan->sent.schema.num_tensors, 2);
+    assert_string_equal(plan->sent.tensors[0].name, "w");
+    assert_int_equal(plan->sent.tensors[0].dtype, FEDGE_F32);
+    assert_string_equal(plan->sent.tensors[1].name, "b");
+    assert_int_equal(plan->sent.model_offsets[1], 33);
+    assert_false(fedge_section_is_whole(plan, &plan->sent.sections[0]));
+    fedge_job_free(job);
+    expect(text, "{\"name\": \"b\", \"shape\": []}",
+           "{\"name\": \"b\", \"shape\": [], \"frozen\": 1}", FEDGE_INVALID_ARGUMENT,
+           "must be true or false");
+    free(text);
+    text = change(EXTERNAL, "\"F32\"", "\"I64\"");
+    expect(text, "\"shape\": []", "\"shape\": [], \"frozen\": true", FEDGE_INVALID_ARGUMENT,
+           "every tensor is frozen");
+    free(text);
+}
+
 static void flowers_older_names_are_read(void **state)
 {
     (void)state;
@@ -507,6 +538,7 @@ int main(void)
         cmocka_unit_test(up_stands_for_codec_and_deflate),
         cmocka_unit_test(defaults_are_as_documented),
         cmocka_unit_test(external_models_need_only_a_schema),
+        cmocka_unit_test(tensors_may_be_frozen),
         cmocka_unit_test(configs_have_a_limit),
         cmocka_unit_test(flowers_older_names_are_read),
         cmocka_unit_test(mistakes_name_key_line_and_remedy),

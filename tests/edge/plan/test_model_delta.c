@@ -21,7 +21,15 @@ static float *model, *wanted, *after, *residual, *client;
 static uint8_t *chain;
 static size_t chain_size;
 
-/* A matrix, statistics and a layer that is frozen. */
+/* External: halves among what is frozen. */
+static char halves[] =
+    "{\"fedge-plan\":1,\"must\":[\"external\"],\"name\":\"h\",\"seed\":3,\"model\":{\"type\":"
+    "\"external\",\"tensors\":[{\"name\":\"c\",\"shape\":[3],\"dtype\":\"I64\"},"
+    "{\"name\":\"h\",\"shape\":[40,50],\"dtype\":\"F16\"},{\"name\":\"f\",\"shape\":[9],"
+    "\"frozen\":true},{\"name\":\"w\",\"shape\":[300]},{\"name\":\"b\",\"shape\":[700],"
+    "\"dtype\":\"BF16\"}]},\"training\":{\"learning-rate\":0.1},\"update\":{}}";
+
+/* A matrix, statistics and a layer that is frozen; or the text in [state]. */
 static int set_up(void **state)
 {
     static const char TEXT[] =
@@ -35,8 +43,9 @@ static int set_up(void **state)
         "\"data\":{\"name\":\"d\",\"shape\":[1,9,9],\"dtype\":\"f32\",\"labels\":5},"
         "\"training\":{\"learning-rate\":0.1},\"update\":{}}";
     fedge_error err;
-    (void)state;
-    if (fedge_plan_parse(TEXT, sizeof(TEXT) - 1, &plan, &err) != FEDGE_OK)
+    const char *text = *state ? *state : TEXT;
+    chain = NULL;
+    if (fedge_plan_parse(text, strlen(text), &plan, &err) != FEDGE_OK)
         fail_msg("%s", err.message);
     const size_t n = plan->schema.num_elements;
     float **rooms[] = {&model, &wanted, &after, &residual, &client};
@@ -58,6 +67,12 @@ static int tear_down(void **state)
     return 0;
 }
 
+static int set_up_halves(void **state)
+{
+    *state = halves;
+    return set_up(state);
+}
+
 /* So many rounds from a drawn model, whose steps are the chain. */
 static void run(size_t down, bool deflate)
 {
@@ -71,7 +86,10 @@ static void run(size_t down, bool deflate)
     chain_size = 0;
     memset(residual, 0, n * sizeof(float));
     for (size_t i = 0; i < n; i++)
-        model[i] = client[i] = wanted[i] = (float)fedge_rng_normal(&rng);
+        model[i] = (float)fedge_rng_normal(&rng);
+    fedge_sections_round(plan, model, NULL);
+    memcpy(client, model, n * sizeof(float));
+    memcpy(wanted, model, n * sizeof(float));
     for (uint32_t round = 1; round <= ROUNDS; round++) {
         uint8_t *bytes = NULL;
         size_t size = 0;
@@ -110,6 +128,8 @@ static void both_sides_have_the_same_bits(void **state)
         run(down / 2, down % 2 == 1);
         if (fedge_model_delta_apply(plan, chain, chain_size, client, &err) != FEDGE_OK)
             fail_msg("%s: %s", DOWN[down / 2], err.message);
+        assert_memory_equal(client, model, plan->schema.num_elements * sizeof(float));
+        fedge_sections_round(plan, client, NULL); /* files have all of it */
         assert_memory_equal(client, model, plan->schema.num_elements * sizeof(float));
     }
 }
@@ -243,5 +263,10 @@ int main(void)
         cmocka_unit_test(a_chain_has_an_end),
         cmocka_unit_test(a_change_that_is_not_finite_leaves_no_bytes),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    const struct CMUnitTest of_halves[] = {
+        cmocka_unit_test(both_sides_have_the_same_bits),
+        cmocka_unit_test(what_is_dropped_is_the_residual),
+    };
+    const int failed = cmocka_run_group_tests(tests, set_up, tear_down);
+    return failed + cmocka_run_group_tests(of_halves, set_up_halves, tear_down);
 }

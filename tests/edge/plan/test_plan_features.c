@@ -297,6 +297,31 @@ static void test_external_models_of_strategies(void **state)
     }
 }
 
+/* Clients without them decline. */
+static void test_tensors(void **state)
+{
+    (void)state;
+    static const char *const CASES[][2] = {{"\"dtype\": \"F16\"", "tensor:F16"},
+                                           {"\"dtype\": \"BF16\"", "tensor:BF16"},
+                                           {"\"dtype\": \"I64\"", "tensor:I64"},
+                                           {"\"frozen\": true", "tensor:frozen"},
+                                           {"\"frozen\": false", NULL}};
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        char text[512];
+        (void)snprintf(text, sizeof(text),
+                       "{\"fedge-job\": 1, \"name\": \"own\", \"model\": {\"type\": \"external\","
+                       " \"tensors\": [{\"name\": \"w\", \"shape\": [4]}, {\"name\": \"v\","
+                       " \"shape\": [2], %s}]}, \"rounds\": {\"num-server-rounds\": 3}}",
+                       CASES[i][0]);
+        char *plan = plan_of(text);
+        for (size_t k = 0; k < 4; k++) {
+            assert_int_equal(asks(plan, CASES[k][1]),
+                             k == i || (k == 3 && i == 2)); /* integers are frozen */
+        }
+        free(plan);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -308,6 +333,7 @@ int main(void)
         cmocka_unit_test(test_pools_of_images),
         cmocka_unit_test(test_external_models),
         cmocka_unit_test(test_external_models_of_strategies),
+        cmocka_unit_test(test_tensors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

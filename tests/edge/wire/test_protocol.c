@@ -460,7 +460,7 @@ static void the_largest_task_fits(void **state)
     size_t size = 0;
     fedge_error err = {0};
     fedge_message message;
-    static fedge_task task = {.model = MODEL, .model_size = 1, .num_bounds = FEDGE_MAX_TENSORS};
+    static fedge_task task = {.model = MODEL, .model_size = 1, .num_bounds = FEDGE_MAX_TASK_BOUNDS};
     memset(task.bounds_log2, -20, sizeof(task.bounds_log2));
     assert_int_equal(fedge_task_pack(&task, out, sizeof(out), &size, &err), FEDGE_OK);
     static fedge_task task_back;

@@ -250,9 +250,67 @@ static void test_refuses_to_write(void **state)
     (void)state;
     fedge_error err = {.status = FEDGE_OK};
     size_t size = 0;
-    add("steps", FEDGE_I64, 0, NULL);
+    add("steps", FEDGE_I32, 0, NULL);
     assert_int_equal(fedge_safetensors_size(&schema, &size, &err), FEDGE_UNSUPPORTED);
-    assert_non_null(strstr(err.message, "\"steps\" is I64"));
+    assert_non_null(strstr(err.message, "\"steps\" is I32"));
+}
+
+static void add_of_each_type(void)
+{
+    add("half", FEDGE_F16, 1, (const uint32_t[]){3});
+    add("float", FEDGE_F32, 1, (const uint32_t[]){2});
+    add("brain", FEDGE_BF16, 1, (const uint32_t[]){2});
+    add("count", FEDGE_I64, 1, (const uint32_t[]){2});
+}
+
+/* Files have larger elements first; halves are rounded and finite, integers are exact. */
+static void test_types(void **state)
+{
+    (void)state;
+    static const int64_t COUNTS[2] = {INT64_MIN + 1, 0x7ff0000000000001};
+    static const char HEADER[] =
+        "{\"count\":{\"dtype\":\"I64\",\"shape\":[2],\"data_offsets\":[0,16]},"
+        "\"float\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[16,24]},"
+        "\"half\":{\"dtype\":\"F16\",\"shape\":[3],\"data_offsets\":[24,30]},"
+        "\"brain\":{\"dtype\":\"BF16\",\"shape\":[2],\"data_offsets\":[30,34]}}";
+    fedge_error err = {.status = FEDGE_OK};
+    float values[11] = {1.0f / 3, -1e30f, 2049, 0.1f, 0.2f, 1.0f / 3, 3.4e38f}, back[11];
+    uint8_t file[MAX_FILE], put[MAX_FILE];
+    size_t size = 0;
+    add_of_each_type();
+    assert_int_equal(schema.num_elements, 11);
+    memcpy(values + 7, COUNTS, sizeof(COUNTS));
+    assert_int_equal(fedge_safetensors_size(&schema, &size, &err), FEDGE_OK);
+    assert_int_equal(fedge_safetensors_write(&schema, values, file, size, &err), FEDGE_OK);
+    assert_memory_equal(file + 8, HEADER, sizeof(HEADER) - 1);
+    assert_memory_equal(file + size - 34, COUNTS, sizeof(COUNTS));
+    parts p = {.bytes = put, .left = 2};
+    assert_int_equal(fedge_safetensors_put(&schema, values, put_part, &p, &err), FEDGE_OK);
+    assert_int_equal(p.used, size);
+    assert_memory_equal(put, file, size);
+    assert_int_equal(fedge_safetensors_read(file, size, &schema, back, &err), FEDGE_OK);
+    static const float ROUNDED[7] = {0.333251953125f, -65504,     2048, 0.1f, 0.2f,
+                                     0.333984375f,    0x1.fep127f};
+    assert_memory_equal(back, ROUNDED, sizeof(ROUNDED));
+    assert_memory_equal(back + 7, COUNTS, sizeof(COUNTS));
+    assert_int_equal(fedge_safetensors_get(get, file, size, &schema, true, back, &err), FEDGE_OK);
+    for (int i = 0; i < 7; i++)
+        assert_true(back[i] == 0);
+    assert_memory_equal(back + 7, COUNTS, sizeof(COUNTS));
+    /* Of floats in a file, halves are rounded; integers are not made of them. */
+    fedge_tensor_spec others[2];
+    fedge_schema floats;
+    fedge_schema_init(&floats, others, 2);
+    assert_int_equal(fedge_schema_add(&floats, "half", FEDGE_F32, 1, (uint32_t[]){3}, &err), 0);
+    assert_int_equal(fedge_safetensors_size(&floats, &size, &err), FEDGE_OK);
+    assert_int_equal(fedge_safetensors_write(&floats, values, file, size, &err), FEDGE_OK);
+    schema.num_tensors = 1;
+    assert_int_equal(fedge_safetensors_read(file, size, &schema, back, &err), FEDGE_OK);
+    assert_memory_equal(back, ROUNDED, 3 * sizeof(float));
+    others[0].dtype = FEDGE_F32;
+    schema.tensors[0].dtype = FEDGE_I64;
+    assert_int_equal(fedge_safetensors_read(file, size, &schema, back, &err), FEDGE_MISMATCH);
+    assert_non_null(strstr(err.message, "holds F32, but the model needs I64"));
 }
 
 /* A tensor's JSON. */
@@ -331,7 +389,7 @@ static void test_sizes_of_the_header(void **state)
 static void test_more_tensors_than_the_limit(void **state)
 {
     (void)state;
-    static uint8_t file[1 << 18];
+    static uint8_t file[1 << 19];
     size_t at = 8;
     for (unsigned i = 0; i <= FEDGE_MAX_TENSORS; i++) {
         at += (size_t)snprintf((char *)file + at, sizeof(file) - at,
@@ -345,7 +403,7 @@ static void test_more_tensors_than_the_limit(void **state)
     assert_int_equal(
         fedge_safetensors_read_schema(file, at + FEDGE_MAX_TENSORS + 1, &schema, &data, &err),
         FEDGE_TOO_BIG);
-    assert_non_null(strstr(err.message, "1024 tensors"));
+    assert_non_null(strstr(err.message, "4096 tensors"));
 }
 
 static void expect_mismatch(const uint8_t *file, size_t size, fedge_status status, const char *part)
@@ -436,6 +494,7 @@ int main(void)
         cmocka_unit_test_setup(test_an_empty_schema_is_a_file_too, set_up),
         cmocka_unit_test_setup(test_reads_what_python_wrote, set_up),
         cmocka_unit_test_setup(test_refuses_to_write, set_up),
+        cmocka_unit_test_setup(test_types, set_up),
         cmocka_unit_test_setup(test_broken_headers, set_up),
         cmocka_unit_test_setup(test_broken_offsets, set_up),
         cmocka_unit_test_setup(test_sizes_of_the_header, set_up),
