@@ -19,6 +19,8 @@ typedef struct { fedge_status status; char message[...]; ...; } fedge_error;
 typedef struct { const char name[...]; int dtype; uint32_t rank; uint32_t shape[...]; size_t count, offset; ...; }
     fedge_tensor_spec;
 typedef struct { fedge_tensor_spec *tensors; uint32_t num_tensors; size_t num_elements; ...; } fedge_schema;
+typedef enum { FEDGE_F32, FEDGE_F16, FEDGE_BF16, FEDGE_I64, ... } fedge_dtype;
+typedef struct { const fedge_tensor_spec *spec; void *data; ...; } fedge_client_tensor;
 
 typedef struct { bool json; ...; } fedge_log;
 
@@ -47,6 +49,7 @@ typedef struct {
     const float *anchor;
     const bool *trained;
     bool personal_model;
+    const fedge_client_tensor *tensors;
     ...;
 } fedge_client_task;
 typedef struct { uint64_t num_examples, num_steps; bool corrected; ...; } fedge_client_report;
@@ -61,6 +64,7 @@ typedef struct {
     fedge_status (*evaluate)(void *, fedge_client *, const fedge_client_task *, const float *,
                              fedge_client_report *, fedge_error *);
     fedge_status (*loss)(void *, fedge_client *, const fedge_client_task *, const float *, double *, fedge_error *);
+    bool typed_tensors;
     ...;
 } fedge_client_callbacks;
 typedef struct {

@@ -13,7 +13,7 @@ import numpy as np
 
 from ._fedge import ffi, lib
 from .errors import ClientExit, Error, TaskCancelled
-from .models import Adapter, Shapes, Views, adapter_of
+from .models import Adapter, Shapes, Types, Views, adapter_of
 from .task import Demands, Task, text
 
 Path = Union[str, "os.PathLike[str]"]
@@ -45,14 +45,35 @@ def _shapes(schema: Any) -> Shapes:
     return shapes
 
 
+TYPES = {lib.FEDGE_F32: "F32", lib.FEDGE_F16: "F16", lib.FEDGE_BF16: "BF16", lib.FEDGE_I64: "I64"}
+NUMPY_TYPES = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16, "I64": np.int64}  # BF16: the bits
+
+
+def _types(schema: Any) -> Types:
+    return {text(schema.tensors[i].name): TYPES[schema.tensors[i].dtype] for i in range(schema.num_tensors)}
+
+
+def _typed_views(task: Any) -> Views:
+    """Of the task's tensors, each in its own type."""
+    views: Views = {}
+    for i in range(task.plan.schema.num_tensors):
+        spec = task.tensors[i].spec
+        dtype = np.dtype(NUMPY_TYPES[TYPES[spec.dtype]])
+        block = np.frombuffer(ffi.buffer(task.tensors[i].data, spec.count * dtype.itemsize), dtype=dtype)
+        views[text(spec.name)] = block.reshape(tuple(spec.shape[k] for k in range(spec.rank)))
+    return views
+
+
 def _views(schema: Any, values: Any, num_values: int) -> Views:
-    """Of the tensors within the first `num_values` values."""
+    """Of the tensors of floats within the first `num_values` values."""
     block = np.frombuffer(ffi.buffer(values, num_values * 4), dtype=np.float32)
     views: Views = {}
     for i in range(schema.num_tensors):
         tensor = schema.tensors[i]
         if tensor.offset + tensor.count > num_values:
             break
+        if tensor.dtype == lib.FEDGE_I64:
+            continue
         shape = tuple(tensor.shape[k] for k in range(tensor.rank))
         views[text(tensor.name)] = block[tensor.offset : tensor.offset + tensor.count].reshape(shape)
     return views
@@ -171,12 +192,11 @@ class Client:
     # --- what the library calls ---
 
     def _plan(self, plan: Any) -> None:
-        self._adapter.check(_shapes(plan.schema))
+        self._adapter.check(_shapes(plan.schema), _types(plan.schema))
 
-    def _call(self, client: Any, task: Any, values: Any, trains: bool, function: Callable[[Any, Task], Any]) -> Tuple[Any, Task]:
-        """What `function` returns for these values, and its task."""
-        schema = task.plan.schema
-        views = _views(schema, values, schema.num_elements)
+    def _call(self, client: Any, task: Any, trains: bool, function: Callable[[Any, Task], Any]) -> Tuple[Any, Task]:
+        """What `function` returns for the task's tensors, and its task."""
+        views = _typed_views(task)
         python_task = Task(client, task, self._adapter, _demands(task) if trains else Demands(), trains)
         try:
             model = self._adapter.attach(views)
@@ -240,6 +260,7 @@ def callbacks_of(app: Client, handle: Any) -> Any:
             "train": lib.on_train,
             "evaluate": lib.on_evaluate if app._evaluate else ffi.NULL,
             "loss": lib.on_loss if app._loss else ffi.NULL,
+            "typed_tensors": True,
         },
     )
 
@@ -390,7 +411,7 @@ def _work(user: Any, client: Any, err: Any, work: Callable[[Client], int]) -> in
 def on_train(user: Any, client: Any, task: Any, values: Any, report: Any, err: Any) -> int:
     def work(app: Client) -> int:
         assert app._train is not None
-        return _take_report(*app._call(client, task, values, True, app._train), report, err)
+        return _take_report(*app._call(client, task, True, app._train), report, err)
 
     return _work(user, client, err, work)
 
@@ -399,7 +420,7 @@ def on_train(user: Any, client: Any, task: Any, values: Any, report: Any, err: A
 def on_evaluate(user: Any, client: Any, task: Any, values: Any, report: Any, err: Any) -> int:
     def work(app: Client) -> int:
         assert app._evaluate is not None
-        return _take_report(*app._call(client, task, ffi.cast("float *", values), False, app._evaluate), report, err)
+        return _take_report(*app._call(client, task, False, app._evaluate), report, err)
 
     return _work(user, client, err, work)
 
@@ -408,7 +429,7 @@ def on_evaluate(user: Any, client: Any, task: Any, values: Any, report: Any, err
 def on_loss(user: Any, client: Any, task: Any, values: Any, loss: Any, err: Any) -> int:
     def work(app: Client) -> int:
         assert app._loss is not None
-        loss[0] = float(app._call(client, task, ffi.cast("float *", values), False, app._loss)[0])
+        loss[0] = float(app._call(client, task, False, app._loss)[0])
         return int(lib.FEDGE_OK)
 
     return _work(user, client, err, work)

@@ -56,11 +56,14 @@ def external(model: Any) -> Tuple[Dict[str, Any], Dict[str, Any]]:
         model, trainable_only = model._model, model._trainable_only
     tensors: List[Dict[str, Any]] = []
     values = {}
-    for tensor, shape, initial in tensors_of(model, trainable_only):
-        if not np.issubdtype(initial.dtype, np.floating):
-            raise Error(f"tensor '{tensor}' has type {initial.dtype}: models have floats so far")
-        tensors.append({"name": tensor, "shape": list(shape)})
-        values[tensor] = np.asarray(initial, dtype=np.float32)
+    for tensor in tensors_of(model, trainable_only):
+        entry: Dict[str, Any] = {"name": tensor.name, "shape": list(np.shape(tensor.initial))}
+        if tensor.type != "F32":
+            entry["dtype"] = tensor.type
+        if tensor.frozen and tensor.type != "I64":
+            entry["frozen"] = True
+        tensors.append(entry)
+        values[tensor.name] = tensor.initial
     return {"type": "external", "tensors": tensors}, values
 
 

@@ -1,23 +1,25 @@
 """How the model of a job and the user's model share memory.
 
-A job's model is one block of floats. Each adapter gives the trainer a model whose weights are views of that block, so
-that training in place needs no copy, and writes back what the trainer has put elsewhere.
+The client has each tensor of a job's model in its own type. Each adapter gives the trainer a model whose weights are
+views of that memory, so that training in place needs no copy, and writes back what the trainer has put elsewhere.
+NumPy has no BF16: a view of such a tensor has its bits, as np.uint16, and trainers in NumPy get a copy in float32.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import AbstractSet, Any, Dict, List, Optional, Protocol, Tuple
+from typing import AbstractSet, Any, Dict, List, NamedTuple, Optional, Protocol, Tuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .errors import Error
 
-Floats = NDArray[np.float32]
-Views = Dict[str, Floats]
+Array = NDArray[Any]
+Views = Dict[str, Array]
 Shapes = Dict[str, Tuple[int, ...]]
+Types = Dict[str, str]  # F32, F16, BF16 or I64; a tensor that is not there: F32
 
 INIT_ADVICE = "make the job of this model: python -m fedge init --model MODULE:NAME"
 
@@ -25,8 +27,8 @@ INIT_ADVICE = "make the job of this model: python -m fedge init --model MODULE:N
 class Adapter(Protocol):
     """Of one kind of model."""
 
-    def check(self, shapes: Shapes) -> None:
-        """Raises Error unless the model has tensors of just these names and shapes."""
+    def check(self, shapes: Shapes, types: Optional[Types] = None) -> None:
+        """Raises Error unless the model has tensors of just these names, shapes and types."""
 
     def attach(self, views: Views) -> Any:
         """Makes the model's weights those in `views`; returns what the trainer gets as its model."""
@@ -87,26 +89,37 @@ def correct_arrays(
             gradient += np.float32(mu) * (model[name] - anchor[name])
 
 
-def copy_back(name: str, view: Floats, value: Any) -> None:
-    """Writes what the trainer has left for a tensor."""
+def bf16_of(values: Any) -> Array:
+    """The bits of floats, rounded to nearest even."""
+    bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
+    rounded = (bits + (0x7FFF + ((bits >> 16) & 1))) >> 16
+    return np.where(np.isnan(values), 0x7FC0, rounded).astype(np.uint16).reshape(np.shape(values))
+
+
+def floats_of_bf16(bits: Array) -> NDArray[np.float32]:
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def copy_back(name: str, view: Array, value: Any) -> None:
+    """Writes what the trainer has left for a tensor. Floats for a view of bits are rounded."""
     array = np.asarray(value)
     if array.shape != view.shape:
         raise Error(f"the trainer has changed the shape of '{name}' from {list(view.shape)} to {list(array.shape)}")
-    view[...] = array
+    view[...] = bf16_of(array) if view.dtype == np.uint16 and array.dtype != np.uint16 else array
 
 
 class ArraysAdapter:
-    """A model that is a dict of NumPy arrays."""
+    """A model that is a dict of NumPy arrays, which have the job's types."""
 
     def __init__(self, model: Mapping[str, Any]) -> None:
         self.shapes: Shapes = {name: tuple(np.shape(array)) for name, array in model.items()}
         self.model: Dict[str, Any] = {}
 
-    def check(self, shapes: Shapes) -> None:
+    def check(self, shapes: Shapes, types: Optional[Types] = None) -> None:
         check_shapes(shapes, self.shapes)
 
     def attach(self, views: Views) -> Dict[str, Any]:
-        self.model = dict(views)
+        self.model = {name: floats_of_bf16(view) if view.dtype == np.uint16 else view for name, view in views.items()}
         return self.model
 
     def detach(self, views: Views) -> None:
@@ -150,7 +163,7 @@ class EstimatorAdapter:
         fitted = np.asarray(getattr(model, "coef_", 0.0)).dtype
         self.dtype = fitted if fitted == np.float32 else np.dtype(np.float64)
 
-    def check(self, shapes: Shapes) -> None:
+    def check(self, shapes: Shapes, types: Optional[Types] = None) -> None:
         if set(shapes) != set(self.NAMES):
             raise Error(f"a scikit-learn model has the tensors coef_ and intercept_; the job's are {', '.join(shapes)}")
         if all(hasattr(self.model, name) for name in self.NAMES):
@@ -158,7 +171,8 @@ class EstimatorAdapter:
 
     def attach(self, views: Views) -> Any:
         for name, view in views.items():
-            setattr(self.model, name, view.astype(self.dtype))
+            floats = floats_of_bf16(view) if view.dtype == np.uint16 else view
+            setattr(self.model, name, floats.astype(self.dtype))
         return self.model
 
     def detach(self, views: Views) -> None:
@@ -191,7 +205,8 @@ class EstimatorAdapter:
 class TorchAdapter:
     """A torch.nn.Module: its parameters and floating-point buffers, by the names of its state_dict.
 
-    Integers, such as BatchNorm's counter of batches, stay on the device. So do, with `trainable_only`, all that has no gradient.
+    Integers of 64 bits, such as BatchNorm's counter of batches, are the job's where it has them; others stay on the
+    device. So does, with `trainable_only`, all that has no gradient.
     """
 
     def __init__(self, model: Any, trainable_only: bool = False) -> None:
@@ -200,18 +215,28 @@ class TorchAdapter:
         self.trainable_only = trainable_only
         self.attached: List[Any] = []
         self.frozen: List[Any] = []
+        self.integers: Optional[Shapes] = None  # names in the job; None: all
+        torch = self.torch
+        self.types = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64"}
 
     def tensors(self) -> Dict[str, Any]:
-        state = self.model.state_dict(keep_vars=True)
-        return {name: tensor for name, tensor in state.items()
-                if tensor.is_floating_point() and (tensor.requires_grad or not self.trainable_only)}
+        def belongs(name: str, tensor: Any) -> bool:
+            is_integer = tensor.dtype == self.torch.int64 and (self.integers is None or name in self.integers)
+            is_wanted = tensor.requires_grad or not self.trainable_only
+            return bool(is_wanted and (is_integer or tensor.is_floating_point()))
 
-    def check(self, shapes: Shapes) -> None:
+        state = self.model.state_dict(keep_vars=True)
+        return {name: tensor for name, tensor in state.items() if belongs(name, tensor)}
+
+    def check(self, shapes: Shapes, types: Optional[Types] = None) -> None:
+        self.integers = shapes
         tensors = self.tensors()
         check_shapes(shapes, {name: tuple(tensor.shape) for name, tensor in tensors.items()})
         for name, tensor in tensors.items():
-            if tensor.dtype != self.torch.float32:
-                raise Error(f"tensor '{name}' has type {tensor.dtype}: models have torch.float32 so far; convert it with .float()")
+            wanted = (types or {}).get(name, "F32")
+            if self.types.get(tensor.dtype) != wanted:
+                advice = "convert it with .float()" if wanted == "F32" else INIT_ADVICE
+                raise Error(f"tensor '{name}' has type {tensor.dtype}, and {wanted} in the job: {advice}")
             if tensor.device.type == "meta":
                 raise Error(f"tensor '{name}' is on device 'meta' and has no memory: make the model on a real device")
 
@@ -220,12 +245,18 @@ class TorchAdapter:
         self.attached = list(tensors.values())
         with self.torch.no_grad():
             for name, tensor in tensors.items():
-                shared = self.torch.from_numpy(views[name])
+                shared = self.share(views[name])
                 if tensor.device.type == "cpu":
                     tensor.data = shared
                 else:
                     tensor.copy_(shared)
         return self.model
+
+    def share(self, view: Array) -> Any:
+        """A tensor in the view's memory."""
+        if view.dtype == np.uint16:
+            return self.torch.from_numpy(view.view(np.int16)).view(self.torch.bfloat16)
+        return self.torch.from_numpy(view)
 
     def detach(self, views: Views) -> None:
         tensors = self.tensors()
@@ -233,7 +264,9 @@ class TorchAdapter:
                      {name: tuple(tensor.shape) for name, tensor in tensors.items()})
         for name, tensor in tensors.items():
             if tensor.device.type != "cpu" or tensor.data_ptr() != views[name].ctypes.data:
-                copy_back(name, views[name], tensor.detach().float().cpu().numpy())
+                is_bf16 = tensor.dtype == self.torch.bfloat16
+                array = (tensor.detach().float() if is_bf16 else tensor.detach()).cpu().numpy()
+                copy_back(name, views[name], array)
 
     def freeze(self, trained: AbstractSet[str]) -> bool:
         for name, tensor in self.tensors().items():
@@ -298,14 +331,42 @@ def adapter_of(model: Any, trainable_only: bool = False) -> Adapter:
     raise Error(f"a model is a torch.nn.Module, a dict of NumPy arrays or a linear model of scikit-learn, not {type(model).__name__}")
 
 
-def tensors_of(model: Any, trainable_only: bool = False) -> List[Tuple[str, Tuple[int, ...], Any]]:
-    """Name, shape and initial values of each tensor, for a job."""
+class Tensor(NamedTuple):
+    """Of a job. F32 has the initial values of BF16."""
+
+    name: str
+    type: str
+    frozen: bool
+    initial: Array
+
+
+def of_numpy(name: str, array: Any) -> Tensor:
+    values = np.asarray(array)
+    if values.dtype == np.int64:
+        return Tensor(name, "I64", True, values)
+    if not np.issubdtype(values.dtype, np.floating):
+        raise Error(f"tensor '{name}' has type {values.dtype}: models have floats, and integers of 64 bits")
+    is_half = values.dtype == np.float16
+    return Tensor(name, "F16" if is_half else "F32", False, values if is_half else values.astype(np.float32))
+
+
+def of_torch(adapter: TorchAdapter, name: str, tensor: Any) -> Tensor:
+    kind = adapter.types.get(tensor.dtype)
+    values = tensor.detach().cpu()
+    if kind is None:
+        raise Error(f"tensor '{name}' has type {tensor.dtype}: convert it with .float()")
+    frozen = kind == "I64" or (isinstance(tensor, adapter.torch.nn.Parameter) and not tensor.requires_grad)
+    return Tensor(name, kind, frozen, (values.float() if kind == "BF16" else values).numpy())
+
+
+def tensors_of(model: Any, trainable_only: bool = False) -> List[Tensor]:
+    """The tensors of a job."""
     adapter = adapter_of(model, trainable_only)
     if isinstance(adapter, TorchAdapter):
-        return [(name, tuple(tensor.shape), tensor.detach().cpu().numpy()) for name, tensor in adapter.tensors().items()]
+        return [of_torch(adapter, name, tensor) for name, tensor in adapter.tensors().items()]
     if isinstance(adapter, ArraysAdapter):
-        return [(name, tuple(np.shape(array)), np.asarray(array)) for name, array in model.items()]
+        return [of_numpy(name, array) for name, array in model.items()]
     missing = [name for name in EstimatorAdapter.NAMES if not hasattr(model, name)]
     if missing:
         raise Error(f"the model has no {missing[0]} yet: fit it to one batch first, which sets the shapes")
-    return [(name, tuple(np.shape(getattr(model, name))), np.asarray(getattr(model, name))) for name in EstimatorAdapter.NAMES]
+    return [of_numpy(name, getattr(model, name)) for name in EstimatorAdapter.NAMES]

@@ -8,18 +8,27 @@ import os
 import sys
 from typing import Any, Dict, List, Optional, Union
 
+import numpy as np
+
 from . import safetensors
 from .errors import Error
 from .safetensors import Path
 
 
 def load_checkpoint(path: Path) -> Dict[str, Any]:
-    """The tensors of a model's file: torch tensors where torch is imported, NumPy arrays otherwise."""
-    arrays = safetensors.read(path)
+    """The tensors of a model's file, in its types: torch tensors where torch is imported, NumPy arrays otherwise.
+
+    NumPy has no BF16, which becomes float32 there.
+    """
     torch = sys.modules.get("torch")
     if torch is None:
-        return dict(arrays)
-    return {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
+        return dict(safetensors.read(path))
+    tensors: Dict[str, Any] = {}
+    for name, (kind, array) in safetensors.read_typed(path).items():
+        is_bf16 = kind == "BF16"
+        tensor = torch.from_numpy((array.view(np.int16) if is_bf16 else array).copy())
+        tensors[name] = tensor.view(torch.bfloat16) if is_bf16 else tensor
+    return tensors
 
 
 def _find(path: str) -> str:

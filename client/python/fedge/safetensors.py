@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Dict, Mapping, Union
+from typing import Any, Dict, Mapping, Tuple, Union
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,14 @@ NAMES = {np.dtype(code).str: name for name, code in TYPES.items()}
 
 def read(path: Path) -> Dict[str, NDArray[Any]]:
     """The tensors by name. BF16 becomes float32. Error: not such a file."""
+    return {
+        name: (array.astype(np.uint32) << 16).view(np.float32) if kind == "BF16" else array
+        for name, (kind, array) in read_typed(path).items()
+    }
+
+
+def read_typed(path: Path) -> Dict[str, Tuple[str, NDArray[Any]]]:
+    """Type and values of the tensors by name. BF16: its bits, as uint16."""
     with open(path, "rb") as file:
         content = bytearray(file.read())  # so that arrays may be changed
     try:
@@ -28,14 +36,11 @@ def read(path: Path) -> Dict[str, NDArray[Any]]:
         tensors = {}
         for name, entry in header.items():
             begin, end = (8 + size + offset for offset in entry["data_offsets"])
-            if entry["dtype"] == "BF16":
-                halves = np.frombuffer(content[begin:end], "<u2")
-                values = (halves.astype(np.uint32) << 16).view(np.float32)
-            elif entry["dtype"] not in TYPES:
-                raise Error(f"{path}: tensor '{name}' has type {entry['dtype']}, which is not supported")
-            else:
-                values = np.frombuffer(content[begin:end], TYPES[entry["dtype"]])
-            tensors[name] = values.reshape(entry["shape"])
+            kind = entry["dtype"]
+            if kind not in TYPES and kind != "BF16":
+                raise Error(f"{path}: tensor '{name}' has type {kind}, which is not supported")
+            values = np.frombuffer(content[begin:end], TYPES.get(kind, "<u2"))
+            tensors[name] = (kind, values.reshape(entry["shape"]))
         return tensors
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise Error(f"{path} is not a whole safetensors file ({type(error).__name__}: {error})") from error

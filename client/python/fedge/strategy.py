@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from .errors import Error
 
-Tensors = Sequence[Tuple[str, Sequence[int]]]
+Tensors = Sequence[Tuple[str, Sequence[int], str]]  # name, shape and type
 Argument = Sequence[float]
 
 
@@ -138,8 +138,9 @@ def tensors_of(vector: NDArray[Any], tensors: Tensors) -> Dict[str, NDArray[Any]
     """The tensors that lie in a vector one after another, as views."""
     found = {}
     at = 0
-    for name, shape in tensors:
-        size = int(np.prod(shape, dtype=np.int64))
-        found[name] = vector[at : at + size].reshape(shape)
+    for name, shape, kind in tensors:
+        size = int(np.prod(shape, dtype=np.int64)) * (2 if kind == "I64" else 1)
+        values = vector[at : at + size]
+        found[name] = (values.view(np.int64) if kind == "I64" else values).reshape(shape)
         at += size
     return found

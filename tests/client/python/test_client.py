@@ -3,10 +3,15 @@
 import json
 import os
 import signal
+import sys
 import time
 import unittest
 
+import numpy as np
 from python_client import PACKAGE, PythonTest, harness
+
+sys.path.insert(0, PACKAGE)
+from fedge import safetensors  # noqa: E402
 
 DECLINED = 8
 
@@ -61,6 +66,42 @@ class Runs(PythonTest):
         self.assertEqual(client.wait(), 0, client.tail())
         self.assertIn("training 2 with {'warmup': [1, 0.5, None]}", client.log())
         self.assertFalse(os.path.exists(federation.path("python-state-0")))
+
+    def external_federation(self, tensors, values=None, **update):
+        """Two devices whose model has these tensors."""
+        federation = self.linear_federation(clients=2, rounds__num_server_rounds=2)
+        with open(federation.job_path, encoding="utf-8") as file:
+            job = json.load(file)
+        del job["data"], job["test-set"]
+        job.update({"model": {"type": "external", "tensors": tensors}, "update": update})
+        if values:
+            job["initial-model"] = "initial.safetensors"
+            safetensors.write(federation.path("initial.safetensors"), values)
+        federation.write("job.json", job)
+        return federation
+
+    def final_model(self, federation, *more):
+        federation.start_aggregator()
+        clients = [self.start_python(federation, index, *more, script="typed_client.py") for index in range(2)]
+        federation.complete()
+        self.assertEqual([client.wait() for client in clients], [0, 0], clients[0].tail())
+        return safetensors.read_typed(os.path.join(federation.run_folder(), "model.safetensors"))
+
+    def test_tensors_have_types_and_some_are_frozen(self):
+        tensors = [{"name": "half", "shape": [2], "dtype": "F16"}, {"name": "brain", "shape": [2], "dtype": "BF16"},
+                   {"name": "count", "shape": [], "dtype": "I64"}, {"name": "fixed", "shape": [3], "frozen": True},
+                   {"name": "float", "shape": [1]}]
+        values = {"float": np.zeros(1, np.float32), "brain": np.ones(2, np.float32), "half": np.full(2, 64, np.float16),
+                  "count": np.array(2**62 + 1), "fixed": np.array([1, 2, 3], np.float32)}
+        found = self.final_model(self.external_federation(tensors, values, codec="none", down="none"))
+        self.assertEqual({name: (kind, array.tolist()) for name, (kind, array) in found.items()}, {
+            "half": ("F16", [64.25] * 2),  # of 64.1 it has 64.125
+            "brain": ("BF16", [0x3F80] * 2), "count": ("I64", 2**62 + 1), "fixed": ("F32", [1, 2, 3]), "float": ("F32", [2])})
+
+    def test_a_model_of_4096_tensors(self):
+        federation = self.external_federation([{"name": f"t{i}", "shape": [1]} for i in range(4096)], codec="none")
+        found = self.final_model(federation, "4096")
+        self.assertEqual([float(found[f"t{i}"][1][0]) for i in range(4096)], [2 * (i % 3) for i in range(4096)])
 
 
 class Leaks(PythonTest):

@@ -56,6 +56,19 @@ class Arrays(unittest.TestCase):
             fedge.Client([])
 
 
+    def test_bf16_is_rounded_to_nearest_even(self):
+        values = np.array([1, 1 + 1 / 256, 1 + 3 / 256, -2.5, np.inf, np.nan], np.float32)
+        bits = models.bf16_of(values)
+        self.assertEqual(bits.tolist(), [0x3F80, 0x3F80, 0x3F82, 0xC020, 0x7F80, 0x7FC0])
+        adapter = models.adapter_of({"b": np.zeros(6)})
+        views = {"b": bits}
+        model = adapter.attach(views)
+        self.assertEqual(model["b"][:4].tolist(), [1, 1, 1 + 1 / 64, -2.5])
+        model["b"] += 1
+        adapter.detach(views)
+        self.assertEqual(views["b"].tolist(), [0x4000, 0x4000, 0x4001, 0xBFC0, 0x7F80, 0x7FC0])
+
+
 class Estimators(unittest.TestCase):
     class Linear:
         """As far as the package knows scikit-learn's."""
@@ -129,9 +142,11 @@ class Modules(unittest.TestCase):
         model = torch.nn.Sequential(torch.nn.BatchNorm1d(2))
         model.register_parameter("scale", torch.nn.Parameter(torch.tensor(1.0)))
         adapter = models.adapter_of(model)
-        shapes = {name: shape for name, shape, _ in models.tensors_of(model)}
+        tensors = {tensor.name: tensor for tensor in models.tensors_of(model)}
+        shapes = {name: tensor.initial.shape for name, tensor in tensors.items()}
         self.assertEqual(shapes["scale"], ())
-        self.assertNotIn("0.num_batches_tracked", shapes)
+        self.assertEqual(tensors["0.num_batches_tracked"].type, "I64")
+        del shapes["0.num_batches_tracked"]  # of a job that lacks it, it stays on the device
         adapter.check(shapes)
         views = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
         adapter.attach(views)
@@ -143,6 +158,37 @@ class Modules(unittest.TestCase):
         adapter.end()
         model.load_state_dict({**model.state_dict(), "scale": torch.tensor(3.0)})
         self.assertEqual(model.scale.item(), 3)
+
+    def test_types(self):
+        model = torch.nn.ModuleDict({"h": torch.nn.Linear(2, 1).half(), "b": torch.nn.Linear(2, 1).bfloat16(),
+                                     "n": torch.nn.BatchNorm1d(1)})
+        model["n"].weight.requires_grad_(False)
+        tensors = models.tensors_of(model)
+        types = {tensor.name: tensor.type for tensor in tensors}
+        self.assertEqual([types[name] for name in ("h.weight", "b.bias", "n.num_batches_tracked", "n.running_var")],
+                         ["F16", "BF16", "I64", "F32"])
+        self.assertEqual([tensor.name for tensor in tensors if tensor.frozen], ["n.weight", "n.num_batches_tracked"])
+        adapter = models.adapter_of(model)
+        shapes = {tensor.name: tensor.initial.shape for tensor in tensors}
+        with self.assertRaisesRegex(fedge.Error, "'h.weight' has type torch.float16, and F32 in the job"):
+            adapter.check(shapes, {**types, "h.weight": "F32"})
+        adapter.check(shapes, types)
+        codes = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16, "I64": np.int64}
+        views = {name: np.zeros(shapes[name], codes[types[name]]) for name in shapes}
+        views["n.num_batches_tracked"][...] = 41
+        views["b.weight"][...] = 0x3F80
+        adapter.attach(views)
+        self.assertEqual(model["b"].weight.tolist(), [[1, 1]])
+        with torch.no_grad():
+            model["b"].weight += 1  # in place
+            model["b"].bias.data = torch.full((1,), 3.0).bfloat16()  # elsewhere
+            model["h"].weight += 0.5
+        self.assertEqual(model["n"].num_batches_tracked.item(), 41)
+        adapter.detach(views)
+        self.assertEqual((views["b.weight"].tolist(), views["b.bias"].tolist()), ([[0x4000] * 2], [0x4040]))
+        self.assertEqual(views["h.weight"].tolist(), [[0.5, 0.5]])
+        adapter.release()
+        adapter.end()
 
     def test_afterwards_the_model_keeps_its_shapes_and_no_memory(self):
         self.adapter.attach(self.views)
@@ -257,8 +303,13 @@ class Files(unittest.TestCase):
         self.assertEqual(made["model"]["tensors"], [{"name": "w", "shape": [2, 2]}, {"name": "b", "shape": [2]}])
         self.assertEqual((made["rounds"]["num-server-rounds"], made["rounds"]["min-train-nodes"]), (3, 4))
         self.assertEqual(safetensors.read(self.path(made["initial-model"]))["w"].tolist(), [[1, 1], [1, 1]])
-        with self.assertRaisesRegex(fedge.Error, "'w' has type int64"):
-            job.write_job({"w": np.arange(3)}, path, name="mine")
+        with self.assertRaisesRegex(fedge.Error, "'w' has type int32"):
+            job.write_job({"w": np.arange(3, dtype=np.int32)}, path, name="mine")
+        job.write_job({"h": np.ones(2, np.float16), "n": np.array(7)}, path, name="mine")
+        with open(path, encoding="utf-8") as file:
+            self.assertEqual(json.load(file)["model"]["tensors"], [{"name": "h", "shape": [2], "dtype": "F16"},
+                                                                   {"name": "n", "shape": [], "dtype": "I64"}])
+        self.assertEqual(safetensors.read(self.path(made["initial-model"]))["n"].item(), 7)
         for name, text in (("client", "must be MODULE:NAME"), ("no_such:model", "no module 'no_such'"),
                            ("json:model", "has no 'model'")):
             with self.assertRaisesRegex(fedge.Error, text):

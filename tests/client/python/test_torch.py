@@ -101,6 +101,58 @@ class Simulated(PythonTest):
         self.assertEqual(done.stdout.split(), federation.hashes())
 
 
+TYPED = """
+import sys, torch, fedge
+from torch import nn
+
+model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 2).bfloat16())
+model[0].weight.requires_grad_(False)
+model[1].num_batches_tracked += 5
+app = fedge.Client(model)
+
+@app.train
+def train(model, task):
+    assert model[1].num_batches_tracked == 5, model[1].num_batches_tracked
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=task.learning_rate)
+    for _ in range(3):
+        optimizer.zero_grad()
+        model[2](model[1](model[0](torch.rand(8, 4))).bfloat16()).float().square().sum().backward()
+        optimizer.step()
+    return 8, {"loss": 1}
+
+if __name__ == "__main__":
+    app.run(sys.argv[1], state=None)
+"""
+
+
+class Types(PythonTest):
+    def test_a_counter_goes_down_and_never_up_and_the_result_loads(self):
+        import torch
+        import fedge
+        from fedge.job import import_model, write_job
+        federation = self.federation(clients=2)
+        with open(federation.path("typed.py"), "w", encoding="utf-8") as file:
+            file.write(TYPED)
+        torch.manual_seed(1)
+        sys.path.insert(0, federation.folder)
+        model = import_model("typed:model")
+        sys.path.remove(federation.folder)
+        frozen = model[0].weight.clone()
+        write_job(model, federation.job_path, name="typed", rounds=2)
+        federation.start_aggregator()
+        for index in range(2):
+            device = harness.Program(f"device-{index}", ["/usr/bin/python3", "-B", federation.path("typed.py"),
+                                                         self.device_directory(federation, index)], federation.folder, ENVIRONMENT)
+            federation.seen.append(device)
+        federation.complete()
+        result = fedge.Run(federation.run_folder()).state_dict()
+        model.load_state_dict(result)
+        self.assertEqual(result["1.num_batches_tracked"].item(), 5)
+        self.assertEqual(result["2.weight"].dtype, torch.bfloat16)
+        self.assertTrue(torch.equal(result["0.weight"], frozen))
+        self.assertFalse(torch.equal(result["1.running_mean"], torch.zeros(3)))
+
+
 if __name__ == "__main__":
     if not importlib.util.find_spec("torch"):
         raise SystemExit(harness.SKIPPED)
