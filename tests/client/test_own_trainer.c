@@ -113,7 +113,8 @@ static fedge_status run(trainer *t, fedge_client_task *task, float *values)
     task->plan = &t->view;
     t->err = (fedge_error){0};
     fedge_own_trainer_fini(&t->own);
-    const fedge_status status = fedge_own_trainer_init(&t->own, t->plan, &t->callbacks, &t->err);
+    const fedge_status status =
+        fedge_own_trainer_init(&t->own, t->plan, &t->callbacks, values, &t->err);
     return status != FEDGE_OK ? status
                               : fedge_own_trainer_call(&t->own, &t->callbacks, NULL, task, true,
                                                        values, &t->report, &t->err);
