@@ -31,8 +31,8 @@
 #define FEATURES 24
 #define EXAMPLES 40
 #define FIXED                                                                                      \
-    ((size_t)768 * 1024) /* of the plan's record, a file's header and the worker's own             \
-                          */
+    ((size_t)2560 * 1024) /* of the plan's record with FEDGE_MAX_TENSORS, a file's header and the  \
+                             worker's own */
 
 /* ---- counting ---- */
 

@@ -303,5 +303,6 @@ fedge_client_callbacks stub_trainer_callbacks(stub_trainer *trainer)
                                     .plan = on_plan,
                                     .train = on_train,
                                     .evaluate = on_evaluate,
-                                    .cancel = on_cancel};
+                                    .cancel = on_cancel,
+                                    .heeds_plan = true};
 }

@@ -9,12 +9,12 @@
  * its file in initial-models. k is 2 by default.
  */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "aggregator/rounds/global_model.h"
 #include "aggregator/rounds/strategies/common.h"
+#include "aggregator/rounds/strategies/initial_models.h"
 #include "aggregator/rounds/strategy.h"
 #include "aggregator/rounds/tiles.h"
 #include "edge/core/fixed.h"
@@ -27,52 +27,18 @@
 typedef struct settings {
     fedge_strategy_common common;
     fedge_hooks_arguments with;
-    char initial_models[FEDGE_MAX_PATHS]; /* files of further models, one a line */
+    fedge_initial_models initial; /* of the further models */
 } settings;
 
 static const fedge_json_field ARGUMENTS[] = {
     FEDGE_NUM_CLUSTERS_FIELD(settings, with.num_clusters),
-    {"initial-models", "initial_models", FEDGE_JSON_LINES, FEDGE_JSON_AT(settings, initial_models),
-     .min = 1, .max = FEDGE_MAX_PATH - 1},
+    FEDGE_INITIAL_MODELS_FIELD(settings, initial),
     FEDGE_JSON_END,
 };
 
-static uint32_t count_lines(const char *text)
-{
-    uint32_t count = text[0] != '\0';
-    for (; *text; text++)
-        count += *text == '\n';
-    return count;
-}
-
-/* External models have no initialisers: files make them unlike each other. */
-static fedge_status derive_initial(const fedge_json *json, const fedge_job *job, settings *with,
-                                   fedge_error *err)
-{
-    const char *key = "strategy.initial-models";
-    const uint32_t count = count_lines(with->initial_models), wanted = with->with.num_clusters - 1;
-    if (!job->plan.external) {
-        return count == 0
-                   ? FEDGE_OK
-                   : fedge_json_fail_at(json, key, err,
-                                        "is for external models; the others begin with seeds of "
-                                        "their own: remove it");
-    }
-    if (count != wanted) {
-        return fedge_json_fail_at(json, key, err,
-                                  "has %u files; IFCA's %u further models need one each, unlike "
-                                  "each other and unlike initial-model",
-                                  (unsigned)count, (unsigned)wanted);
-    }
-    return fedge_paths_resolve(json->options.name, with->initial_models)
-               ? FEDGE_OK
-               : fedge_json_fail_at(json, key, err,
-                                    "is over %d bytes with the folder of the job before each path",
-                                    FEDGE_MAX_PATHS - 1);
-}
-
 static fedge_status derive(const fedge_json *json, fedge_job *job, void *of, fedge_error *err)
 {
+    settings *with = of;
     if (job->test_set.present) {
         return fedge_json_fail_at(json, "test-set", err,
                                   "does not go with IFCA: which of its models is to be evaluated, "
@@ -80,7 +46,8 @@ static fedge_status derive(const fedge_json *json, fedge_job *job, void *of, fed
                                   "rounds.fraction-evaluate");
     }
     return job->initial_model[0] == '\0' || job->plan.external
-               ? derive_initial(json, job, of, err)
+               ? fedge_initial_models_check(json, job, with->with.num_clusters - 1, &with->initial,
+                                            err)
                : fedge_json_fail_at(json, "initial-model", err,
                                     "does not go with IFCA, whose models must begin unlike each "
                                     "other; remove it");
@@ -91,30 +58,17 @@ static uint32_t num_vectors(const void *of)
     return ((const settings *)of)->with.num_clusters - 1;
 }
 
-/* Reads a further model from the file of the line at *at, and moves *at behind it. */
-static fedge_status read_initial(const fedge_job *job, const char **at, float *values,
-                                 fedge_error *err)
-{
-    char path[FEDGE_MAX_PATH];
-    const size_t length = strcspn(*at, "\n");
-    (void)snprintf(path, sizeof(path), "%.*s", (int)length, *at);
-    *at += length + ((*at)[length] == '\n');
-    const fedge_status status = fedge_read_model(path, &job->plan.schema, values, err);
-    return status == FEDGE_OK ? status
-                              : fedge_error_prefix(err, status, "initial-models: %s", path);
-}
-
 static fedge_status init(const fedge_strategy_config *config, void **state, fedge_error *err)
 {
     const fedge_plan *plan = &config->job->plan;
     const settings *with = config->job->strategy_settings;
-    const char *at = with->initial_models;
+    const char *at = with->initial.paths;
     fedge_strategy_vectors *made = NULL;
     fedge_status status = fedge_strategy_vectors_new(config, num_vectors(with), &made, err);
     for (uint32_t j = 0; status == FEDGE_OK && j < made->num_vectors; j++) {
         float *values = made->values + j * made->num_values;
         if (plan->external) {
-            status = read_initial(config->job, &at, values, err);
+            status = fedge_initial_models_read(config->job, &at, values, err);
         } else {
             fedge_model_init_values(&plan->model, plan->seed + ((uint64_t)(j + 1) << SEED_BITS),
                                     values);
