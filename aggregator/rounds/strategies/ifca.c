@@ -15,7 +15,6 @@
 #include "aggregator/rounds/global_model.h"
 #include "aggregator/rounds/strategies/common.h"
 #include "aggregator/rounds/strategies/initial_models.h"
-#include "aggregator/rounds/strategy.h"
 #include "aggregator/rounds/tiles.h"
 #include "edge/core/fixed.h"
 #include "edge/json/json.h"
@@ -27,7 +26,7 @@
 typedef struct settings {
     fedge_strategy_common common;
     fedge_hooks_arguments with;
-    fedge_initial_models initial; /* of the further models */
+    fedge_initial_models initial;
 } settings;
 
 static const fedge_json_field ARGUMENTS[] = {
@@ -62,24 +61,15 @@ static fedge_status init(const fedge_strategy_config *config, void **state, fedg
 {
     const fedge_plan *plan = &config->job->plan;
     const settings *with = config->job->strategy_settings;
-    const char *at = with->initial.paths;
-    fedge_strategy_vectors *made = NULL;
-    fedge_status status = fedge_strategy_vectors_new(config, num_vectors(with), &made, err);
-    for (uint32_t j = 0; status == FEDGE_OK && j < made->num_vectors; j++) {
-        float *values = made->values + j * made->num_values;
-        if (plan->external) {
-            status = fedge_initial_models_read(config->job, &at, values, err);
-        } else {
-            fedge_model_init_values(&plan->model, plan->seed + ((uint64_t)(j + 1) << SEED_BITS),
-                                    values);
-        }
-    }
-    if (status != FEDGE_OK) {
-        free(made);
-        made = NULL;
-    }
+    fedge_strategy_vectors *made;
+    *state = NULL;
+    FEDGE_TRY(fedge_strategy_vectors_new(config, num_vectors(with), &made, err));
     *state = made;
-    return status;
+    for (uint32_t j = 0; !plan->external && j < made->num_vectors; j++) {
+        fedge_model_init_values(&plan->model, plan->seed + ((uint64_t)(j + 1) << SEED_BITS),
+                                made->values + j * made->num_values);
+    }
+    return fedge_initial_models_read(config->job, &with->initial, made->values, err);
 }
 
 typedef struct pass {

@@ -38,14 +38,17 @@ fedge_status fedge_initial_models_check(const fedge_json *json, const fedge_job 
                                     FEDGE_MAX_PATHS - 1);
 }
 
-fedge_status fedge_initial_models_read(const fedge_job *job, const char **at, float *values,
-                                       fedge_error *err)
+fedge_status fedge_initial_models_read(const fedge_job *job, const fedge_initial_models *of,
+                                       float *values, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
-    const size_t length = strcspn(*at, "\n");
-    (void)snprintf(path, sizeof(path), "%.*s", (int)length, *at);
-    *at += length + ((*at)[length] == '\n');
-    const fedge_status status = fedge_read_model(path, &job->plan.schema, values, err);
-    return status == FEDGE_OK ? status
-                              : fedge_error_prefix(err, status, "initial-models: %s", path);
+    for (const char *at = of->paths; *at; values += job->plan.schema.num_elements) {
+        const size_t length = strcspn(at, "\n");
+        (void)snprintf(path, sizeof(path), "%.*s", (int)length, at);
+        at += length + (at[length] == '\n');
+        const fedge_status status = fedge_read_model(path, &job->plan.schema, values, err);
+        if (status != FEDGE_OK)
+            return fedge_error_prefix(err, status, "initial-models: %s", path);
+    }
+    return FEDGE_OK;
 }

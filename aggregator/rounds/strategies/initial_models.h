@@ -23,8 +23,9 @@ typedef struct fedge_initial_models {
 FEDGE_MUST_USE fedge_status fedge_initial_models_check(const fedge_json *json, const fedge_job *job,
                                                        uint32_t wanted, fedge_initial_models *of,
                                                        fedge_error *err);
-/* Reads the model of the line at *at, and moves *at to the next line. values: the schema's. */
-FEDGE_MUST_USE fedge_status fedge_initial_models_read(const fedge_job *job, const char **at,
-                                                      float *values, fedge_error *err);
+/* Reads all of them. values: (number of files, schema's elements). */
+FEDGE_MUST_USE fedge_status fedge_initial_models_read(const fedge_job *job,
+                                                      const fedge_initial_models *of, float *values,
+                                                      fedge_error *err);
 
 #endif
