@@ -379,11 +379,12 @@ static fedge_status take_step(run *self)
 {
     const int32_t v[VALUES] = {0};
     const int8_t bounds[FEDGE_MAX_TENSORS] = {2, 2};
-    const fedge_update_facts facts = {.num_examples = 5};
+    /* The sums are not reset: a second step has two updates. */
+    const fedge_update_facts facts[2] = {{.num_examples = 5}, {.num_examples = 5}};
     assert_int_equal(fedge_accumulator_begin(&self->model.accumulator, 1, NULL), FEDGE_OK);
     assert_int_equal(
         fedge_accumulator_add_values(&self->model.accumulator, 0, v, 0, VALUES, 1, NULL), FEDGE_OK);
-    return fedge_global_model_step(&self->model, 1, bounds, &facts, NULL, &err);
+    return fedge_global_model_step(&self->model, 1, bounds, facts, NULL, &err);
 }
 
 static void a_step_that_fails_ends_the_run(void **state)
