@@ -1,5 +1,6 @@
 #include "client/own_trainer.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -188,19 +189,21 @@ static fedge_status train_in_turn(work *w, fedge_client_report *report, fedge_er
     float *anchor = w->memory->anchor;
     fedge_client_plan head = *w->task.plan;
     const fedge_client_plan *whole = w->task.plan;
+    assert(anchor && w->memory->trained); /* fedge_plan_keeps_anchor */
     head.local_steps = 0;
     head.local_epochs = plan->hooks_arguments.head_epochs;
     w->task.trained = w->memory->trained;
     for (uint32_t t = 0; t < plan->schema.num_tensors; t++)
         w->memory->trained[t] = is_personal(plan, plan->schema.tensors[t].offset);
     w->task.plan = &head;
-    FEDGE_TRY(train(w, report, err));
+    const fedge_status status = train(w, report, err);
+    w->task.plan = whole;
+    FEDGE_TRY(status);
     /* Whatever the trainer did to tensors that were to stay is undone. */
     copy_personal(plan, anchor, w->values);
     memcpy(w->values, anchor, size);
     for (uint32_t t = 0; t < plan->schema.num_tensors; t++)
         w->memory->trained[t] = !w->memory->trained[t];
-    w->task.plan = whole;
     FEDGE_TRY(train(w, report, err));
     copy_personal(plan, w->values, anchor);
     return FEDGE_OK;
@@ -211,6 +214,7 @@ static fedge_status train_beside(work *w, float *personal, fedge_client_report *
                                  fedge_error *err)
 {
     const float mu = w->task.proximal_mu;
+    assert(personal && w->memory->anchor); /* fedge_plan_keeps_anchor */
     fedge_personal_put(w->plan, personal, w->values);
     w->task.personal_model = true;
     w->task.proximal_mu = w->plan->hooks_arguments.lambda;

@@ -13,10 +13,11 @@ fedge_status fedge_typed_init(fedge_typed *typed, const fedge_schema *schema, fl
         const fedge_tensor_spec *spec = &schema->tensors[i];
         size += spec->dtype == FEDGE_F32 ? 0 : spec->count * fedge_dtype_size(spec->dtype);
     }
-    *typed = (fedge_typed){.schema = schema,
-                           .values = values,
-                           .tensors = calloc(schema->num_tensors, sizeof(*typed->tensors)),
-                           .copies = size > 0 ? calloc(size / 8 + 1, 8) : NULL};
+    *typed =
+        (fedge_typed){.schema = schema,
+                      .values = values,
+                      .tensors = calloc((size_t)schema->num_tensors + 1, sizeof(*typed->tensors)),
+                      .copies = size > 0 ? calloc(size / 8 + 1, 8) : NULL};
     if (!typed->tensors || (size > 0 && !typed->copies)) {
         fedge_typed_fini(typed);
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for typed tensors of %zu bytes", size);

@@ -26,8 +26,6 @@
 #define LINE 256
 #define DESCRIBE "{\"do\":\"describe\"}"
 
-extern char **environ;
-
 struct fedge_python {
     char script[FEDGE_OS_MAX_PATH];
     char *interpreter;

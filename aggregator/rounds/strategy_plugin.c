@@ -153,7 +153,7 @@ static fedge_status combine_tile(void *user, const fedge_tile *tile, fedge_error
     const combination *of = user;
     const plugin_state *state = of->state;
     char message[MESSAGE] = "";
-    const int bound_log2 = of->sum->delta.bounds_log2[tile->tensor];
+    const int8_t bound_log2 = of->sum->delta.bounds_log2[tile->tensor];
     const fedge_plugin_tile seen = {.struct_size = sizeof(seen),
                                     .round = of->sum->round,
                                     .num_updates = tile->num,

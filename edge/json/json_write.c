@@ -54,6 +54,7 @@ static int least_digits(double value, bool single)
 /* The fewest digits that read back as [value], as a float if [single]. */
 static void print_float(double value, bool single, char text[40])
 {
+    text[0] = '\0';
     for (int digits = least_digits(value, single); digits <= 17; digits++) {
         (void)snprintf(text, 40, "%.*g", digits, value);
         if (reads_back(text, value, single))
@@ -212,7 +213,7 @@ static fedge_status make_lines(const char *text, cJSON **item, fedge_error *err)
         }
         text += length + (text[length] == '\n');
     }
-    return FEDGE_OK;
+    return array ? FEDGE_OK : no_memory(err);
 }
 
 /* --- values of any kind --------------------------------------------------------------------- */
