@@ -17,6 +17,7 @@
 #include "aggregator/reduce/distributed_accumulator.h"
 #include "aggregator/run/exit_codes.h"
 #include "aggregator/threads/ranks_watch.h"
+#include "aggregator/threads/thread.h"
 #include "aggregator/threads/waiting.h"
 #include "edge/core/os.h"
 
@@ -716,7 +717,7 @@ fedge_status fedge_ranks_start(fedge_ranks *ranks, fedge_error *err)
     if (!leads(ranks))
         fedge_ranks_watch_heard(&ranks->watch, 0);
     fedge_ranks_watch_end(&ranks->watch);
-    const int failed = pthread_create(&ranks->thread, NULL, run, ranks);
+    const int failed = fedge_thread_create(&ranks->thread, NULL, run, ranks);
     if (failed)
         return fedge_fail_errno(err, failed, "cannot start the thread that speaks to other ranks");
     ranks->running = true;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "aggregator/net/transport_internal.h"
+#include "aggregator/threads/thread.h"
 #include "edge/core/os.h"
 
 #define SERVICE_BUFFER_SIZE 32768 /* libwebsockets' buffer for all connections of a thread */
@@ -452,7 +453,7 @@ static fedge_status start(fedge_network *network, fedge_error *err)
     FEDGE_TRY(make_tls_connections(network, err));
     FEDGE_TRY(make_clients_vhost(network, err));
     watch(network);
-    const int failed = pthread_create(&network->thread, NULL, run, network);
+    const int failed = fedge_thread_create(&network->thread, NULL, run, network);
     network->running = failed == 0;
     return failed ? fedge_fail_errno(err, failed, "cannot start a network thread") : FEDGE_OK;
 }

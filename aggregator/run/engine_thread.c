@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "aggregator/threads/thread.h"
 #include "aggregator/threads/waiting.h"
 #include "edge/core/os.h"
 
@@ -258,7 +259,7 @@ fedge_status fedge_engine_thread_start(fedge_engine_thread *thread, fedge_engine
 {
     assert(!thread->engine && !thread->forward);
     thread->engine = engine;
-    const int failed = pthread_create(&thread->thread, NULL, run, thread);
+    const int failed = fedge_thread_create(&thread->thread, NULL, run, thread);
     if (failed)
         return fedge_fail_errno(err, failed, "cannot start the engine's thread");
     thread->running = true;

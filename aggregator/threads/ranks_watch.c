@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "aggregator/threads/thread.h"
 #include "aggregator/threads/waiting.h"
 #include "edge/core/os.h"
 
@@ -80,7 +81,7 @@ fedge_status fedge_ranks_watch_init(fedge_ranks_watch *watch, uint64_t limit_ms,
     *watch = (fedge_ranks_watch){.stuck = stuck, .user = user, .limit_ms = limit_ms};
     fedge_condition_init(&watch->changed);
     pthread_mutex_init(&watch->mutex, NULL);
-    const int failed = pthread_create(&watch->thread, NULL, look, watch);
+    const int failed = fedge_thread_create(&watch->thread, NULL, look, watch);
     watch->runs = failed == 0;
     if (watch->runs)
         return FEDGE_OK;

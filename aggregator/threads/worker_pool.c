@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "aggregator/threads/thread.h"
 #include "aggregator/threads/waiting.h"
 #include "edge/core/os.h"
 
@@ -134,7 +135,7 @@ static int start_worker(pool_worker *self, const pthread_attr_t *attributes)
     pthread_cond_init(&self->idle, NULL);
     self->tail = &self->head;
     fedge_spin_backoff_init(&self->backoff, self->pool->config.spin_ns);
-    const int failed = pthread_create(&self->thread, attributes, work_loop, self);
+    const int failed = fedge_thread_create(&self->thread, attributes, work_loop, self);
     if (failed) {
         pthread_cond_destroy(&self->idle);
         pthread_cond_destroy(&self->filled);

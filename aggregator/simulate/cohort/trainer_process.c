@@ -49,6 +49,10 @@ static void become(const char *command, char **environment, int64_t parent)
     char *arguments[] = {shell, option, (char *)(uintptr_t)command, NULL};
     const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
     struct sigaction by_default = {.sa_handler = SIG_DFL};
+    sigset_t none;
+    (void)sigemptyset(&none);
+    /* The thread that started it may block signals (threads/thread.h). */
+    (void)sigprocmask(SIG_SETMASK, &none, NULL);
     (void)setpgid(0, 0);
     fedge_os_end_with_parent(parent);
     (void)sigaction(SIGPIPE, &by_default, NULL);

@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "aggregator/threads/thread.h"
 #include "aggregator/threads/waiting.h"
 #include "edge/core/os.h"
 
@@ -135,7 +136,7 @@ static fedge_status start(fedge_heartbeat *self, fedge_ranks_stuck_fn stuck, voi
         if (is_peer(self, rank))
             fedge_ranks_watch_heard(&self->watch, rank);
     }
-    const int failed = pthread_create(&self->thread, NULL, run, self);
+    const int failed = fedge_thread_create(&self->thread, NULL, run, self);
     return failed
                ? fedge_fail_errno(err, failed, "cannot start a thread for heartbeats between ranks")
                : FEDGE_OK;
