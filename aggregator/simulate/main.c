@@ -131,10 +131,7 @@ static void print_end(const fedge_experiment *self)
     if (self->results.dir[0]) {
         printf("%s: rounds.jsonl, rounds.svg, summary.json, model.safetensors%s%s\n",
                self->results.dir, self->results.best.values ? ", " FEDGE_BEST_MODEL_NAME : "",
-               strcmp(self->ending, "interrupted") == 0 && !self->trainers.command &&
-                       self->trainers.num_channels == 0
-                   ? "; --resume continues"
-                   : "");
+               strcmp(self->ending, "interrupted") == 0 ? "; --resume continues" : "");
     }
 }
 

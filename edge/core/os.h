@@ -142,8 +142,11 @@ void fedge_os_end_with_parent(int64_t parent);
 /* Channels between two processes of this machine: the ends of a socketpair, on which bytes and
  * shared memory go. Closing or ending one end is seen at the other. */
 
-/* ends[1] is inherited by child programs, ends[0] is not. */
+/* Child programs inherit neither: a child that is to have ends[1] calls _inherit between fork and
+ * exec, so that the program which another thread starts meanwhile does not hold the channel open.
+ */
 FEDGE_MUST_USE fedge_status fedge_os_channel_new(int ends[2], fedge_error *err);
+void fedge_os_channel_inherit(int channel);
 /* Sends all bytes, and with them the descriptor [share] (−1: none), which stays open here.
  * FEDGE_CLOSED: the other end is closed. */
 FEDGE_MUST_USE fedge_status fedge_os_channel_send(int channel, const void *data, size_t size,

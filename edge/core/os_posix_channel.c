@@ -21,10 +21,14 @@ typedef union control {
 fedge_status fedge_os_channel_new(int ends[2], fedge_error *err)
 {
     ends[0] = ends[1] = -1;
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0)
-        return fedge_fail_errno(err, errno, "cannot make a channel to another process");
-    (void)fcntl(ends[0], F_SETFD, FD_CLOEXEC);
-    return FEDGE_OK;
+    return socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0
+               ? FEDGE_OK
+               : fedge_fail_errno(err, errno, "cannot make a channel to another process");
+}
+
+void fedge_os_channel_inherit(int channel)
+{
+    (void)fcntl(channel, F_SETFD, 0);
 }
 
 static fedge_status fail_closed(fedge_error *err)

@@ -43,7 +43,7 @@ static char **make_environment(char *entry)
 
 /* In the child, between fork and exec. Its own process group, so that Ctrl-C reaches the simulator
  * alone, which then ends its trainers. */
-static void become(const char *command, char **environment, int64_t parent)
+static void become(const char *command, char **environment, int64_t parent, int channel)
 {
     char shell[] = "sh", option[] = "-c";
     char *arguments[] = {shell, option, (char *)(uintptr_t)command, NULL};
@@ -58,6 +58,7 @@ static void become(const char *command, char **environment, int64_t parent)
     (void)sigaction(SIGPIPE, &by_default, NULL);
     if (null >= 0)
         (void)dup2(null, STDIN_FILENO);
+    fedge_os_channel_inherit(channel);
     /* Results are on the simulator's standard output. */
     (void)dup2(STDERR_FILENO, STDOUT_FILENO);
     (void)execve("/bin/sh", arguments, environment);
@@ -75,7 +76,7 @@ static fedge_status spawn(fedge_trainer_process *process, const char *command, f
     const pid_t pid = environment ? fork() : -1;
     const int error = errno;
     if (pid == 0)
-        become(command, environment, (int64_t)parent);
+        become(command, environment, (int64_t)parent, ends[1]);
     free(environment);
     fedge_os_channel_close(ends[1]);
     process->channel = ends[0];

@@ -27,7 +27,6 @@ typedef struct worker {
 struct processes {
     fedge_sim_backend_config config;
     const fedge_plan *plan;
-    fedge_trainer_values stored;
     fedge_sim_backend testers; /* fedge's trainers, where the server has a test set; or all 0 */
     /* The current call of run. */
     uint32_t round;
@@ -70,7 +69,7 @@ static fedge_status call(worker *self, fedge_sim_backend_task *task, uint32_t ro
         .client_index = task->client,
         .num_clients = all->config.client_data->num_clients};
     /* Evaluation is not interrupted: its round has closed, and its line must be written. */
-    const fedge_trainer_calls calls = {.stored = &all->stored,
+    const fedge_trainer_calls calls = {.stored = all->config.values,
                                        .cancel = train ? all->config.cancel : NULL,
                                        .user = all->config.user};
     FEDGE_TRY(fedge_trainer_process_call(&self->process, &message, &calls, report, &declined, err));
@@ -231,7 +230,6 @@ static void close_all(void *state)
         fedge_trainer_process_end(&all->workers[i].process);
         fedge_client_update_fini(&all->workers[i].update);
     }
-    fedge_trainer_values_fini(&all->stored);
     free(all);
 }
 
@@ -240,7 +238,6 @@ static fedge_status start(processes *all, fedge_error *err)
 {
     const fedge_sim_backend_config *config = &all->config;
     const fedge_trainer_calls calls = {.cancel = config->cancel, .user = config->user};
-    FEDGE_TRY(fedge_trainer_values_init(&all->stored, config->client_data->num_clients, err));
     if (tests(config))
         FEDGE_TRY(fedge_sim_backend_open(&all->testers, &fedge_sim_backend_cpu, config, err));
     for (uint32_t i = 0; i < config->num_threads; i++)

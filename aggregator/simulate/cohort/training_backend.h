@@ -16,6 +16,7 @@
 #include "aggregator/rounds/global_model.h"
 #include "aggregator/simulate/cohort/client_data.h"
 #include "aggregator/simulate/cohort/client_states.h"
+#include "aggregator/simulate/cohort/trainer_values.h"
 #include "edge/core/log.h"
 #include "edge/core/status.h"
 #include "edge/data/dataset.h"
@@ -76,6 +77,7 @@ typedef struct fedge_sim_backend_config {
     uint32_t max_evaluated;                /* examples of a TEST; 0: none */
     fedge_client_states *states;           /* the clients' states, where the plan has them */
     const struct fedge_trainers *trainers; /* trainers of one's own; NULL: fedge's */
+    fedge_trainer_values *values;          /* what these keep for the clients */
     uint32_t num_threads;     /* 1 to FEDGE_SIM_BACKEND_MAX_THREADS; the caller's is one of them */
     uint32_t num_gpus;        /* length of [gpus]; 0: all GPUs */
     const uint32_t *gpus;     /* the driver's numbers */

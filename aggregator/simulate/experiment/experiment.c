@@ -52,6 +52,31 @@ static bool has_trainers(const fedge_simulate_options *options)
     return options->trainer || options->num_trainer_channels > 0;
 }
 
+/* What goes with some jobs and machines only, where a trainer of one's own knows the data. */
+static fedge_status check_trainers(const fedge_experiment *self, fedge_error *err)
+{
+    const fedge_simulate_options *options = self->config.options;
+    const char *timed = options->profiles.compute ? "compute"
+                        : options->profiles.trace ? "trace"
+                                                  : NULL;
+    if (!has_trainers(options))
+        return FEDGE_OK;
+    if (timed && self->job->plan.training.local_steps == 0) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "--%s is about examples per second, but only the trainer knows how many "
+                          "a client has: give %s training.local-steps, which with batch-size says "
+                          "how many a task takes, or remove it; --bandwidth, --availability and "
+                          "--failure need none",
+                          timed, options->job);
+    }
+    if (options->resume && !fedge_collective_is_alone(self->config.collective)) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "--resume with --trainer is for one process: what trainers keep for "
+                          "their clients is spread over the ranks; run it without mpirun");
+    }
+    return FEDGE_OK;
+}
+
 static fedge_status load_job(fedge_experiment *self, fedge_error *err)
 {
     const fedge_simulate_options *options = self->config.options;
@@ -87,6 +112,7 @@ static fedge_status load_job(fedge_experiment *self, fedge_error *err)
     }
     if (!self->job->plan.has_data && !has_trainers(options))
         return fedge_fail(err, FEDGE_UNSUPPORTED, "%s names no data: add \"data\"", options->job);
+    FEDGE_TRY(check_trainers(self, err));
     if (options->num_targets > 0 && !fedge_has_accuracy(&self->job->plan)) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "--target is an accuracy, and %s has none: its loss is of real numbers; "
@@ -649,9 +675,6 @@ fedge_status fedge_experiment_run(fedge_experiment *experiment, fedge_error *err
         experiment->ending = "failed";
         fedge_results_fail(&experiment->results, experiment->simulation,
                            &experiment->final_evaluation, experiment->resume_note);
-        /* --resume is not for trainers of one's own. */
-        if (has_trainers(experiment->config.options))
-            experiment->resume_note[0] = '\0';
         return status;
     }
     const bool whole = experiment->results.run_summary.rounds == experiment->settings.num_rounds;

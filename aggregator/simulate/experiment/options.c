@@ -338,9 +338,7 @@ static fedge_status check_trainer(const fedge_simulate_options *options, fedge_e
                    {options->owner != NULL, "owner"},
                    {options->attack.kind && !fedge_attack_forges_updates(&options->attack),
                     "attack label-flip or backdoor"},
-                   {options->validation_split > 0.0, "validation-split"},
-                   {options->profiles.compute != NULL, "compute"},
-                   {options->profiles.trace != NULL, "trace"}};
+                   {options->validation_split > 0.0, "validation-split"}};
     const bool channels = options->num_trainer_channels > 0;
     if (!options->trainer && !channels)
         return FEDGE_OK;
@@ -357,12 +355,10 @@ static fedge_status check_trainer(const fedge_simulate_options *options, fedge_e
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--trainer goes without --trainer-channels");
     if (options->num_clients == 0)
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--trainer needs --clients N");
-    if (options->num_axes > 0)
-        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--trainer goes without --sweep");
-    if (options->resume) {
+    if (options->num_axes > 0 && channels) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "--trainer goes without --resume: what trainers keep for their clients "
-                          "is in memory");
+                          "--sweep starts trainers for each of its runs, and these run already: "
+                          "give --trainer COMMAND, or call fedge.simulate once for each setting");
     }
     if (strcmp(options->backend, "cpu") != 0 && strcmp(options->backend, "process") != 0) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,

@@ -18,7 +18,9 @@
 #include "edge/core/os.h"
 #include "secure/crypto/sha256.h"
 
-#define SAVE_PAUSE 20u /* checkpoints take at most a 20th of the time */
+#define SAVE_PAUSE 20u    /* checkpoints take at most a 20th of the time */
+#define STATES "variates" /* files of clients' states: of the plan's, … */
+#define VALUES "values"   /* … and of what trainers of one's own keep */
 #define NO_RUN "00000000000000000000000000000000"
 
 static fedge_status write_file(const fedge_results *results, const char *name, const void *data,
@@ -123,7 +125,8 @@ static fedge_status repair_checkpoint(void *user, const char *name, fedge_error 
     char path[FEDGE_MAX_PATH], original[FEDGE_MAX_PATH], suffix[16];
     unsigned round;
     const bool built = sscanf(name, "round-%6u.%15s", &round, suffix) == 2 ||
-                       sscanf(name, "variates-%6u.%15s", &round, suffix) == 2;
+                       sscanf(name, STATES "-%6u.%15s", &round, suffix) == 2 ||
+                       sscanf(name, VALUES "-%6u.%15s", &round, suffix) == 2;
     const bool old = built && strcmp(suffix, "old") == 0;
     if (!old && !(built && (strcmp(suffix, "new") == 0 || strcmp(suffix, "bin.new") == 0)))
         return FEDGE_OK;
@@ -247,29 +250,43 @@ static fedge_status load_checkpoint(const fedge_results *results, fedge_checkpoi
     return status == FEDGE_NOT_FOUND ? FEDGE_OK : status;
 }
 
-static fedge_status states_path(const fedge_results *results, uint32_t round,
-                                char path[FEDGE_MAX_PATH], fedge_error *err)
+/* DIR/checkpoints/WHAT-ROUND and the suffix. */
+static fedge_status checkpoint_path(const fedge_results *results, const char *what, uint32_t round,
+                                    const char *suffix, char path[FEDGE_MAX_PATH], fedge_error *err)
 {
     char name[48];
-    (void)snprintf(name, sizeof(name), "checkpoints/variates-%06" PRIu32 ".bin", round);
-    return fedge_path_join(results->dir, name, path, err);
+    (void)snprintf(name, sizeof(name), "%s-%06" PRIu32 "%s", what, round, suffix);
+    return fedge_path_join(results->checkpoints, name, path, err);
 }
 
-/* Do the rounds after [round] begin with states of clients? */
-static bool needs_states(const fedge_results *results, const fedge_simulation *simulation,
-                         uint32_t round)
+/* [what]: STATES or VALUES. */
+static fedge_status states_path(const fedge_results *results, const char *what, uint32_t round,
+                                char path[FEDGE_MAX_PATH], fedge_error *err)
 {
-    return fedge_simulation_states(simulation) && round > 0 && round < results->settings.num_rounds;
+    return checkpoint_path(results, what, round, ".bin", path, err);
+}
+
+/* Does anything follow round [round], which begins with states of clients? The evaluation of the
+ * last round changes nothing that matters. */
+static bool is_amid(const fedge_results *results, uint32_t round)
+{
+    return round > 0 && round < results->settings.num_rounds;
 }
 
 static fedge_status load_states(const fedge_results *results, fedge_simulation *simulation,
                                 fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
-    if (!needs_states(results, simulation, results->checkpoint))
-        return FEDGE_OK;
-    FEDGE_TRY(states_path(results, results->checkpoint, path, err));
-    return fedge_simulation_load_states(simulation, path, err);
+    const uint32_t round = results->checkpoint;
+    if (is_amid(results, round) && fedge_simulation_states(simulation)) {
+        FEDGE_TRY(states_path(results, STATES, round, path, err));
+        FEDGE_TRY(fedge_simulation_load_states(simulation, path, err));
+    }
+    if (is_amid(results, round) && fedge_simulation_values(simulation)) {
+        FEDGE_TRY(states_path(results, VALUES, round, path, err));
+        FEDGE_TRY(fedge_simulation_load_values(simulation, path, err));
+    }
+    return FEDGE_OK;
 }
 
 /* Loads the best model so far, which is the checkpoint's or was saved with it. */
@@ -324,11 +341,12 @@ static fedge_status remove_older(void *user, const char *name, fedge_error *err)
     const fedge_results *results = user;
     unsigned round;
     int end = 0;
-    const bool variates = sscanf(name, "variates-%6u.bin%n", &round, &end) == 1 && end > 0;
+    const bool states = (sscanf(name, STATES "-%6u.bin%n", &round, &end) == 1 && end > 0) ||
+                        (sscanf(name, VALUES "-%6u.bin%n", &round, &end) == 1 && end > 0);
     const bool checkpoint =
-        !variates && sscanf(name, "round-%6u%n", &round, &end) == 1 && round < results->checkpoint;
+        !states && sscanf(name, "round-%6u%n", &round, &end) == 1 && round < results->checkpoint;
     const bool other =
-        name[end] == '\0' && (checkpoint || (variates && round != results->checkpoint));
+        name[end] == '\0' && (checkpoint || (states && round != results->checkpoint));
     return other || fedge_best_model_is_leftover(name, results->best.saved)
                ? remove_from(results->checkpoints, name, err)
                : FEDGE_OK;
@@ -372,28 +390,41 @@ static fedge_status save_states(const fedge_results *results, fedge_simulation *
                                 uint32_t round, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
-    if (!needs_states(results, simulation, round))
-        return FEDGE_OK;
-    FEDGE_TRY(fedge_simulation_collect_states(simulation, err));
-    FEDGE_TRY(states_path(results, round, path, err));
-    return fedge_client_states_save(fedge_simulation_states(simulation), path, err);
+    if (is_amid(results, round) && fedge_simulation_states(simulation)) {
+        FEDGE_TRY(fedge_simulation_collect_states(simulation, err));
+        FEDGE_TRY(states_path(results, STATES, round, path, err));
+        FEDGE_TRY(fedge_client_states_save(fedge_simulation_states(simulation), path, err));
+    }
+    if (is_amid(results, round) && fedge_simulation_values(simulation)) {
+        FEDGE_TRY(states_path(results, VALUES, round, path, err));
+        FEDGE_TRY(fedge_trainer_values_save(fedge_simulation_values(simulation), path, err));
+    }
+    return FEDGE_OK;
+}
+
+static void remove_part(const fedge_results *results, const char *what, uint32_t round,
+                        const char *suffix)
+{
+    char path[FEDGE_MAX_PATH];
+    if (checkpoint_path(results, what, round, suffix, path, NULL) == FEDGE_OK) {
+        const fedge_status removed = fedge_os_remove_tree(path, NULL);
+        (void)removed; /* the first failure is reported */
+    }
 }
 
 /* Removes the parts of a failed checkpoint, so that a full disk has space for the summary. */
 static void remove_half_built(fedge_results *results, uint32_t round)
 {
-    char names[4][48], path[FEDGE_MAX_PATH];
-    (void)snprintf(names[0], sizeof(names[0]), "checkpoints/round-%06" PRIu32 ".new", round);
-    (void)snprintf(names[1], sizeof(names[1]), "checkpoints/variates-%06" PRIu32 ".bin.new", round);
-    (void)snprintf(names[2], sizeof(names[2]), "checkpoints/variates-%06" PRIu32 ".bin", round);
-    (void)snprintf(names[3], sizeof(names[3]), "checkpoints/round-%06" PRIu32, round);
+    static const char *const CHECKPOINT = "round", *const FILES[] = {STATES, VALUES};
+    char path[FEDGE_MAX_PATH];
+    const bool named = checkpoint_path(results, CHECKPOINT, round, "", path, NULL) == FEDGE_OK;
     /* A checkpoint that is complete, whatever failed after it, needs the states of clients. */
-    const bool complete =
-        fedge_path_join(results->dir, names[3], path, NULL) != FEDGE_OK || fedge_os_exists(path);
-    const uint32_t count = complete ? 2 : 3;
-    for (uint32_t i = 0; i < count; i++) {
-        const fedge_status removed = remove_from(results->dir, names[i], NULL);
-        (void)removed; /* the first failure is reported */
+    const bool complete = !named || fedge_os_exists(path);
+    remove_part(results, CHECKPOINT, round, ".new");
+    for (size_t i = 0; i < sizeof(FILES) / sizeof(FILES[0]); i++) {
+        remove_part(results, FILES[i], round, ".bin.new");
+        if (!complete)
+            remove_part(results, FILES[i], round, ".bin");
     }
     const fedge_status pruned =
         fedge_best_model_prune(&results->best, results->dir, complete, NULL);
@@ -408,7 +439,9 @@ static fedge_status remove_last(const fedge_results *results, uint32_t last, uin
     if (last == round)
         return FEDGE_OK;
     FEDGE_TRY(fedge_checkpoint_remove(results->checkpoints, last, err));
-    FEDGE_TRY(states_path(results, last, path, err));
+    FEDGE_TRY(states_path(results, VALUES, last, path, err));
+    FEDGE_TRY(fedge_os_remove_tree(path, err));
+    FEDGE_TRY(states_path(results, STATES, last, path, err));
     return fedge_os_remove_tree(path, err);
 }
 

@@ -10,7 +10,8 @@
  *     OUT/model.safetensors   the last model
  *     OUT/model-best.safetensors   with keep-best: the best round's
  *     OUT/checkpoints/        where --resume continues; also variates-RRRRRR.bin, the states of
- *                             clients, where the strategy has them
+ *                             clients, where the strategy has them, and values-RRRRRR.bin, what
+ *                             trainers of one's own keep for the clients
  *     OUT/lock                held by the program that writes here
  *
  * Lines are written as rounds end and synced with a checkpoint, every FEDGE_RESULTS_CHECKPOINT_MS

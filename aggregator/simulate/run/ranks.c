@@ -62,10 +62,10 @@ static void describe_task(const fedge_sim_ranks *self, const fedge_sim_backend_t
     }
     const fedge_view view = trains ? fedge_client_data_train(data, task->client)
                                    : fedge_client_data_held_out(data, task->client);
-    sent->work =
-        (fedge_placement_work){.client = task->client,
-                               .is_at_home = self->has_states && (trains || task->personal),
-                               .size = view.count};
+    sent->work = (fedge_placement_work){
+        .client = task->client,
+        .is_at_home = self->config.trainers || (self->has_states && (trains || task->personal)),
+        .size = view.count};
 }
 
 /* ---- work ------------------------------------------------------------------------------------ */

@@ -164,6 +164,7 @@ static void commit(fedge_sim_ranks *self, uint32_t round)
         self->unsent[i] = self->unsent[i] || fedge_client_states_has_pending(states, i);
     if (self->has_states)
         fedge_client_states_commit(states, round);
+    fedge_trainer_values_commit(self->config.values);
     clear_sums(self);
 }
 

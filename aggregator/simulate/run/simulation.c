@@ -194,6 +194,7 @@ fedge_status fedge_simulation_run(fedge_simulation *self, fedge_error *err)
     const fedge_status status = run_rounds(self, err);
     if (status != FEDGE_OK) {
         fedge_client_states_roll_back(&self->states);
+        fedge_trainer_values_roll_back(&self->values);
         fedge_sim_ranks_drop(&self->ranks);
     }
     /* Frees most of the memory, which the checkpoint of the closed rounds needs. */

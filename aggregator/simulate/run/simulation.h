@@ -134,6 +134,12 @@ const fedge_global_model *fedge_simulation_model(const fedge_simulation *simulat
 /* Clients' states of the last closed round, in on_round or after fedge_simulation_run; NULL: none.
  */
 const fedge_client_states *fedge_simulation_states(const fedge_simulation *simulation);
+/* What trainers of one's own keep for the clients, likewise; NULL: fedge's trainer, or values that
+ * are spread over ranks. */
+const fedge_trainer_values *fedge_simulation_values(const fedge_simulation *simulation);
+/* Loads what fedge_trainer_values_save wrote. Call it before fedge_simulation_restore. */
+FEDGE_MUST_USE fedge_status fedge_simulation_load_values(fedge_simulation *simulation,
+                                                         const char *path, fedge_error *err);
 /* Collects the states of other ranks' clients, before they are saved. FEDGE_NO_MEMORY. */
 FEDGE_MUST_USE fedge_status fedge_simulation_collect_states(fedge_simulation *simulation,
                                                             fedge_error *err);

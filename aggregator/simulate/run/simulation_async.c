@@ -70,11 +70,10 @@ static fedge_event plan_task(const federation *self, uint32_t client, uint32_t v
     uint64_t duration_us = TASK_US;
     double fraction = 1.0;
     if (profiles) {
-        const uint32_t count = fedge_client_data_train(of->config.client_data, client).count;
-        const fedge_client_profiles_work work = {.bytes_down = download_of(of, version),
-                                                 .bytes_up = fedge_update_max_size(of->plan),
-                                                 .examples = fedge_client_profiles_examples(
-                                                     &of->plan->training, FEDGE_TASK_TRAIN, count)};
+        const fedge_client_profiles_work work = {
+            .bytes_down = download_of(of, version),
+            .bytes_up = fedge_update_max_size(of->plan),
+            .examples = fedge_simulation_examples(of, client, FEDGE_TASK_TRAIN)};
         duration_us = fedge_client_profiles_task_us(profiles, client, &work);
         if (fedge_client_profiles_fails(profiles, client, version + 1, 0, FEDGE_TASK_TRAIN,
                                         &fraction)) {

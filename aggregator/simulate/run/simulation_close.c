@@ -319,6 +319,9 @@ fedge_status fedge_simulation_conclude(fedge_simulation *self, const fedge_round
 {
     fedge_round_summary summary = summarise(self, action);
     fedge_status status = close_phase(self, action, &summary, err);
+    /* Else the run fails, and takes them back. */
+    if (status == FEDGE_OK || self->rounds_closed == action->round)
+        fedge_trainer_values_commit(&self->values);
     if (!fedge_has_accuracy(self->plan))
         summary.accuracy = summary.train_accuracy = summary.validation.accuracy = NAN;
     summary.seconds = seconds_since(self->phase_started_ns);

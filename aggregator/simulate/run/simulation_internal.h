@@ -31,8 +31,9 @@ struct fedge_simulation {
     fedge_view test_set;        /* all of it, by index; count 0: none */
     fedge_evaluator *evaluator; /* counts a plugin's metrics; NULL: none */
     fedge_client_states states;
-    uint64_t states_memory; /* bytes: config.states.memory, or what the machine allows */
-    uint64_t promised;      /* bytes that this run may take */
+    fedge_trainer_values values; /* what trainers of one's own keep; all 0: none */
+    uint64_t states_memory;      /* bytes: config.states.memory, or what the machine allows */
+    uint64_t promised;           /* bytes that this run may take */
     fedge_sim_backend backend;
     fedge_sim_ranks ranks; /* all 0: alone */
     fedge_rounds *rounds;
@@ -90,6 +91,11 @@ uint64_t fedge_simulation_now_ms(const fedge_simulation *self);
 /* Reserves memory for [capacity] tasks, more than before. */
 FEDGE_MUST_USE fedge_status fedge_simulation_reserve(fedge_simulation *self, uint32_t capacity,
                                                      fedge_error *err);
+
+/* Examples that a task takes time for, with client profiles. Those of a trainer of one's own are
+ * known in local-steps alone; others are 0. */
+double fedge_simulation_examples(const fedge_simulation *self, uint32_t client,
+                                 fedge_task_kind kind);
 
 /* Makes sent[task] the task of order[at]. */
 void fedge_simulation_plan_work(fedge_simulation *self, uint32_t at, uint32_t task);

@@ -303,10 +303,13 @@ static fedge_status set_up(fedge_simulation *self, fedge_error *err)
         FEDGE_TRY(fedge_client_states_init(&self->states, config->client_data->num_clients,
                                            fedge_plan_num_client_state(self->plan), &limit, err));
     }
+    if (config->trainers)
+        FEDGE_TRY(fedge_trainer_values_init(&self->values, config->client_data->num_clients, err));
     FEDGE_TRY(
         make_model_rounds(self, broadcast == 0 && config->job->initial_model[0] == '\0', err));
     wanted.global = &self->global;
     wanted.states = &self->states;
+    wanted.values = &self->values;
     wanted.cancel = config->cancel ? cancel : NULL;
     wanted.on_done = fedge_simulation_report_progress;
     wanted.user = self;
@@ -357,6 +360,7 @@ void fedge_simulation_free(fedge_simulation *simulation)
     fedge_rounds_free(simulation->rounds);
     fedge_global_model_fini(&simulation->global);
     fedge_client_states_fini(&simulation->states);
+    fedge_trainer_values_fini(&simulation->values);
     fedge_view_fini(&simulation->test_set);
     fedge_evaluator_free(simulation->evaluator);
     free(simulation->model_rounds);
@@ -428,6 +432,18 @@ const fedge_global_model *fedge_simulation_model(const fedge_simulation *simulat
 const fedge_client_states *fedge_simulation_states(const fedge_simulation *simulation)
 {
     return fedge_plan_has_client_state(simulation->plan) ? &simulation->states : NULL;
+}
+
+const fedge_trainer_values *fedge_simulation_values(const fedge_simulation *simulation)
+{
+    const bool alone = fedge_collective_is_alone(simulation->config.collective);
+    return simulation->config.trainers && alone ? &simulation->values : NULL;
+}
+
+fedge_status fedge_simulation_load_values(fedge_simulation *simulation, const char *path,
+                                          fedge_error *err)
+{
+    return fedge_trainer_values_load(&simulation->values, path, err);
 }
 
 fedge_status fedge_simulation_load_states(fedge_simulation *simulation, const char *path,

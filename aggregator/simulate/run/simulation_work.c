@@ -241,18 +241,28 @@ fedge_status fedge_simulation_end_time(fedge_simulation *self, fedge_error *err)
 
 /* ---- tasks ----------------------------------------------------------------------------------- */
 
+double fedge_simulation_examples(const fedge_simulation *self, uint32_t client,
+                                 fedge_task_kind kind)
+{
+    const fedge_client_data *data = self->config.client_data;
+    const fedge_training_spec *training = &self->plan->training;
+    const bool train = kind == FEDGE_TASK_TRAIN;
+    if (self->config.trainers)
+        return train ? (double)training->local_steps * training->batch_size : 0.0;
+    const fedge_view view =
+        train ? fedge_client_data_train(data, client) : fedge_client_data_held_out(data, client);
+    return fedge_client_profiles_examples(training, kind, view.count);
+}
+
 /* The bytes and examples of a task. */
 static fedge_client_profiles_work work_of(const fedge_simulation *self,
                                           const fedge_rounds_action *action)
 {
-    const fedge_client_data *client_data = self->config.client_data;
     const bool train = action->kind == FEDGE_TASK_TRAIN;
-    const fedge_view view = train ? fedge_client_data_train(client_data, action->client_index)
-                                  : fedge_client_data_held_out(client_data, action->client_index);
-    return (fedge_client_profiles_work){.bytes_down = self->download,
-                                        .bytes_up = train ? fedge_update_max_size(self->plan) : 0,
-                                        .examples = fedge_client_profiles_examples(
-                                            &self->plan->training, action->kind, view.count)};
+    return (fedge_client_profiles_work){
+        .bytes_down = self->download,
+        .bytes_up = train ? fedge_update_max_size(self->plan) : 0,
+        .examples = fedge_simulation_examples(self, action->client_index, action->kind)};
 }
 
 fedge_status fedge_simulation_begin_task(fedge_simulation *self, const fedge_rounds_action *action,

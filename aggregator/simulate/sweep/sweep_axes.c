@@ -189,6 +189,12 @@ fedge_status fedge_sweep_parse_axes(fedge_sweep *sweep, fedge_error *err)
         sweep_axis *to = &sweep->axes[sweep->num_axes];
         FEDGE_TRY(parse_axis(sweep->options->axes[i], to, err));
         FEDGE_TRY(check_once(sweep, to->key, err));
+        if (sweep->options->trainer && strcmp(to->key, PARTITION) == 0) {
+            return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                              "--sweep: with --trainer a client's data is the trainer's, which "
+                              "divides it: leave %s out",
+                              PARTITION);
+        }
         if (strcmp(to->key, SEEDS) == 0) {
             FEDGE_TRY(take_seeds(sweep, to, err));
         } else {

@@ -144,7 +144,7 @@ static fedge_status choose_backend(fedge_sweep *sweep, const fedge_simulate_opti
 static bool may_evaluate(const fedge_experiment *experiment)
 {
     const fedge_job *job = experiment->job;
-    return job->test_set.present || job->rounds.fraction_evaluate > 0.0 ||
+    return job->test_set.present || job->server_evaluates || job->rounds.fraction_evaluate > 0.0 ||
            experiment->config.options->validation_split > 0.0 ||
            experiment->data.partition.scheme == FEDGE_PARTITION_FILE;
 }
@@ -180,8 +180,8 @@ static fedge_status examine(fedge_sweep *sweep, const fedge_simulate_options *op
     *shareable = false;
     FEDGE_TRY_OR(fedge_experiment_check(experiment, &config, err), done);
     FEDGE_TRY_OR(examine_job(sweep, experiment, cohort, err), done);
-    /* Only one process alone measures a backdoor. */
-    *shareable = !fedge_attack_is_backdoor(&options->attack) &&
+    /* Only one process alone measures a backdoor, or resumes with what trainers have kept. */
+    *shareable = !options->trainer && !fedge_attack_is_backdoor(&options->attack) &&
                  fedge_simulation_check_shared(experiment->job, NULL) == FEDGE_OK;
     sweep->is_measured = sweep->is_measured || may_evaluate(experiment);
 done:

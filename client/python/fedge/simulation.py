@@ -182,6 +182,7 @@ def simulate(
     seed: Optional[int] = None,
     rounds: Optional[int] = None,
     output: Optional[Path] = None,
+    resume: bool = False,
     quiet: bool = False,
     options: Sequence[str] = (),
 ) -> Run:
@@ -194,7 +195,8 @@ def simulate(
 
     job: a job's file, or its dict, whose paths are relative to the working directory. clients: number of virtual clients. processes: trainers at a time; by default one
     for each processor. seed, rounds: in place of the job's. output: a new folder for results and checkpoints, by default a
-    temporary one that stays (run.path). quiet: only exceptions and the app's own output go to stderr. options: further options
+    temporary one that stays (run.path). resume: continue the simulation in `output`, which was interrupted, to the model
+    of an unbroken one; task.state is as it was, global variables of the app are not. quiet: only exceptions and the app's own output go to stderr. options: further options
     of fedge-simulate, such as ["--failure", "0.1"].
 
     Trainers are forks of this process, so that functions of a notebook work; they have torch on one thread. A GPU does not survive
@@ -203,6 +205,8 @@ def simulate(
     """
     if app._train is None:
         raise Error("the client has no trainer: put @app.train before a function train(model, task)")
+    if resume and output is None:
+        raise Error("resume needs output, the folder of the simulation to continue")
     if clients < 1:
         raise Error(f"clients is {clients}; it is at least 1")
     num = min(processes or len(os.sched_getaffinity(0)), clients)
@@ -211,7 +215,7 @@ def simulate(
         command = [program("fedge-simulate"), "--job", file, "--clients", str(clients), "--out", out]
         for name, value in (("--seed", seed), ("--rounds", rounds)):
             command += [] if value is None else [name, str(value)]
-        code, said, first = _run(app, [*command, *(["--quiet"] if quiet else []), *options], num, quiet)
+        code, said, first = _run(app, [*command, *(["--quiet"] if quiet else []), *(["--resume"] if resume else []), *options], num, quiet)
     if code:
         message = "; ".join(said) or f"fedge-simulate has ended with code {code}"
         raise Error(message + (f"\n\nThe first exception of a trainer:\n{first}" if first else ""))

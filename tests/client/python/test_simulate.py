@@ -112,6 +112,77 @@ class Faults(Simulations):
             self.simulate(federation, simulated_app.make(data), options=["--partition", "iid"])
 
 
+class Continued(Simulations):
+    """A simulation that was interrupted, and goes on to the model of one that was not."""
+
+    def test_a_resumed_run_gives_the_same_model(self):
+        for job in {}, {"strategy__type": "SCAFFOLD", "training__optimizer": {"type": "SGD"}}:
+            federation, data = self.federation_of(**job)
+            whole = fedge.simulate(simulated_app.make(data), federation.job_path, DEVICES, processes=2, rounds=5, quiet=True,
+                                   output=federation.path("whole"))
+            again = {"processes": 2, "rounds": 5, "quiet": True, "output": federation.path("broken")}
+            with self.assertRaisesRegex(fedge.Error, "--resume continues there"):
+                fedge.simulate(simulated_app.make(data, ends=3), federation.job_path, DEVICES, **again)
+            with self.assertRaisesRegex(fedge.Error, "has a simulation already"):
+                fedge.simulate(simulated_app.make(data), federation.job_path, DEVICES, **again)
+            run = fedge.simulate(simulated_app.make(data), federation.job_path, DEVICES, resume=True, **again)
+            self.assertEqual([row["model_sha256"] for row in run.records()], [row["model_sha256"] for row in whole.records()])
+            self.assertEqual([name for name in os.listdir(federation.path("broken/checkpoints")) if "values" in name], [])
+
+    def test_it_needs_its_clients_values(self):
+        federation, data = self.federation_of()
+        with self.assertRaisesRegex(fedge.Error, "resume needs output"):
+            fedge.simulate(simulated_app.make(data), federation.job_path, DEVICES, resume=True)
+        again = {"processes": 1, "quiet": True, "output": federation.path("broken")}
+        with self.assertRaisesRegex(fedge.Error, "--resume continues there"):
+            fedge.simulate(simulated_app.make(data, ends=3), federation.job_path, DEVICES, **again)
+        os.remove(federation.path("broken/checkpoints/values-000002.bin"))
+        with self.assertRaisesRegex(fedge.Error, "cannot go on without its clients' states"):
+            fedge.simulate(simulated_app.make(data), federation.job_path, DEVICES, resume=True, **again)
+
+
+class Sweeps(Simulations):
+    def command(self, federation, *options):
+        trainer = f"'{sys.executable}' -B '{HERE}/simulated_app.py' nowhere"
+        return subprocess.run(["fedge-simulate", "--job", federation.job_path, "--clients", str(DEVICES), "--trainer", trainer,
+                               "--quiet", *options], cwd=federation.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              text=True, env={**os.environ, **ENVIRONMENT}, timeout=harness.PATIENCE_S)
+
+    def last(self, run):
+        return [row["model_sha256"] for row in run.records() if row["phase"] == "train"][-1]
+
+    def test_each_run_has_trainers_of_its_own(self):
+        federation, data = self.federation_of(rounds__fraction_evaluate=1.0)
+        done = self.command(federation, "--sweep", "lr=0.05,0.2", "seeds=2", "--threads", "2", "--out", federation.path("grid"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        hashes = set()
+        with open(federation.job_path, encoding="utf-8") as file:
+            job = json.load(file)
+        for rate in 0.05, 0.2:
+            for seed in 1, 2:
+                swept = self.last(fedge.Run(federation.path(f"grid/lr={rate},seed={seed}")))
+                federation.job_path = federation.path("one.json")
+                with open(federation.job_path, "w", encoding="utf-8") as file:
+                    json.dump({**job, "training": {**job["training"], "learning-rate": rate}}, file)
+                alone = fedge.simulate(simulated_app.make(data), federation.job_path, DEVICES, processes=1, quiet=True,
+                                       seed=job.get("seed", 0) + seed - 1, output=federation.path(f"alone-{rate}-{seed}"))
+                self.assertEqual(self.last(alone), swept)
+                hashes.add(swept)
+        self.assertEqual(len(hashes), 4)
+
+    def test_what_needs_to_know_the_data(self):
+        federation, data = self.federation_of()
+        self.assertIn("leave partition out", self.command(federation, "--sweep", "partition=iid,shards:2").stderr)
+        self.assertIn("training.local-steps", self.command(federation, "--compute", "fixed:10").stderr)
+        with self.assertRaisesRegex(fedge.Error, "call fedge.simulate once for each setting"):
+            self.simulate(federation, simulated_app.make(data), options=["--sweep", "seeds=2"])
+        steps, data = self.federation_of(training__local_steps=6)
+        run, _ = self.simulate(steps, simulated_app.make(data), options=["--compute", "fixed:10"])
+        with open(steps.job_path, encoding="utf-8") as file:
+            batch = json.load(file)["training"]["batch-size"]
+        self.assertAlmostEqual(run.records()[0]["virtual_seconds"], 6 * batch / 10)
+
+
 ENDLESS = """
 import os, time
 import numpy as np

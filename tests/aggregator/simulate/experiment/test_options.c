@@ -116,9 +116,8 @@ static void what_is_wrong_is_named(void **state)
 static void trainers_of_ones_own_have_their_data(void **state)
 {
     (void)state;
-    static const char *const REFUSED[] = {
-        "--data d",          "--partition iid",  "--sweep seeds=2",      "--engine auto",
-        "--compute fixed:9", "--resume --out o", "--attack label-flip:1"};
+    static const char *const REFUSED[] = {"--data d", "--partition iid", "--engine auto",
+                                          "--attack label-flip:1"};
     fedge_simulate_options options;
     fedge_error err;
     char line[128];
@@ -132,6 +131,13 @@ static void trainers_of_ones_own_have_their_data(void **state)
         (void)snprintf(line, sizeof(line), "--job j --clients 9 --trainer t %s", REFUSED[i]);
         assert_int_equal(parse(line, &options, &err), FEDGE_INVALID_ARGUMENT);
     }
+    assert_int_equal(parse("--job j --clients 9 --trainer t --sweep seeds=2 --resume --out o "
+                           "--compute fixed:9",
+                           &options, &err),
+                     FEDGE_OK);
+    assert_int_equal(
+        parse("--job j --clients 9 --trainer-channels 5 --sweep seeds=2", &options, &err),
+        FEDGE_INVALID_ARGUMENT);
     assert_int_equal(parse("--job j --trainer t", &options, &err), FEDGE_INVALID_ARGUMENT);
     assert_int_equal(parse("--job j --trainer-channels 5,x", &options, &err),
                      FEDGE_INVALID_ARGUMENT);
