@@ -46,9 +46,9 @@ def expect(check, good, bad, found_in=None):
 
 
 def main(check, self_test):
-    """Runs the self-test and then the check of the tree named on the command line."""
+    """Runs the self-test and then the check of the tree named on the command line, or else by FEDGE_SOURCE_DIR."""
     self_test()
-    faults = check(sys.argv[1])
+    faults = check(sys.argv[1] if len(sys.argv) > 1 else os.environ["FEDGE_SOURCE_DIR"])
     for fault in faults:
         print(fault)
     print(f"{len(faults)} faults")

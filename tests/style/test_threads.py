@@ -53,4 +53,5 @@ def main(root, build):
 
 
 if __name__ == "__main__":
-    sys.exit(main(os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])))
+    places = sys.argv[1:] or [os.environ["FEDGE_SOURCE_DIR"], os.environ["FEDGE_BINARY_DIR"]]
+    sys.exit(main(*map(os.path.abspath, places)))
