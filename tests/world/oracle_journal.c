@@ -314,7 +314,7 @@ static void look_at_journal(uint32_t number)
 bool oracle_needs_journals(void)
 {
     return oracle.async || oracle.job->rounds.sampler.inverse_probability ||
-           plain_needs_cohort(oracle.job);
+           plain_needs_cohort(oracle.job) || plain_needs_slots(oracle.job);
 }
 
 void oracle_look_at_journals(void)

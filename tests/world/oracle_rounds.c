@@ -279,6 +279,24 @@ static double ratio_of(const sets *all, uint32_t client)
                : 0.0;
 }
 
+static int by_slot(const void *a, const void *b)
+{
+    const plain_update *x = a, *y = b;
+    return (x->slot > y->slot) - (x->slot < y->slot);
+}
+
+/* The slot that a journal which was closed gives to a task's update. False: none. */
+static bool find_slot(const oracle_round *round, const oracle_task *task, uint32_t *slot)
+{
+    for (uint32_t i = 0; round->closed && i < round->num_accepted; i++) {
+        if (round->accepted[i].id == task->id) {
+            *slot = round->accepted[i].slot;
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Lists the updates of the selected results. False: the round's line in rounds.jsonl has other
  * numbers. */
 static bool take(sets *all)
@@ -287,6 +305,7 @@ static bool take(sets *all)
     plain_round *with = &all->with;
     uint64_t examples = 0;
     with->num_updates = 0;
+    with->in_slots = plain_needs_slots(oracle.job);
     for (uint32_t i = 0; i < all->num; i++) {
         const choice *one = &all->choices[i];
         if (one->taken == one->num)
@@ -301,7 +320,11 @@ static bool take(sets *all)
                            .base = oracle.rounds[task->round - 1].model.values,
                            .ratio = ratio_of(all, task->client),
                            .staleness = all->round - task->round};
+        with->in_slots =
+            with->in_slots && find_slot(round, task, &with->updates[with->num_updates - 1].slot);
     }
+    if (with->in_slots)
+        qsort(with->updates, with->num_updates, sizeof(with->updates[0]), by_slot);
     if (oracle.async && with->num_updates > oracle.job->rounds.buffer_size)
         return false;
     return round->num_counted == 0 ||

@@ -112,7 +112,7 @@ static double krum_score(const plain_round *round, const rows *all, const bool *
 }
 
 /* The update with the lowest score among those with can[i]. Of equal scores the first one counts,
- * beginning at the variant. */
+ * beginning at the variant if the server's order is not known. */
 static uint32_t lowest(const plain_round *round, const double *scores, const bool *can,
                        uint32_t num)
 {

@@ -390,7 +390,8 @@ static void step_down(const plain_round *round, const plain_model *before, plain
 
 uint32_t plain_step_variants(const plain_round *round)
 {
-    return plain_is_one_of(round->job, " Krum MultiKrum Bulyan ") ? round->num_updates
+    return plain_is_one_of(round->job, " Krum MultiKrum Bulyan ") && !round->in_slots
+               ? round->num_updates
            : plain_needs_cohort(round->job) && round->cohort == 0 ? round->num_clients
                                                                   : 1;
 }
@@ -398,6 +399,11 @@ uint32_t plain_step_variants(const plain_round *round)
 bool plain_needs_cohort(const fedge_job *job)
 {
     return plain_is(job, "FedNova");
+}
+
+bool plain_needs_slots(const fedge_job *job)
+{
+    return plain_is_one_of(job, PLAIN_ROBUST);
 }
 
 bool plain_rounds_otherwise(const fedge_job *job)

@@ -26,7 +26,8 @@ typedef struct plain_update {
     plain_said said;
     const float *base; /* the model from which its training began */
     uint32_t staleness;
-    double ratio; /* the inverse of the probability that its client was drawn; 0: not asked for */
+    double ratio;  /* the inverse of the probability that its client was drawn; 0: not asked for */
+    uint32_t slot; /* in the cohort, by the round's journal */
 } plain_update;
 
 /* A model and the strategy's state. */
@@ -44,7 +45,8 @@ typedef struct plain_round {
     uint32_t variant; /* < plain_step_variants: selects one way to resolve what the updates leave
                          open, such as ties */
     uint32_t num_updates;
-    plain_update updates[PLAIN_MAX_UPDATES]; /* ordered by client */
+    bool in_slots; /* the updates are ordered by slot, as for the server; false: by client */
+    plain_update updates[PLAIN_MAX_UPDATES];
 } plain_round;
 
 bool plain_step_models(const fedge_job *job);
@@ -58,6 +60,8 @@ bool plain_step(const plain_round *round, const plain_model *before, plain_model
 /* Whether the weights follow from the cohort's size, of which each is a variant if it is not
  * known. */
 bool plain_needs_cohort(const fedge_job *job);
+/* Whether the step depends on the order of the updates: of equally good ones the first counts. */
+bool plain_needs_slots(const fedge_job *job);
 /* Whether the product computes this strategy's steps in another order, and rounds otherwise. */
 bool plain_rounds_otherwise(const fedge_job *job);
 /* Whether the step from [before] to [ours] is that to [theirs]: bit for bit, except for roundings

@@ -217,8 +217,11 @@ static bool step_ours(both *of, uint32_t round, const made *updates, uint32_t nu
 {
     static plain_round with;
     const size_t bytes = of->job->plan.schema.num_elements * sizeof(float);
-    with = (plain_round){
-        .job = of->job, .round = round, .cohort = of->num_clients, .num_updates = num};
+    with = (plain_round){.job = of->job,
+                         .round = round,
+                         .cohort = of->num_clients,
+                         .num_updates = num,
+                         .in_slots = true};
     for (uint32_t i = 0; i < num; i++) {
         const fedge_update_facts *facts = &updates[i].facts;
         with.updates[i] = (plain_update){.v = updates[i].v,
