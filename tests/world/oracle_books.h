@@ -45,6 +45,7 @@ typedef struct oracle_task {
     const oracle_version *used;         /* the version that counted in round [used_in] */
     uint32_t used_in;                   /* 0: it has counted in no round yet */
     uint64_t last_counted;              /* the task that TASK named as last accepted; 0: none */
+    bool replaced;                      /* the device may have replaced what this training left */
     float *changes,
         *residual; /* change by its training, and the part that was not sent; NULL: unknown */
     struct oracle_task *next; /* next training task of its round */
@@ -64,7 +65,7 @@ typedef struct oracle_round {
     plain_draw draw; /* of that attempt's cohort, and how often it was missed by whom */
     uint32_t missed[ORACLE_MAX_CLIENTS];
     uint32_t cohort; /* tasks of the newest attempt; 0: not known */
-    /* With a buffer: what the newest attempt's journal has, when last seen. */
+    /* If the oracle needs journals: what the newest attempt's has, when last seen. */
     oracle_accepted *accepted; /* (num_accepted); room for ORACLE_MAX_ACCEPTED */
     uint32_t num_accepted;
     bool closed; /* no other updates count */

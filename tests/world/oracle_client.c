@@ -8,13 +8,28 @@
 #include "tests/world/oracle_books.h"
 #include "tests/world/scheduler.h"
 
+/* A device keeps what two trainings have left: the newest one, and the one that it went on from.
+ * When the server has lost the end of a round, it may ask the device to go on from an older one. */
+static void note_replaced(oracle_task *trained)
+{
+    for (uint32_t i = 0; i < oracle.num_tasks; i++) {
+        oracle_task *task = &oracle.tasks[i];
+        if (task->client == trained->client && task->id != trained->last_counted)
+            task->replaced = true;
+    }
+    trained->replaced = false;
+}
+
 void oracle_trained(uint32_t client, uint64_t task_id, const float *before, const float *after)
 {
-    if (!oracle.job || !oracle.models || client >= ORACLE_MAX_CLIENTS)
+    if (!oracle.job || client >= ORACLE_MAX_CLIENTS)
         return;
     const fedge_sent *sent = &oracle.job->plan.sent;
     oracle_task *task = oracle_find_task(client, task_id);
     if (!task || task->client != client)
+        return;
+    note_replaced(task);
+    if (!oracle.models)
         return;
     if (!task->changes)
         task->changes = oracle_memory(sent->schema.num_elements * sizeof(float));
@@ -100,9 +115,9 @@ void oracle_check_encoded(oracle_task *task, oracle_version *version)
     const oracle_task *last = task->last_counted > 0 && fedge_plan_retains_residual(plan)
                                   ? oracle_find_task(task->client, task->last_counted)
                                   : NULL;
-    /* A device has no residual after it has lost its store, or discarded it because of a new
-     * incarnation. */
-    const bool may_lack = client->may_lose || !last;
+    /* A device has no residual after it has lost its store, discarded it because of a new
+     * incarnation, or replaced it. */
+    const bool may_lack = client->may_lose || !last || last->replaced;
     const bool known = !last || last->residual;
     const bool lacks = may_lack && encodes(task, version, NULL);
     const bool has = known && last && encodes(task, version, last);
@@ -120,7 +135,7 @@ void oracle_check_encoded(oracle_task *task, oracle_version *version)
 void oracle_check_offered(uint32_t number, const fedge_upload *upload)
 {
     const oracle_client *client = &oracle.clients[number];
-    const oracle_task *task = oracle_find_task(number, upload->task_id);
+    const oracle_task *task = oracle_find_task(number, upload->task_id), *last = NULL;
     if (client->incarnation != upload->incarnation) {
         world_fail("oracle: client %u offers task %" PRIu64 " of incarnation %u in incarnation %u",
                    number, upload->task_id, upload->incarnation, client->incarnation);
@@ -131,9 +146,11 @@ void oracle_check_offered(uint32_t number, const fedge_upload *upload)
                    upload->task_id);
         return;
     }
+    if (task->last_counted > 0)
+        last = oracle_find_task(number, task->last_counted);
     for (uint32_t i = 0; i < upload->num_metrics; i++) {
         if (strcmp(upload->metrics[i].name, FEDGE_CLIENT_STATE_LOST) == 0 && !client->may_lose &&
-            task->last_counted > 0 && oracle_find_task(number, task->last_counted)) {
+            last && !last->replaced) {
             world_fail("oracle: client %u has lost its state of task %" PRIu64
                        ", and its store is whole",
                        number, task->last_counted);

@@ -508,6 +508,57 @@ static void forge_update(uint32_t device)
     oracle_client_sent(device, frame, size);
 }
 
+/* Device 5 trains for task [id], going on from what task [last] left. */
+static void forge_training(uint64_t id, uint64_t last, const char *model)
+{
+    static const float none[PLAIN_MAX_VALUES];
+    fed.devices[0].task.has_last_accepted = true;
+    fed.devices[0].task.last_accepted = last;
+    forge_task(5, id, 4, model);
+    oracle_trained(5, id, none, none);
+}
+
+/* Device 5 announces a result, for which it had lost what it keeps. */
+static void forge_loss(void)
+{
+    uint8_t frame[FEDGE_MESSAGE_MAX_SIZE];
+    size_t size = 0;
+    static fedge_upload upload;
+    fed_make_result(&fed.devices[5]);
+    upload = fed.devices[5].result;
+    upload.num_metrics = 1;
+    upload.metrics[0].value = 1.0;
+    snprintf(upload.metrics[0].name, sizeof(upload.metrics[0].name), "%s", FEDGE_CLIENT_STATE_LOST);
+    MUST(fedge_upload_pack(&upload, frame, sizeof(frame), &size, ERR));
+    oracle_client_sent(5, frame, size);
+}
+
+/* A device keeps what its newest training has left, and what that one went on from. */
+static void a_device_goes_on_from_an_older_task(void **state)
+{
+    (void)state;
+    uint8_t welcome[FEDGE_MESSAGE_MAX_SIZE];
+    size_t size = 0;
+    begin_average();
+    must_hold(4);
+    char model[FEDGE_HASH_TEXT];
+    snprintf(model, sizeof(model), "%s", fed_status(&fed).model_hash);
+    oracle_disk_damaged();
+    MUST(fedge_welcome_pack(&fed.devices[0].welcome, welcome, sizeof(welcome), &size, ERR));
+    fed.devices[5].welcome = fed.devices[0].welcome;
+    oracle_server_sent(5, true, welcome, size);
+    forge_training(900, 0, model);
+    forge_training(901, 900, model);
+    forge_loss();
+    must_see("client 5 has lost its state of task 900");
+    forge_training(902, 901, model);
+    forge_loss();
+    must_see("client 5 has lost its state of task 901");
+    forge_training(903, 900, model); /* of which nothing is left since task 902 */
+    forge_loss();
+    assert_string_equal(failure, "");
+}
+
 static void wrong_messages_are_detected(void **state)
 {
     (void)state;
@@ -599,6 +650,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(an_ack_comes_before_the_bytes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_ack_comes_for_other_bytes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_ack_comes_before_the_sync, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_device_goes_on_from_an_older_task, set_up, tear_down),
         cmocka_unit_test_setup_teardown(wrong_messages_are_detected, set_up, tear_down),
         cmocka_unit_test_setup_teardown(wrong_files_are_detected, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_journal_is_lost, set_up, tear_down),
