@@ -290,6 +290,8 @@ void nodes_kill(uint32_t index, bool power, uint64_t down_ns)
     if (was_up && power) {
         world_disk_power_off(index);
         oracle_forget_selection();
+        if (world_is_rank(index))
+            oracle_power_failed();
     }
 }
 

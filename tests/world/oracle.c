@@ -254,6 +254,18 @@ static void check_last_counted(uint32_t client, const fedge_task *of)
     }
 }
 
+/* A rank that was hung sends tasks of rounds that have closed meanwhile, or of earlier attempts at
+ * the open one. */
+static bool is_outdated(uint32_t client, const fedge_task *of)
+{
+    bool outdated = of->round < oracle.clients[client].round;
+    for (const oracle_task *task = oracle.rounds[of->round].tasks; task; task = task->next) {
+        outdated = outdated || (task->client == client && task->id > of->task_id &&
+                                task->incarnation == oracle.clients[client].incarnation);
+    }
+    return outdated;
+}
+
 static void task_sent(uint32_t client, bool arrives, const fedge_message *message)
 {
     static fedge_task of;
@@ -268,8 +280,7 @@ static void task_sent(uint32_t client, bool arrives, const fedge_message *messag
     }
     const bool trains = of.kind == FEDGE_TASK_TRAIN;
     oracle_task *task = oracle_find_task(client, of.task_id);
-    /* A rank that was hung sends the tasks of rounds that have closed meanwhile. */
-    if (!task && !arrives && of.round < oracle.clients[client].round)
+    if (!task && !arrives && is_outdated(client, &of))
         return;
     if (!task)
         oracle_look();
@@ -660,6 +671,11 @@ void oracle_disks_missing(uint32_t num_ranks, bool restored)
         if (task->used_in == 0 && !oracle_is_in_journal(task, num_ranks, restored))
             task->acked = 0;
     }
+}
+
+void oracle_power_failed(void)
+{
+    oracle.torn = true;
 }
 
 void oracle_disk_damaged(void)

@@ -46,6 +46,10 @@ void oracle_disk_damaged(void);
 void oracle_disks_missing(uint32_t num_ranks, bool restored);
 /* The server's disk may have lost all that was not synced. */
 void oracle_forget_selection(void);
+/* A power failure has torn what the server was writing. oracle_opened: a start has opened the run,
+ * and so has repaired its files; it looks at them. */
+void oracle_power_failed(void);
+void oracle_opened(void);
 /* A client's training for a task has changed the model from [before] to [after]
  * (plan->schema.num_elements). Its update must be the encoded change. */
 void oracle_trained(uint32_t client, uint64_t task_id, const float *before, const float *after);

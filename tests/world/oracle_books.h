@@ -84,6 +84,7 @@ typedef struct oracle_books {
     uint32_t num_clients;
     uint64_t now;     /* number of events so far, which serves as the time */
     bool damaged;     /* the server's disk may have lost or changed anything */
+    bool torn;        /* the end of rounds.jsonl may be torn */
     uint32_t decided; /* all rounds below this one have a known model */
     char run_id[FEDGE_RUN_ID_TEXT];
     uint8_t *file; /* a model's file; only its values change from round to round */

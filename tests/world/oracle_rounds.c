@@ -643,6 +643,8 @@ static uint64_t read_lines(void)
     /* A last line without a newline is still being written. */
     for (const uint8_t *next; at && (next = memchr(at, '\n', (size_t)(end - at))); at = next + 1) {
         const size_t length = (size_t)(next - at), kept = sizeof(line) - 1;
+        if (oracle.torn && memchr(at, '\0', length))
+            break; /* sectors of it were never written */
         memcpy(line, at, length < kept ? length : kept);
         line[length < kept ? length : kept] = '\0';
         last = check_order(line, last);
@@ -686,6 +688,12 @@ void oracle_look(void)
         check_checkpoints();
     if (!oracle.damaged)
         oracle_look_at_selection();
+}
+
+void oracle_opened(void)
+{
+    oracle.torn = false;
+    oracle_look();
 }
 
 void oracle_complete(const char *final_model_sha256, uint32_t rounds_closed)

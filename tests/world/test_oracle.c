@@ -33,6 +33,7 @@ static char failure[512];
 static char seen_path[256];
 static const char *hidden;  /* no file whose path has this in it is there */
 static const char *damaged; /* part of the path of a file in which a byte is changed */
+static bool torn;           /* the last line of rounds.jsonl begins with bytes never written */
 
 void world_fail(const char *format, ...)
 {
@@ -80,6 +81,8 @@ const uint8_t *world_disk_read(uint32_t node, const char *path, size_t *size)
         uint8_t *clients = memmem(content, *size, "\"clients\":", 10);
         *(clients ? clients + 10 : content + *size - 3) ^= 1;
     }
+    for (size_t i = *size - 1; torn && strstr(path, "rounds.jsonl") && content[i - 1] != '\n'; i--)
+        content[i - 1] = '\0';
     return content;
 }
 
@@ -153,7 +156,7 @@ static int set_up(void **state)
     failure[0] = '\0';
     lie = TRUTH;
     damaged = hidden = NULL;
-    unsynced = false;
+    unsynced = torn = false;
     return 0;
 }
 
@@ -471,8 +474,10 @@ static void must_see(const char *why)
     failure[0] = '\0';
 }
 
-/* Sends the oracle a TASK for a device, as from the server. */
-static void forge_task(uint32_t device, uint64_t id, uint32_t round, const char *model)
+/* Sends the oracle a TASK for a device, as from the server. [arrives] false: over a connection that
+ * has ended. */
+static void forge_sent(uint32_t device, uint64_t id, uint32_t round, const char *model,
+                       bool arrives)
 {
     uint8_t frame[FEDGE_MESSAGE_MAX_SIZE];
     size_t size = 0;
@@ -483,7 +488,12 @@ static void forge_task(uint32_t device, uint64_t id, uint32_t round, const char 
     snprintf(task.model, sizeof(task.model), "%s", model);
     MUST(fedge_task_pack(&task, frame, sizeof(frame), &size, ERR));
     fed.devices[device].task = task;
-    oracle_server_sent(device, true, frame, size);
+    oracle_server_sent(device, arrives, frame, size);
+}
+
+static void forge_task(uint32_t device, uint64_t id, uint32_t round, const char *model)
+{
+    forge_sent(device, id, round, model, true);
 }
 
 static void forge_ack(uint32_t device, uint64_t id)
@@ -574,6 +584,8 @@ static void wrong_messages_are_detected(void **state)
     const uint32_t device = last.round == 3 ? 0 : 1;
     forge_task(device, fed.devices[device].task.task_id, 3, last.model);
     must_see("again after it was acknowledged");
+    forge_sent(device, 0, 3, last.model, false); /* by a rank that was hung */
+    assert_string_equal(failure, "");
     forge_task(device, 900, 3, last.model);
     must_see("is asked to train for round 3 again");
     forge_task(device, 901, 2, last.model);
@@ -629,6 +641,20 @@ static void a_journal_is_lost(void **state)
     }
 }
 
+/* A start repairs what a power failure has torn. */
+static void a_line_is_torn(void **state)
+{
+    (void)state;
+    begin_average();
+    must_hold(4);
+    torn = true;
+    oracle_power_failed();
+    oracle_look();
+    assert_string_equal(failure, "");
+    oracle_opened();
+    must_see("rounds.jsonl has no line of the training of round 3");
+}
+
 static void a_round_has_no_line(void **state)
 {
     (void)state;
@@ -654,6 +680,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(wrong_messages_are_detected, set_up, tear_down),
         cmocka_unit_test_setup_teardown(wrong_files_are_detected, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_journal_is_lost, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_line_is_torn, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_round_has_no_line, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -114,7 +114,7 @@ void world_observe_opened(const fedge_run_status *status)
     if (!w.run_id[0])
         memcpy(w.run_id, status->run_id, sizeof(w.run_id));
     if (strcmp(w.run_id, status->run_id) == 0) {
-        AS_WORLD(oracle_look());
+        AS_WORLD(oracle_opened());
     } else if (w.written) { /* it was killed after it had marked the run as finished */
         w.complete = w.server.signals[0].stop = true;
     } else if (!w.plan->may_fail) {
