@@ -129,7 +129,7 @@ bool oracle_needs_journals(void);
 /* Notes which updates count in the open rounds, and how many clients they ask. */
 void oracle_look_at_journals(void);
 /* Whether the update is in a journal of the first [num_ranks] ranks. With [named], rank 0's journal
- * has to name it. */
+ * has to name it and its place. */
 bool oracle_is_in_journal(const oracle_task *task, uint32_t num_ranks, bool named);
 /* Writes the path of a file of the run. */
 void oracle_path(const char *name, char *path, size_t size);

@@ -1,6 +1,7 @@
 /* Checks the server's journal when it acknowledges an update (aggregator/store/journal.h). */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "edge/core/message.h"
@@ -14,6 +15,7 @@ enum { PAGE = 4096, HEADER = 24 };
 enum { WANTED_AT = 44, BASE_AT = 48, NUM_TASKS_AT = 120, NUM_BOUNDS_AT = 124, OPEN_FIXED = 128 };
 enum { TASK = 48, CLIENT_AT = 8 /* in a task */, DRAW = 32 };
 enum { OPEN = 1, ASSIGN = 2, ACCEPT = 3, CLOSE = 4, ELSEWHERE = 6, LOSE = 7, ACCEPT_FIXED = 24 };
+enum { DISK_AT = 64, RANK_AT = 72, ELSEWHERE_FIXED = 80 }; /* in ELSEWHERE: where the bytes are */
 
 /* A whole record. */
 typedef struct record {
@@ -70,7 +72,8 @@ static bool read_accepted(const record *of, oracle_accepted *out)
 
 /* ---- acknowledgements ------------------------------------------------------------------------ */
 
-/* Finds the last record of an accepted update of task [id]. False: there is none. */
+/* Finds the last record of an accepted update of task [id]. False: there is none, or the update was
+ * lost since. */
 static bool find_record(const uint8_t *file, size_t size, uint64_t id, record *found,
                         oracle_accepted *update)
 {
@@ -84,6 +87,8 @@ static bool find_record(const uint8_t *file, size_t size, uint64_t id, record *f
             *update = read;
             any = true;
         }
+        if (any && next.type == LOSE && next.body_size >= 4 && little(next.body, 4) == update->slot)
+            any = false;
     }
     return any;
 }
@@ -104,9 +109,29 @@ static const char *check_record(uint32_t node, const char *path, const uint8_t *
                                                                    : "its bytes are not synced";
 }
 
+/* The number of a node's disk (aggregator/store/disk.h); 0: none. */
+static uint64_t disk_of(uint32_t node)
+{
+    char text[17] = "";
+    size_t size = 0;
+    const uint8_t *file = world_disk_read(node, WORLD_DISK_ROOT "/state/disk", &size);
+    if (file && size >= sizeof(text))
+        memcpy(text, file, sizeof(text) - 1);
+    return strtoull(text, NULL, 16);
+}
+
+/* Whether rank 0's record of another rank's update names this place. */
+static bool is_place_of(const record *of, uint32_t node, uint32_t folder)
+{
+    return of->body_size >= ELSEWHERE_FIXED && little(of->body + DISK_AT, 8) == disk_of(node) &&
+           little(of->body + RANK_AT, 4) == folder;
+}
+
 /* The same, of an update that another rank has: in a journal of the same [name], on the disk of one
- * of [num_ranks] ranks. The folder may be that of a rank that was on this disk before. */
-static const char *check_elsewhere(const char *name, uint64_t id, uint32_t num_ranks)
+ * of [num_ranks] ranks. The folder may be that of a rank that was on this disk before. [named]:
+ * rank 0's record of it, which has to name the place; NULL: any place will do. */
+static const char *check_elsewhere(const char *name, uint64_t id, uint32_t num_ranks,
+                                   const record *named)
 {
     const char *wrong = "no journal has a record of it";
     for (uint32_t i = 0; i < num_ranks * WORLD_MAX_RANKS && wrong; i++) {
@@ -117,6 +142,8 @@ static const char *check_elsewhere(const char *name, uint64_t id, uint32_t num_r
         oracle_accepted update;
         snprintf(path, sizeof(path), WORLD_DISK_ROOT "/state/ranks/%s/%" PRIu32 "/%s",
                  oracle.run_id, folder, name);
+        if (named && !is_place_of(named, node, folder))
+            continue;
         const uint8_t *file = world_disk_read(node, path, &size);
         if (file && find_record(file, size, id, &found, &update) && found.type == ACCEPT)
             wrong = check_record(node, path, file, size, &found, &update);
@@ -144,7 +171,8 @@ bool oracle_is_in_journal(const oracle_task *task, uint32_t num_ranks, bool name
     const bool is_named = file && find_record(file, size, task->id, &found, &update);
     if (is_named && found.type == ACCEPT)
         return true;
-    return (is_named || !named) && !check_elsewhere(strrchr(name, '/') + 1, task->id, num_ranks);
+    return (is_named || !named) &&
+           !check_elsewhere(strrchr(name, '/') + 1, task->id, num_ranks, named ? &found : NULL);
 }
 
 void oracle_check_durable(const oracle_task *task)
@@ -167,7 +195,7 @@ void oracle_check_durable(const oracle_task *task)
     if (is_there && found.type == ACCEPT)
         wrong = check_record(WORLD_SERVER, path, file, size, &found, &update);
     else if (!oracle.async)
-        wrong = check_elsewhere(strrchr(name, '/') + 1, task->id, WORLD_MAX_RANKS);
+        wrong = check_elsewhere(strrchr(name, '/') + 1, task->id, WORLD_MAX_RANKS, NULL);
     if (wrong) {
         world_fail("oracle: client %u's update of task %" PRIu64 " is acknowledged: %s",
                    task->client, task->id, wrong);

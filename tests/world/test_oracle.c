@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "aggregator/rounds/strategy.h"
+#include "aggregator/store/journal.h"
 #include "edge/core/os.h"
 #include "edge/core/rng.h"
 #include "edge/plan/client_hooks.h"
@@ -18,6 +19,7 @@
 #include "tests/world/disk.h"
 #include "tests/world/oracle.h"
 #include "tests/world/plain_codec.h"
+#include "tests/world/ranks.h"
 #include "tests/world/scheduler.h"
 
 #define ROUNDS "\"num-server-rounds\":3,\"min-train-nodes\":4,\"min-available-nodes\":4"
@@ -69,9 +71,10 @@ const uint8_t *world_disk_read(uint32_t node, const char *path, size_t *size)
 {
     uint8_t *content = NULL;
     char real[512];
-    assert_int_equal(node, WORLD_SERVER);
+    assert_true(node == WORLD_SERVER || world_is_rank(node));
     assert_memory_equal(path, WORLD_DISK_ROOT "/state", strlen(WORLD_DISK_ROOT "/state"));
-    snprintf(real, sizeof(real), "%s%s", fed.state_dir, path + strlen(WORLD_DISK_ROOT "/state"));
+    snprintf(real, sizeof(real), "%s%s%s", fed.state_dir, node == WORLD_SERVER ? "" : ".rank",
+             path + strlen(WORLD_DISK_ROOT "/state"));
     if ((hidden && strstr(path, hidden)) ||
         fedge_os_read_file(real, 1 << 20, &content, size, NULL) != FEDGE_OK)
         return NULL;
@@ -90,7 +93,7 @@ static bool unsynced; /* nothing on the disk is synced */
 
 bool world_disk_is_synced(uint32_t node, const char *path, uint64_t begin, uint64_t end)
 {
-    assert_int_equal(node, WORLD_SERVER);
+    assert_true(node == WORLD_SERVER || world_is_rank(node));
     assert_true(path[0] != '\0' && begin < end);
     return !unsynced;
 }
@@ -163,6 +166,9 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     (void)state;
+    char of_rank[96];
+    snprintf(of_rank, sizeof(of_rank), "%s.rank", fed.state_dir);
+    MUST(fedge_os_remove_tree(of_rank, ERR));
     oracle_end();
     forget_contents();
     fed_fini(&fed);
@@ -607,6 +613,74 @@ static void wrong_messages_are_detected(void **state)
     must_see("is acknowledged, but does not count in round 3");
 }
 
+/* Gives rank 1's disk a number. */
+static void number_disk(uint64_t disk)
+{
+    char path[128], text[32];
+    const int size = snprintf(text, sizeof(text), "%016llx\n", (unsigned long long)disk);
+    snprintf(path, sizeof(path), "%s.rank/disk", fed.state_dir);
+    MUST(fedge_os_write_file(path, text, (size_t)size, 0600, ERR));
+}
+
+/* Puts the result of device 0 into the journal of rank 1, and its place into rank 0's. */
+static void accept_elsewhere(uint64_t disk)
+{
+    const fed_device *device = &fed.devices[0];
+    const fedge_upload *result = &device->result;
+    fedge_journal *mine = NULL, *theirs = NULL;
+    fedge_journal_task tasks[FED_DEVICES];
+    uint32_t slot = 0;
+    char dir[256], make[300], path[300];
+    snprintf(path, sizeof(path), "%s/runs/%s/journal/round-000001-a0.fj", fed.state_dir,
+             device->welcome.run_id);
+    snprintf(dir, sizeof(dir), "%s.rank/ranks/%s/1", fed.state_dir, device->welcome.run_id);
+    snprintf(make, sizeof(make), "mkdir -p %s", dir);
+    assert_int_equal(system(make), 0);
+    MUST(fedge_journal_recover(path, &mine, ERR));
+    const fedge_journal_phase *phase = fedge_journal_get_phase(mine);
+    for (uint32_t i = 0; i < phase->num_tasks; i++)
+        tasks[i] = fedge_journal_get_slot(mine, i).task;
+    MUST(fedge_journal_create(dir, phase, tasks, 0, &theirs, ERR));
+    MUST(fedge_journal_find(theirs, result->task_id, &slot, ERR));
+    MUST(fedge_journal_write(theirs, slot, result->task_id, 0, device->bytes, result->size, ERR));
+    MUST(fedge_journal_accept(theirs, slot, result->task_id, result->size, result->crc32, "", 0,
+                              ERR));
+    const fedge_journal_slot facts = fedge_journal_get_slot(theirs, slot);
+    const fedge_journal_location location = {.disk = disk, .rank = 1};
+    MUST(fedge_journal_accept_elsewhere(mine, slot, &facts, &location, "", ERR));
+    fedge_journal_free(mine);
+    fedge_journal_free(theirs);
+}
+
+/* After the restore of a backup an update on another disk than rank 0's journal names may be of an
+ * earlier acknowledgement, and is asked for again. */
+static void a_named_update_is_on_another_disk(void **state)
+{
+    (void)state;
+    char model[FEDGE_HASH_TEXT];
+    begin_average();
+    open_run();
+    for (uint32_t i = 0; i < 4; i++)
+        fed.devices[i].idle = true;
+    fed_join_all(&fed, 4);
+    while (fed.devices[0].num_tasks == 0)
+        fed_step(&fed);
+    fed_close(&fed);
+    snprintf(model, sizeof(model), "%s", fed.devices[0].task.model);
+    forge_update(0);
+    accept_elsewhere(7);
+    forge_ack(0, fed.devices[0].result.task_id);
+    assert_string_equal(failure, "");
+    number_disk(7);
+    oracle_disks_missing(2, true);
+    forge_task(0, 900, 1, model);
+    must_see("client 0 is asked to train for round 1 again");
+    number_disk(8);
+    oracle_disks_missing(2, true);
+    forge_task(0, 901, 1, model);
+    assert_string_equal(failure, "");
+}
+
 static void wrong_files_are_detected(void **state)
 {
     (void)state;
@@ -678,6 +752,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(an_ack_comes_before_the_sync, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_device_goes_on_from_an_older_task, set_up, tear_down),
         cmocka_unit_test_setup_teardown(wrong_messages_are_detected, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_named_update_is_on_another_disk, set_up, tear_down),
         cmocka_unit_test_setup_teardown(wrong_files_are_detected, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_journal_is_lost, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_line_is_torn, set_up, tear_down),
