@@ -458,11 +458,14 @@ static void fill_hello(fedge_client *c)
     snprintf(hello->release, sizeof(hello->release), "%s", FEDGE_VERSION);
     snprintf(hello->arch, sizeof(hello->arch), "%s", fedge_os_arch());
     hello->ram_bytes = fedge_os_ram_bytes();
-    for (uint32_t i = 0; fedge_plan_feature(i); i++) {
-        char *word = i < FEDGE_MAX_FIRST_FEATURES
+    const char *name;
+    for (uint32_t i = 0; (name = fedge_plan_feature(i)) != NULL; i++) {
+        if (fedge_plan_lacks_feature(name))
+            continue;
+        char *word = hello->num_features < FEDGE_MAX_FIRST_FEATURES
                          ? hello->features[hello->num_features++]
                          : hello->more_features[hello->num_more_features++];
-        snprintf(word, FEDGE_MAX_FEATURE, "%s", fedge_plan_feature(i));
+        snprintf(word, FEDGE_MAX_FEATURE, "%s", name);
     }
     const fedge_site *site = c->config.site;
     hello->hangs_up = site && site->hangs_up;

@@ -172,6 +172,11 @@ static fedge_status read_layers(const fedge_json *json, const cJSON *node, void 
         FEDGE_TRY(
             fedge_argument_type(json, child, "a layer", FEDGE_LAYER_COUNT, layer_name, &type, err));
         layer->type = (fedge_layer_type)type;
+        if (!fedge_layer_ops_of(layer->type)) {
+            return fedge_json_fail(json, child, "type", err,
+                                   "this build has no %s: add it to FEDGE_LAYERS",
+                                   layer_name(type));
+        }
         FEDGE_TRY(read_arguments(json, child, layer, err));
         FEDGE_TRY(read_inputs(json, child, model, err));
         FEDGE_TRY(check_name(json, child, model, err));

@@ -565,6 +565,10 @@ static fedge_status check_must(const fedge_json *json, fedge_error *err)
                                    "a newer one may",
                                    child->valuestring);
         }
+        if (fedge_plan_lacks_feature(known)) {
+            return fedge_json_fail(&asked, child, NULL, err,
+                                   "this build has no \"%s\": add it to FEDGE_LAYERS", known);
+        }
     }
     return FEDGE_OK;
 }

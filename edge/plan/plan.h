@@ -319,8 +319,11 @@ fedge_examples fedge_plan_augment(const fedge_plan *plan, const fedge_trainer_co
 double fedge_plan_learning_rate(const fedge_plan *plan, uint32_t round);
 
 /* The features that a plan's "must" may name and this release has ("codec:int8", "layer:Conv2d",
- * …), from index 0; NULL after the last. A client's HELLO lists them. */
+ * …), from index 0; NULL after the last. A client's HELLO lists those that its build has. */
 const char *fedge_plan_feature(unsigned index);
+
+/* True if [name] is the feature of a layer that this build leaves out (FEDGE_LAYERS in CMake). */
+bool fedge_plan_lacks_feature(const char *name);
 
 /* Whether the plan needs each feature, by index; these are its "must". */
 void fedge_plan_needs(const fedge_plan *plan, bool needed[FEDGE_MAX_FEATURES]);

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "edge/core/words.h"
 #include "edge/plan/client_hooks.h"
 #include "edge/plan/plan.h"
 #include "edge/train/layers/layer.h"
@@ -41,7 +42,7 @@
     FEDGE_CODEC_MAP(CODEC_FEATURE)                                                                 \
     EVERY_PLAN("deflate", plan->update.deflate || plan->update.down_deflate)                       \
     EVERY_PLAN("external", plan->external)                                                         \
-    FEDGE_LAYER_MAP(LAYER_FEATURE)                                                                 \
+    FEDGE_FIRST_LAYER_MAP(LAYER_FEATURE)                                                           \
     FEDGE_LOSS_MAP(LOSS_FEATURE)                                                                   \
     FEDGE_OPTIMIZER_MAP(OPTIMIZER_FEATURE)                                                         \
     FEATURE("optimizer:nesterov", plan->training.optimizer.nesterov)                               \
@@ -70,29 +71,43 @@
     EVERY_PLAN("config", plan->config)                                                             \
     EVERY_PLAN("external:strategy",                                                                \
                plan->external && (plan->hooks || plan->training.optimizer.proximal_mu > 0))        \
-    TENSOR_FEATURES
+    TENSOR_FEATURES                                                                                \
+    FEDGE_MORE_LAYER_MAP(LAYER_FEATURE)
 
 /* --- their names: all that a client needs ----------------------------------------------------- */
 
 const char *fedge_plan_feature(unsigned index)
 {
-    static const char *const NAMES[] = {
-#define FEATURE(name, when) name,
+    static const char NAMES[] =
+#define FEATURE(name, when) name "\0"
 #define EVERY_PLAN FEATURE
         FEATURES
 #undef FEATURE
 #undef EVERY_PLAN
-    };
-    static_assert(sizeof(NAMES) / sizeof(NAMES[0]) <= FEDGE_MAX_FEATURES, "servers read them all");
+        ;
     enum {
-#define FEATURE(name, when) (sizeof("\"" name "\",") - 1) +
+#define FEATURE(name, when) +1
 #define EVERY_PLAN FEATURE
-        NAMES_SIZE = FEATURES 0
+        COUNT = FEATURES,
 #undef FEATURE
 #undef EVERY_PLAN
+        NAMES_SIZE = (int)sizeof(NAMES) - 1 + 2 * COUNT /* with quotes and commas */
     };
+    static_assert(COUNT <= FEDGE_MAX_FEATURES, "servers read them all");
     static_assert(NAMES_SIZE <= FEDGE_MAX_FEATURES_SIZE, "a HELLO has room for them all");
-    return index < sizeof(NAMES) / sizeof(NAMES[0]) ? NAMES[index] : NULL;
+    return fedge_word_at(NAMES, index);
+}
+
+bool fedge_plan_lacks_feature(const char *name)
+{
+    static const char LAYER[] = "layer:";
+    int type = FEDGE_LAYER_COUNT;
+    if (strncmp(name, LAYER, sizeof(LAYER) - 1) == 0) {
+        for (type = 0;
+             strcmp(fedge_layer_type_name((fedge_layer_type)type), name + sizeof(LAYER) - 1) != 0;)
+            type++;
+    }
+    return type < FEDGE_LAYER_COUNT && !fedge_layer_ops_of((fedge_layer_type)type);
 }
 
 /* --- which plans need them -------------------------------------------------------------------- */

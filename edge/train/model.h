@@ -31,9 +31,10 @@
 #define FEDGE_MAX_EXAMPLE_FLOATS ((size_t)1 << 30) /* values of one example between two layers */
 
 /* All layers: X(name in enum fedge_layer_type, name in C, PyTorch's class). A new layer is one line
- * at the end of this list and one file that defines fedge_layer_<name in C>
- * (edge/train/layers/layer.h). */
-#define FEDGE_LAYER_MAP(X)                                                                         \
+ * at the end of the second list and one file that defines fedge_layer_<name in C>
+ * (edge/train/layers/layer.h). The first list has those of the first clients, whose place among the
+ * features is fixed. */
+#define FEDGE_FIRST_LAYER_MAP(X)                                                                   \
     X(LINEAR, linear, Linear)                                                                      \
     X(CONV2D, conv2d, Conv2d)                                                                      \
     X(MAXPOOL2D, maxpool2d, MaxPool2d)                                                             \
@@ -63,6 +64,15 @@
     X(TRANSFORMERENCODERLAYER, transformerencoderlayer, TransformerEncoderLayer)                   \
     X(LSTM, lstm, LSTM)                                                                            \
     X(GRU, gru, GRU)
+#define FEDGE_MORE_LAYER_MAP(X)                                                                    \
+    X(HARDSWISH, hardswish, Hardswish)                                                             \
+    X(HARDSIGMOID, hardsigmoid, Hardsigmoid)                                                       \
+    X(ELU, elu, ELU)                                                                               \
+    X(SOFTPLUS, softplus, Softplus)                                                                \
+    X(PRELU, prelu, PReLU)                                                                         \
+    X(GLU, glu, GLU)                                                                               \
+    X(SOFTMAX, softmax, Softmax)
+#define FEDGE_LAYER_MAP(X) FEDGE_FIRST_LAYER_MAP(X) FEDGE_MORE_LAYER_MAP(X)
 
 typedef enum fedge_layer_type {
 #define FEDGE_LAYER_ENUM(upper, lower, class) FEDGE_LAYER_##upper,
@@ -140,7 +150,7 @@ typedef struct fedge_layer_spec {
         } adaptiveavgpool2d;
         struct {
             bool inplace; /* ignored: models work in place where possible */
-        } activation;     /* ReLU, ReLU6, SiLU */
+        } activation;     /* ReLU, ReLU6, SiLU, Hardswish, Hardsigmoid */
         struct {
             float negative_slope;
             bool inplace;
@@ -195,6 +205,20 @@ typedef struct fedge_layer_spec {
             uint32_t input_size, hidden_size, num_layers;
             bool bias, batch_first, bidirectional; /* batch_first: true only */
         } recurrent;                               /* LSTM and GRU */
+        struct {
+            float alpha;
+            bool inplace;
+        } elu;
+        struct {
+            float beta, threshold;
+        } softplus;
+        struct {
+            uint32_t num_parameters; /* 1, or the number of channels */
+            float init;
+        } prelu;
+        struct {
+            int32_t dim; /* counts the batch as 0; negative: from the end */
+        } glu, softmax;
     } u;
 } fedge_layer_spec;
 

@@ -38,6 +38,12 @@ FUNCTIONS: Dict[str, Tuple[str, Tuple[str, ...]]] = {
     "sigmoid": ("Sigmoid", ()),
     "tanh": ("Tanh", ()),
     "silu": ("SiLU", ()),
+    "hardswish": ("Hardswish", ()),
+    "hardsigmoid": ("Hardsigmoid", ()),
+    "elu": ("ELU", ("alpha",)),
+    "softplus": ("Softplus", ("beta", "threshold")),
+    "glu": ("GLU", ("dim",)),
+    "softmax": ("Softmax", ("dim",)),
     "max_pool1d": ("MaxPool1d", (*POOL, "dilation", "ceil_mode")),
     "max_pool2d": ("MaxPool2d", (*POOL, "dilation", "ceil_mode")),
     "avg_pool1d": ("AvgPool1d", (*POOL, "ceil_mode", "count_include_pad")),
@@ -45,7 +51,7 @@ FUNCTIONS: Dict[str, Tuple[str, Tuple[str, ...]]] = {
     "adaptive_avg_pool2d": ("AdaptiveAvgPool2d", ("output_size",)),
     "dropout": ("Dropout", ("p", "training")),
 }
-IMPLIED = {"training": True, "return_indices": False}  # arguments of functions that layers lack
+IMPLIED = {"training": True, "return_indices": False, "dtype": None}  # arguments of functions that layers lack
 RESHAPES = ("flatten", "view", "reshape")
 SUMS = ("add", "iadd", "add_")
 UNCHANGED = ("contiguous", "clone")
@@ -476,6 +482,8 @@ def _values_of(model: Any) -> Dict[str, NDArray[Any]]:
     values: Dict[str, NDArray[Any]] = {}
     names: Dict[int, str] = {}
     for name, tensor in TorchAdapter(model).tensors().items():
+        if tensor.dtype == torch.int64 and name.endswith("num_batches_tracked"):
+            continue  # which nothing needs
         if tensor.dtype != torch.float32:
             raise Unknown(f"tensor '{name}' has type {tensor.dtype}")
         if names.setdefault(id(tensor), name) != name:
@@ -504,6 +512,8 @@ def layered(model: Any, examples: Optional[Examples], loss: str) -> Layered:
     if len(output) != 2 or output[0] != BATCH:
         raise Unknown(f"its outputs have the shape {list(output[1:])}, not one number for each label")
     layers = walk.layers
+    if layers and layers[-1]["type"] == "Softmax" and loss == "CrossEntropyLoss":
+        raise Unknown("the model ends with a Softmax, but the loss takes logits: remove it")
     if all(layer["name"] == str(i) for i, layer in enumerate(layers)):
         for layer in layers:
             del layer["name"]  # they are the default

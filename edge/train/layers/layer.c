@@ -4,6 +4,8 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "edge/core/words.h"
+
 /* With FEDGE_CHOSEN_LAYERS (FEDGE_LAYERS in CMake) a build has a layer if FEDGE_WITH_<class> is 1:
  * PLACEHOLDER_1 then inserts an argument before the layer, so that it is the second. */
 #if defined(FEDGE_CHOSEN_LAYERS)
@@ -23,11 +25,11 @@ static const fedge_layer_ops *const TABLE[FEDGE_LAYER_COUNT] = {
 #undef LAYER_ENTRY
 };
 
-static const char *const NAMES[FEDGE_LAYER_COUNT] = {
-#define NAME_ENTRY(upper, lower, class) [FEDGE_LAYER_##upper] = #class,
+static const char NAMES[] =
+#define NAME_ENTRY(upper, lower, class) #class "\0"
     FEDGE_LAYER_MAP(NAME_ENTRY)
 #undef NAME_ENTRY
-};
+    ;
 
 const fedge_layer_ops *fedge_layer_ops_of(fedge_layer_type type)
 {
@@ -36,7 +38,7 @@ const fedge_layer_ops *fedge_layer_ops_of(fedge_layer_type type)
 
 const char *fedge_layer_type_name(fedge_layer_type type)
 {
-    return (unsigned)type < FEDGE_LAYER_COUNT ? NAMES[type] : NULL;
+    return (unsigned)type < FEDGE_LAYER_COUNT ? fedge_word_at(NAMES, (unsigned)type) : NULL;
 }
 
 float fedge_init_bound(uint64_t fan_in)

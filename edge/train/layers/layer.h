@@ -77,8 +77,12 @@ typedef struct fedge_axis {
     size_t inner;  /* product of the dimensions after it: floats between its elements */
 } fedge_axis;
 
-/* For layers that remove a dimension: PyTorch's [dim], which counts the batch as 0, or from the end
- * if negative. Fails for the batch, for a dim out of range, and for rank 1. */
+/* PyTorch's [dim], which counts the batch as 0, or from the end if negative. Fails for the batch,
+ * and for a dim out of range. */
+FEDGE_MUST_USE fedge_status fedge_shape_dim(const fedge_shape *shape, int32_t dim, fedge_axis *axis,
+                                            fedge_error *err);
+
+/* The same for layers that remove the dimension: fails for rank 1 too. */
 FEDGE_MUST_USE fedge_status fedge_shape_axis(const fedge_shape *shape, int32_t dim,
                                              fedge_axis *axis, fedge_error *err);
 
@@ -188,7 +192,8 @@ typedef enum fedge_init {
     FEDGE_INIT_ZERO,
     FEDGE_INIT_ONE,
     FEDGE_INIT_UNIFORM, /* uniform in ±scale */
-    FEDGE_INIT_NORMAL   /* normal with mean 0 and standard deviation scale */
+    FEDGE_INIT_NORMAL,  /* normal with mean 0 and standard deviation scale */
+    FEDGE_INIT_CONSTANT /* scale */
 } fedge_init;
 
 typedef struct fedge_layer_tensor {

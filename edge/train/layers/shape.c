@@ -84,15 +84,22 @@ fedge_status fedge_shape_axis(const fedge_shape *shape, int32_t dim, fedge_axis 
                               fedge_error *err)
 {
     char text[FEDGE_SHAPE_TEXT_SIZE];
-    const int32_t rank = (int32_t)shape->rank;
-    /* PyTorch's [dim] counts the batch as 0, which shapes here do not contain. */
-    const int32_t at = dim < 0 ? dim + rank : dim - 1;
-    if (rank < 2) {
+    if (shape->rank < 2) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "the input is %s, of which no dimension can be taken away: it needs 2 or "
                           "3 without the batch",
                           fedge_shape_text(shape->rank, shape->dims, text));
     }
+    return fedge_shape_dim(shape, dim, axis, err);
+}
+
+fedge_status fedge_shape_dim(const fedge_shape *shape, int32_t dim, fedge_axis *axis,
+                             fedge_error *err)
+{
+    char text[FEDGE_SHAPE_TEXT_SIZE];
+    const int32_t rank = (int32_t)shape->rank;
+    /* PyTorch's [dim] counts the batch as 0, which shapes here do not contain. */
+    const int32_t at = dim < 0 ? dim + rank : dim - 1;
     if (at < 0 || at >= rank) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "dim %d must be 1 to %d (the batch is 0) or -%d to -1 for the input %s",

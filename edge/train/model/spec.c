@@ -93,6 +93,9 @@ static void init_tensor(const fedge_layer_tensor *tensor, fedge_rng *rng, float 
         case FEDGE_INIT_NORMAL:
             values[i] = (float)fedge_rng_normal(rng) * tensor->scale;
             break;
+        case FEDGE_INIT_CONSTANT:
+            values[i] = tensor->scale;
+            break;
         case FEDGE_INIT_ONE:
             values[i] = 1.0f;
             break;

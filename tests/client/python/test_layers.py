@@ -21,7 +21,8 @@ DATA = "/usr/share/datasets/fashion-mnist"
 sys.path[:0] = [PACKAGE, HERE]
 ENVIRONMENT = {"PYTHONPATH": PACKAGE, "OMP_NUM_THREADS": "1"}
 
-MODELS = {"plain": (3, 4), "residual": (3, 2, 2), "means": (3, 2, 2), "last_step": (5,), "last_state": (3, 4), "attention": (3, 4)}
+MODELS = {"plain": (3, 4), "residual": (3, 2, 2), "means": (3, 2, 2), "last_step": (5,), "last_state": (3, 4), "attention": (3, 4),
+          "gates": (4, 6)}
 
 
 class Mapping(unittest.TestCase):
@@ -138,7 +139,7 @@ class Mapping(unittest.TestCase):
         deep = self.models.LastStep()
         deep.lstm = nn.LSTM(6, 8, num_layers=4, batch_first=True)
         models = {
-            "softmax": (nn.Sequential(nn.Linear(12, 4), nn.Softmax(1)), "fedge has no layer Softmax"),
+            "softmax": (nn.Sequential(nn.Linear(12, 4), nn.Softmax(1)), "ends with a Softmax, but the loss takes logits"),
             "mode": (nn.Sequential(nn.Unflatten(1, (3, 2, 2)), nn.Conv2d(3, 4, 1)), "fedge has no layer Unflatten"),
             "start": (nn.Sequential(nn.Linear(12, 4), nn.Flatten(0)), "Flatten '1' has start_dim=0, which fedge's Flatten lacks"),
             "double": (nn.Linear(12, 4).double(), "has type torch.float64"),

@@ -82,6 +82,20 @@ class Attention(nn.Module):
         return self.head(torch.flatten(self.encoder(x), 1))
 
 
+class Gates(nn.Module):
+    """Sequences [4, 6]: activations as modules and as functions."""
+
+    def __init__(self):
+        super().__init__()
+        self.act = nn.Sequential(nn.Linear(6, 6), nn.PReLU(4, init=0.1), nn.ELU(0.5), nn.Softplus(2.0), nn.GLU(1), nn.Softmax(dim=-1))
+        self.head = nn.Linear(6, 4)
+
+    def forward(self, x):
+        x = F.softplus(F.elu(self.act(x), alpha=2.0), beta=3)
+        x = F.hardsigmoid(F.hardswish(F.glu(x, dim=-1)))
+        return self.head(torch.flatten(x.softmax(2), 1))
+
+
 class Twice(nn.Module):
     def __init__(self):
         super().__init__()
@@ -134,3 +148,4 @@ means = Means()
 last_step = LastStep()
 last_state = LastState()
 attention = Attention()
+gates = Gates()

@@ -40,7 +40,7 @@ static const struct {
     {"num_channels", FIT_FIRST}, {"num_groups", FIT_DIVIDES_FIRST}, {"groups", FIT_DIVIDES_FIRST},
     {"input_size", FIT_LAST},    {"embed_dim", FIT_LAST},           {"embedding_dim", FIT_LAST},
     {"d_model", FIT_LAST},       {"num_heads", FIT_DIVIDES_LAST},   {"nhead", FIT_DIVIDES_LAST},
-    {"steps", FIT_FIRST},
+    {"steps", FIT_FIRST},        {"num_parameters", FIT_FIRST},
 };
 
 static uint32_t divisor(net_bytes *from, uint32_t of)

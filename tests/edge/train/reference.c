@@ -182,9 +182,71 @@ static double activate(const fedge_layer_spec *layer, double x)
         return layer->u.gelu.approximate
                    ? 0.5 * x * (1.0 + tanh(sqrt(2.0 / acos(-1.0)) * (x + 0.044715 * x * x * x)))
                    : 0.5 * x * (1.0 + erf(x / sqrt(2.0)));
+    case FEDGE_LAYER_HARDSWISH:
+        return x * fmin(fmax(x + 3.0, 0.0), 6.0) / 6.0;
+    case FEDGE_LAYER_HARDSIGMOID:
+        return fmin(fmax(x / 6.0 + 0.5, 0.0), 1.0);
+    case FEDGE_LAYER_ELU:
+        return x > 0.0 ? x : (double)layer->u.elu.alpha * expm1(x);
+    case FEDGE_LAYER_SOFTPLUS: {
+        const double beta = (double)layer->u.softplus.beta;
+        return beta * x > (double)layer->u.softplus.threshold ? x : log1p(exp(beta * x)) / beta;
+    }
     default:
         return x;
     }
+}
+
+/* The place of element [i] along PyTorch's dimension [dim] of [a], and its neighbours' distance. */
+static size_t place_along(const array *a, int32_t dim, size_t i, size_t *stride, size_t *length)
+{
+    const size_t sizes[3] = {a->c, a->h, a->w}, strides[3] = {a->h * a->w, a->w, 1};
+    const size_t which = dim > 0 ? (size_t)dim - 1 : (size_t)(dim + (int32_t)a->rank);
+    *stride = strides[which];
+    *length = sizes[which];
+    return i / strides[which] % sizes[which];
+}
+
+static array softmax_layer(const fedge_layer_spec *layer, const array *in)
+{
+    array out = array_new(in->rank, in->n, in->c, in->h, in->w);
+    for (size_t i = 0; i < count(in); i++) {
+        size_t stride, length;
+        const size_t place = place_along(in, layer->u.softmax.dim, i, &stride, &length);
+        double sum = 0.0;
+        for (size_t k = 0; k < length; k++)
+            sum += exp(in->v[i - place * stride + k * stride] - in->v[i]);
+        out.v[i] = 1.0 / sum;
+    }
+    return out;
+}
+
+static array glu_layer(const fedge_layer_spec *layer, const array *in)
+{
+    size_t stride, length, made = 0;
+    (void)place_along(in, layer->u.glu.dim, 0, &stride, &length);
+    array out = array_new(in->rank, in->n, in->c, in->h, in->w);
+    for (size_t i = 0; i < count(in); i++) {
+        if (place_along(in, layer->u.glu.dim, i, &stride, &length) < length / 2)
+            out.v[made++] = in->v[i] / (1.0 + exp(-in->v[i + length / 2 * stride]));
+    }
+    const size_t which =
+        layer->u.glu.dim > 0 ? (size_t)layer->u.glu.dim : in->rank + 1 - (size_t)-layer->u.glu.dim;
+    *(which == 1 ? &out.c : which == 2 ? &out.h : &out.w) /= 2;
+    return out;
+}
+
+static array prelu_layer(const fedge_layer_spec *layer, const array *in, const double **values)
+{
+    const size_t weights = layer->u.prelu.num_parameters;
+    const double *weight = *values;
+    *values += weights;
+    array out = array_new(in->rank, in->n, in->c, in->h, in->w);
+    for (size_t i = 0; i < count(in); i++) {
+        const double slope = weight[weights == 1 ? 0 : i / (in->h * in->w) % in->c];
+        out.v[i] = in->v[i] > 0.0 ? in->v[i] : slope * in->v[i];
+    }
+    return out;
 }
 
 /* Each value less the mean of those with the same key, over the root of their variance. */
@@ -485,6 +547,12 @@ static array run_layer(const fedge_layer_spec *layer, const array *inputs, uint3
     case FEDGE_LAYER_GROUPNORM:
     case FEDGE_LAYER_LAYERNORM:
         return norm_layer(layer, &in, values);
+    case FEDGE_LAYER_SOFTMAX:
+        return softmax_layer(layer, &in);
+    case FEDGE_LAYER_GLU:
+        return glu_layer(layer, &in);
+    case FEDGE_LAYER_PRELU:
+        return prelu_layer(layer, &in, values);
     case FEDGE_LAYER_EMBEDDING:
         return embed(layer, &in, values);
     case FEDGE_LAYER_LSTM:

@@ -221,9 +221,22 @@ def window_cases():
     yield between("adaptiveavgpool2d-1", [4, 5, 3], L("AdaptiveAvgPool2d", output_size=1))
 
 
+def more_activation_cases():
+    for name in ("Hardswish", "Hardsigmoid", "ELU", "Softplus", "PReLU"):
+        yield between(name.lower(), [11], L(name), batch=7)
+    yield between("elu-options", [11], L("ELU", alpha=0.7, inplace=True))
+    yield between("softplus-options", [11], L("Softplus", beta=3.0, threshold=1.5))
+    yield between("prelu-channels", [3, 4, 5], L("PReLU", num_parameters=3, init=0.4))
+    yield between("glu", [3, 8], L("GLU"))
+    yield between("glu-channels", [4, 3, 5], L("GLU", dim=1))
+    yield between("softmax", [3, 8], L("Softmax", dim=-1), batch=5)
+    yield between("softmax-channels", [4, 3, 5], L("Softmax", dim=1))
+
+
 def elementwise_and_norm_cases():
     for name in ("ReLU", "ReLU6", "LeakyReLU", "GELU", "Sigmoid", "Tanh", "SiLU"):
         yield between(name.lower(), [11], L(name), batch=7)
+    yield from more_activation_cases()
     yield between("leakyrelu-steep", [11], L("LeakyReLU", negative_slope=0.5, inplace=True))
     yield between("gelu-tanh", [11], L("GELU", approximate="tanh"))
     yield case("dropout", [5], [L("Linear", in_features=5, out_features=9), L("Dropout", p=0.5), L("Tanh"),

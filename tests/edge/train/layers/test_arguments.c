@@ -58,6 +58,13 @@ static fedge_layer_spec *net_with(fedge_model_spec *spec, fedge_layer_type type)
         layer->u.transformerencoderlayer.batch_first = true;
         layer->u.transformerencoderlayer.norm_first = true;
         break;
+    case FEDGE_LAYER_SOFTPLUS:
+        layer->u.softplus.beta = 1.0f;
+        break;
+    case FEDGE_LAYER_PRELU:
+        layer->u.prelu.num_parameters = 1;
+        break;
+    case FEDGE_LAYER_ELU:
     case FEDGE_LAYER_LEAKYRELU:
     case FEDGE_LAYER_GELU:
     case FEDGE_LAYER_DROPOUT:
