@@ -96,6 +96,7 @@ const fedge_schema *fedge_client_job_schema(const struct fedge_job *);
 void fedge_client_job_free(struct fedge_job *);
 
 void free(void *);
+const char *fedge_python_version(void);
 void fedge_python_log(fedge_log *log, int level, bool json);
 void fedge_python_log_end(const fedge_log *log, const char *message, int exit_code);
 
@@ -119,6 +120,11 @@ static void write_line(void *user, const char *line, size_t size)
 {
     (void)user;
     (void)!fwrite(line, 1, size, stderr);
+}
+
+static const char *fedge_python_version(void)
+{
+    return FEDGE_VERSION;
 }
 
 static void fedge_python_log(fedge_log *log, int level, bool json)

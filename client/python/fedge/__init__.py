@@ -34,6 +34,9 @@ _LATER = {"Client": ".client", "State": ".task", "Task": ".task", "simulate": ".
 
 def __getattr__(name: str) -> Any:
     """Loads what needs the C client when it is first used: a server's strategies do without it."""
+    if name == "__version__":
+        from ._fedge import ffi, lib
+        return ffi.string(lib.fedge_python_version()).decode()
     if name not in _LATER:
         raise AttributeError(f"module 'fedge' has no attribute '{name}'")
     found = globals()[name] = getattr(importlib.import_module(_LATER[name], __name__), name)

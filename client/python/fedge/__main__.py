@@ -3,12 +3,15 @@
 import argparse
 import sys
 
+import fedge
+
 from . import job, layers
 from .errors import Error
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m fedge", description="Federated learning with trainers in Python.")
+    parser.add_argument("--version", action="version", version=f"fedge {fedge.__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
     init = commands.add_parser("init", help="write the job of a model", description=(
         "Writes a job for the aggregator and the model's initial values beside it. A torch module becomes a list of layers, "

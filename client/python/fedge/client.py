@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 import traceback
-from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, TypeVar, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, TypeVar, Union, overload
 
 import numpy as np
 
@@ -27,6 +27,13 @@ LOG_LEVELS = ("error", "warn", "info", "debug")
 
 _making = threading.Lock()  # clients are made and freed one at a time
 _running: List["_Run"] = []  # under _making
+
+
+def _function(decorator: str, function: Any) -> Any:
+    """What a decorator is given. Error: no function."""
+    if not callable(function):
+        raise Error(f"@app.{decorator} stands before a function {decorator}(model, task), not before {type(function).__name__}")
+    return function
 
 
 def _fail(err: Any, status: int, message: str) -> int:
@@ -98,7 +105,13 @@ class Client:
         self._client: Any = None  # of the run under way
         self._tracebacks: Optional[Callable[[str], None]] = None  # takes those of a simulation; None: stderr does
 
-    def train(self, function: TrainerT) -> TrainerT:
+    @overload
+    def train(self, function: TrainerT) -> TrainerT: ...
+
+    @overload
+    def train(self) -> Callable[[TrainerT], TrainerT]: ...
+
+    def train(self, function: Any = None) -> Any:
         """Decorator of the trainer: train(model, task) -> number of examples, or (number of examples, metrics).
 
         The model has the weights of the round; the trainer changes them in place. The number of examples is the weight
@@ -106,24 +119,42 @@ class Client:
         the examples. An exception declines this task: the server learns its type, and its text where the client file
         has "show-errors"; the traceback goes to stderr. Called on a thread of its own, one task at a time.
         """
-        self._train = function
-        return function
+        if function is None:
+            return self.train  # @app.train()
+        self._train = _function("train", function)
+        return self._train
 
-    def evaluate(self, function: TrainerT) -> TrainerT:
+    @overload
+    def evaluate(self, function: TrainerT) -> TrainerT: ...
+
+    @overload
+    def evaluate(self) -> Callable[[TrainerT], TrainerT]: ...
+
+    def evaluate(self, function: Any = None) -> Any:
         """Decorator of the evaluation on this device's held-out examples: evaluate(model, task) returns as train does.
 
         Its metrics have "loss" and "accuracy". The model's weights must stay as they are.
         """
-        self._evaluate = function
-        return function
+        if function is None:
+            return self.evaluate
+        self._evaluate = _function("evaluate", function)
+        return self._evaluate
 
-    def loss(self, function: LossT) -> LossT:
+    @overload
+    def loss(self, function: LossT) -> LossT: ...
+
+    @overload
+    def loss(self) -> Callable[[LossT], LossT]: ...
+
+    def loss(self, function: Any = None) -> Any:
         """Decorator of the mean loss on this device's training examples: loss(model, task) -> float.
 
         QFedAvg weighs devices by it, and IFCA trains the model that has the least. The weights must stay as they are.
         """
-        self._loss = function
-        return function
+        if function is None:
+            return self.loss
+        self._loss = _function("loss", function)
+        return self._loss
 
     def run(
         self,
@@ -142,13 +173,13 @@ class Client:
         directory: has client.json, identity/ and trust/, unless `config`, `identity` and `trust` name others. server:
         wss://HOST[:PORT], or several with commas between; by default the client file's "servers". state: a directory
         that makes the device resume after a crash; None: in memory. Call it on the main thread, which then handles the
-        signals; elsewhere `stop` ends it. A process may have several clients, each with its own state. A trainer that
+        signals; elsewhere `stop` ends it. A process may have several clients, each with its own model and state. A trainer that
         does not end within half a second of a signal is given up: then the process exits. Afterwards the model's
         weights are zeros; fedge.Run has the result.
 
         In a process that fedge-simulate --trainer has started, it serves the simulation instead, and needs none of these.
 
-        Raises ClientExit, with the exit code of fedge-client, unless that is 0; a program that lets it pass ends with
+        Raises Error if there is no trainer, or another client of this process has the same model; ClientExit, with the exit code of fedge-client, unless that is 0; a program that lets it pass ends with
         this code.
         """
         if self._train is None:
@@ -234,7 +265,7 @@ def _demands(task: Any) -> Demands:
 
 
 def _take_report(result: Any, task: Task, report: Any, err: Any) -> int:
-    num_examples, metrics = result if isinstance(result, tuple) and len(result) == 2 else (result, {})
+    num_examples, metrics = result if isinstance(result, (tuple, list)) and len(result) == 2 else (result, {})
     if isinstance(num_examples, bool) or not isinstance(num_examples, (int, np.integer)) or num_examples < 1:
         said = num_examples if isinstance(num_examples, (int, float)) else f"a value of type {type(num_examples).__name__}"
         raise Error(f"the trainer returned {said} as its number of examples; return an integer of at least 1, "
@@ -243,11 +274,21 @@ def _take_report(result: Any, task: Task, report: Any, err: Any) -> int:
     report.corrected = True
     report.num_examples = int(num_examples)
     report.num_steps = task.num_steps
-    for name, value in dict(metrics or {}).items():
-        status = lib.fedge_client_metric(report, name.encode(), float(value), err)
+    if metrics is not None and not isinstance(metrics, Mapping):
+        raise Error(f'the trainer returned metrics of type {type(metrics).__name__}; return a dict, such as {{"loss": 0.5}}')
+    for name, value in (metrics or {}).items():
+        status = lib.fedge_client_metric(report, str(name).encode(), _number(name, value), err)
         if status:
             return int(status)
     return int(lib.FEDGE_OK)
+
+
+def _number(name: Any, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError):
+        raise Error(f"metric '{name}' is of type {type(value).__name__}, not one number: return its mean, such as "
+                    "loss.mean().item()") from None
 
 
 def callbacks_of(app: Client, handle: Any) -> Any:
@@ -306,6 +347,9 @@ class _Run:
         keep = [handle]  # what the structs below only point to
         client = ffi.new("fedge_client **")
         with _making:
+            if any(other.app._model is self.app._model for other in _running):
+                raise Error("a client of this process with the same model is running: give each client a model of its own, "
+                            "such as copy.deepcopy(model)")
             status = lib.fedge_client_new(self._config(server, site, keep), callbacks_of(self.app, handle), client, self.err)
             if status == lib.FEDGE_OK:
                 _running.append(self)
@@ -357,7 +401,12 @@ class _Run:
             self.exit_code = int(lib.fedge_client_run(client, self.err))
             self.ended.set()
 
-        def stop(*_: Any) -> None:
+        process = os.getpid()
+
+        def stop(number: int, _: Any) -> None:
+            if os.getpid() != process:  # a fork that the trainer has made, such as a worker that reads data
+                signal.signal(number, signal.SIG_DFL)
+                os.kill(os.getpid(), number)
             lib.fedge_client_stop(client)
 
         in_main = threading.current_thread() is threading.main_thread()

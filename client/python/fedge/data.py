@@ -6,6 +6,7 @@ import gzip
 import os
 import sys
 import zlib
+from collections.abc import Mapping
 from typing import Any, Callable, List, Sequence, Tuple, Union
 
 import numpy as np
@@ -25,6 +26,9 @@ class Arrays:
     """
 
     def __init__(self, x: NDArray[Any], y: NDArray[Any]) -> None:
+        x, y = np.asarray(x), np.asarray(y)
+        if x.ndim == 0 or y.ndim == 0:
+            raise Error("examples and labels are arrays with one row an example")
         if len(x) != len(y):
             raise Error(f"there are {len(x)} examples and {len(y)} labels")
         self.x = x
@@ -80,7 +84,7 @@ def _stack(examples: Sequence[Any]) -> Any:
 
 
 def as_batches(data: Any) -> Tuple[int, Take]:
-    """Number of examples, and a function that makes the batch of an array of indices."""
+    """Number of examples, and a function that makes the batch of an array of indices. Error: data has neither."""
     if isinstance(data, Arrays):
         return len(data), data.__getitem__
     if isinstance(data, tuple):
@@ -88,8 +92,16 @@ def as_batches(data: Any) -> Tuple[int, Take]:
             raise Error(f"a tuple of data has arrays of one length, not {[len(array) for array in data]}")
         return len(data[0]), lambda indices: tuple(array[indices] for array in data)
 
+    if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
+        loader = ", without its DataLoader: loader.dataset" if hasattr(data, "dataset") else ""
+        raise Error("data is a fedge.data.Arrays, a tuple of arrays or a sequence of examples such as a torch Dataset, "
+                    f"not {type(data).__name__}{loader}")
+
     def take(indices: Any) -> Tuple[Any, ...]:
         examples: List[Any] = [data[int(index)] for index in indices]
+        if isinstance(examples[0], Mapping):
+            raise Error(f"an example is an array or a tuple of arrays, not a {type(examples[0]).__name__}: give "
+                        "[(example[...], example[...]) for example in data]")
         if isinstance(examples[0], (tuple, list)):
             return tuple(_stack(field) for field in zip(*examples))
         return (_stack(examples),)

@@ -12,11 +12,13 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 import numpy as np
 
 from . import safetensors
+from ._fedge import ffi, lib
 from .client import Client
 from .data import Arrays, as_batches
 from .errors import Error
 from .layers import Examples, Layered, Unknown, layered
 from .models import tensors_of
+from .task import text
 
 
 def import_model(name: str) -> Any:
@@ -29,8 +31,10 @@ def import_model(name: str) -> Any:
     try:
         imported = importlib.import_module(module)
     except ModuleNotFoundError as error:
-        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise  # of what the module imports
+        if error.name is None:
+            raise
+        if not f"{module}.".startswith(f"{error.name}."):
+            raise Error(f"{module} imports {error.name}, which {sys.executable} does not have: install it, by pip say") from error
         raise Error(f"there is no module '{error.name}' for --model {name}: run this in the folder of {module}.py") from error
     finally:
         if folder in sys.path:
@@ -43,6 +47,7 @@ def import_model(name: str) -> Any:
 
 
 def initial_path_of(path: str) -> str:
+    """Where the initial values of a job's model are: beside the job."""
     return f"{os.path.splitext(path)[0]}.safetensors"
 
 
@@ -70,7 +75,7 @@ def external(model: Any) -> Tuple[Dict[str, Any], Dict[str, Any]]:
 def write_job(
     model: Any, path: str, *, name: str, rounds: int = 10, clients: int = 2, layers: Optional[Layered] = None
 ) -> List[str]:
-    """Writes a job and its initial values beside it. Returns the files' paths.
+    """Writes a job and its initial values beside it. Returns the files' paths. Error: the aggregator would refuse it.
 
     layers: the model as fedge's layers; without them it is `external`.
     """
@@ -93,19 +98,29 @@ def write_job(
         "strategy": {"type": "FedAvg"},
         "update": {"codec": "int8", "deflate": True},
     }
+    content = _dump(job)
+    _check(content.encode())
     safetensors.write(initial_path, values)
     with open(path, "w", encoding="utf-8") as file:
-        file.write(_dump(job))
+        file.write(content)
     return [path, initial_path]
+
+
+def _check(content: bytes) -> None:
+    """Error: the aggregator would refuse the job, whose tensors have names it does not take, say."""
+    out, err = ffi.new("struct fedge_job **"), ffi.new("fedge_error *")
+    if lib.fedge_client_job_parse(content, len(content), out, err):
+        raise Error(f"the aggregator would refuse the job: {text(err.message)}")
+    lib.fedge_client_job_free(out[0])
 
 
 def _dump(job: Dict[str, Any]) -> str:
     """JSON with one tensor or layer a line."""
-    text = json.dumps(job, indent=2)
+    whole_job = json.dumps(job, indent=2)
     entries = job["model"].get("layers") or job["model"]["tensors"]
     compact = ",\n      ".join(json.dumps(entry) for entry in entries)
     whole = json.dumps(entries, indent=2).replace("\n", "\n    ")
-    return text.replace(whole, f"[\n      {compact}\n    ]") + "\n"
+    return whole_job.replace(whole, f"[\n      {compact}\n    ]") + "\n"
 
 
 class Options(NamedTuple):

@@ -93,7 +93,8 @@ def bf16_of(values: Any) -> Array:
     """The bits of floats, rounded to nearest even."""
     bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
     rounded = (bits + (0x7FFF + ((bits >> 16) & 1))) >> 16
-    return np.where(np.isnan(values), 0x7FC0, rounded).astype(np.uint16).reshape(np.shape(values))
+    whole: Array = np.where(np.isnan(values), 0x7FC0, rounded).astype(np.uint16).reshape(np.shape(values))
+    return whole
 
 
 def floats_of_bf16(bits: Array) -> NDArray[np.float32]:
@@ -223,10 +224,10 @@ class TorchAdapter:
         def belongs(name: str, tensor: Any) -> bool:
             is_integer = tensor.dtype == self.torch.int64 and (self.integers is None or name in self.integers)
             is_wanted = tensor.requires_grad or not self.trainable_only
-            return bool(is_wanted and (is_integer or tensor.is_floating_point()))
+            return bool(is_wanted and (is_integer or tensor.is_floating_point() or tensor.is_complex()))
 
-        state = self.model.state_dict(keep_vars=True)
-        return {name: tensor for name, tensor in state.items() if belongs(name, tensor)}
+        state = self.model.state_dict(keep_vars=True).items()  # a module may put other objects there
+        return {name: tensor for name, tensor in state if isinstance(tensor, self.torch.Tensor) and belongs(name, tensor)}
 
     def check(self, shapes: Shapes, types: Optional[Types] = None) -> None:
         self.integers = shapes
@@ -263,7 +264,8 @@ class TorchAdapter:
         check_shapes({name: view.shape for name, view in views.items()},
                      {name: tuple(tensor.shape) for name, tensor in tensors.items()})
         for name, tensor in tensors.items():
-            if tensor.device.type != "cpu" or tensor.data_ptr() != views[name].ctypes.data:
+            is_view = tensor.data_ptr() == views[name].ctypes.data and tensor.is_contiguous()
+            if tensor.device.type != "cpu" or not is_view:
                 is_bf16 = tensor.dtype == self.torch.bfloat16
                 array = (tensor.detach().float() if is_bf16 else tensor.detach()).cpu().numpy()
                 copy_back(name, views[name], array)
@@ -278,10 +280,12 @@ class TorchAdapter:
     def correct(
         self, correction: Optional[Views], mu: float, anchor: Optional[Views], trained: Optional[AbstractSet[str]], gradients: Any
     ) -> None:
+        done = set()
         with self.torch.no_grad():
             for name, tensor in self.tensors().items() if correction is not None or anchor is not None else ():
-                if not tensor.requires_grad:
-                    continue  # frozen, or a buffer
+                if not tensor.requires_grad or id(tensor) in done:
+                    continue  # frozen, a buffer, or a parameter that has two names
+                done.add(id(tensor))
                 if tensor.grad is None:
                     tensor.grad = self.torch.zeros_like(tensor)
                 if correction is not None and name in correction:
@@ -319,6 +323,9 @@ def adapter_of(model: Any, trainable_only: bool = False) -> Adapter:
     torch = sys.modules.get("torch")  # a torch model comes with torch imported
     if torch is not None and isinstance(model, torch.nn.Module):
         adapter = TorchAdapter(model, trainable_only)
+        for name, parameter in model.named_parameters():
+            if isinstance(parameter, torch.nn.parameter.UninitializedParameter):
+                raise Error(f"tensor '{name}' has no shape yet: run the model on one batch first")
         if trainable_only and not adapter.tensors():
             raise Error("no parameter of the model is trained: set requires_grad of some to True")
         return adapter
@@ -328,6 +335,8 @@ def adapter_of(model: Any, trainable_only: bool = False) -> Adapter:
         return ArraysAdapter(model)
     if hasattr(model, "get_params") and hasattr(model, "fit"):
         return EstimatorAdapter(model)
+    if isinstance(model, type):
+        raise Error(f"{model.__name__} is a class: give a model of it, {model.__name__}(...)")
     raise Error(f"a model is a torch.nn.Module, a dict of NumPy arrays or a linear model of scikit-learn, not {type(model).__name__}")
 
 
@@ -352,9 +361,11 @@ def of_numpy(name: str, array: Any) -> Tensor:
 
 def of_torch(adapter: TorchAdapter, name: str, tensor: Any) -> Tensor:
     kind = adapter.types.get(tensor.dtype)
-    values = tensor.detach().cpu()
     if kind is None:
         raise Error(f"tensor '{name}' has type {tensor.dtype}: convert it with .float()")
+    if tensor.device.type == "meta":
+        raise Error(f"tensor '{name}' is on device 'meta' and has no memory: make the model on a real device")
+    values = tensor.detach().cpu()
     frozen = kind == "I64" or (isinstance(tensor, adapter.torch.nn.Parameter) and not tensor.requires_grad)
     return Tensor(name, kind, frozen, (values.float() if kind == "BF16" else values).numpy())
 

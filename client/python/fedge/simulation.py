@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import numbers
 import os
 import shutil
 import signal
@@ -68,6 +69,9 @@ def _become(app: Client, channel: socket.socket, output: int, first: IO[bytes]) 
     except BaseException:
         traceback.print_exc()
     finally:
+        pool = sys.modules.get("multiprocessing")
+        for worker in pool.active_children() if pool else ():
+            worker.kill()  # that the app has left, such as workers that read data; they would keep the output open
         os._exit(code)
 
 
@@ -168,7 +172,7 @@ def _run(app: Client, command: List[str], processes: int, quiet: bool) -> Tuple[
             if listener.ident is None:
                 os.close(read)
             else:
-                listener.join()
+                listener.join(10 * GRACE)  # a process that a killed trainer has left may keep its output open
         first.seek(0)
         return process.returncode, listener.said, first.read().decode(errors="replace")
 
@@ -203,12 +207,15 @@ def simulate(
     a fork: put the app in a file, and run fedge-simulate --trainer "python3 client.py". An exception in the trainer
     is shown once and counts as this client's failure. Raises Error, with the first exception, if the simulation fails.
     """
+    if not isinstance(app, Client):
+        raise Error(f"app is a fedge.Client with a trainer, not {type(app).__name__}")
+    for name, given in ("clients", clients), ("processes", processes):
+        if given is not None and (not isinstance(given, numbers.Integral) or given < 1):
+            raise Error(f"{name} is {given!r}; it is an integer of at least 1")
     if app._train is None:
         raise Error("the client has no trainer: put @app.train before a function train(model, task)")
     if resume and output is None:
         raise Error("resume needs output, the folder of the simulation to continue")
-    if clients < 1:
-        raise Error(f"clients is {clients}; it is at least 1")
     num = min(processes or len(os.sched_getaffinity(0)), clients)
     out = tempfile.mkdtemp(prefix="fedge-simulation-") if output is None else os.fspath(output)
     with _file_of(job) as file:

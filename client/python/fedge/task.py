@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, FrozenSet, Iterator, Mapping, Optional, Set, Tuple
+from typing import Any, Callable, Dict, FrozenSet, Iterator, Mapping, NoReturn, Optional, Set, Tuple
 
 import numpy as np
 
@@ -22,15 +22,15 @@ def text(pointer: Any) -> str:
 def _encode(value: Any) -> bytes:
     if isinstance(value, (bytes, bytearray, memoryview)):
         return b"b" + bytes(value)
-    if hasattr(value, "detach"):
-        value = value.detach().cpu().numpy()
-    if isinstance(value, (np.ndarray, np.generic)):
-        file = io.BytesIO()
-        np.save(file, value, allow_pickle=False)
-        return b"n" + file.getvalue()
     try:
+        if hasattr(value, "detach"):
+            value = value.detach().cpu().numpy()
+        if isinstance(value, (np.ndarray, np.generic)):
+            file = io.BytesIO()
+            np.save(file, value, allow_pickle=False)
+            return b"n" + file.getvalue()
         return b"j" + json.dumps(value).encode()
-    except TypeError as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise Error(f"a state's value may not be this: {error}; torch.save to io.BytesIO makes bytes of a state_dict") from error
 
 
@@ -58,6 +58,9 @@ class State:
         return self._client
 
     def __setitem__(self, key: str, value: Any) -> None:
+        """Keeps a value. Error: it is of another type, or too large, the key is not allowed, or the disk fails."""
+        if not isinstance(key, str):
+            raise Error(f"state[{key!r}]: a key is a text")
         if key.startswith("fedge-"):
             raise Error(f"state['{key}']: keys that begin with 'fedge-' belong to the library")
         content = _encode(value)
@@ -85,6 +88,7 @@ class State:
         return True
 
     def get(self, key: str, default: Any = None) -> Any:
+        """The value of `key`, or `default` where there is none."""
         try:
             return self[key]
         except KeyError:
@@ -181,6 +185,10 @@ class Task:
         if self._trains:
             self._adapter.correct(demands.correction, demands.proximal_mu, demands.anchor, demands.trained, gradients)
         self._unmet.clear()
+
+    def __reduce__(self) -> NoReturn:
+        raise Error("a task cannot be pickled, since it belongs to this process: give others what they need of it, such as "
+                    "task.seed or task.client_index")
 
     def _freeze(self) -> None:
         if self._demands.trained is not None and self._adapter.freeze(self._demands.trained):

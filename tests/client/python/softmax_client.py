@@ -4,6 +4,7 @@ Its model is the Linear layer of the tests' small job. What it has done goes to 
 directory, one line a task.
 """
 
+import multiprocessing
 import os
 import sys
 import time
@@ -40,6 +41,18 @@ def misbehave(model, task):
         while True:
             for _ in task.batches(data):
                 time.sleep(0.01)
+    elif misbehaviour == "pool":
+        with multiprocessing.Pool(1) as pool:  # ends its processes by SIGTERM
+            pool.map(abs, [-1])
+            pool.apply_async(time.sleep, [3600])
+            time.sleep(0.2)
+        pool.join()
+        print("the pool has ended", file=sys.stderr, flush=True)
+        return len(data)
+    elif misbehaviour == "twice":
+        other = fedge.Client(app._model)
+        other.train(train)
+        other.run(directory, state=None)
     elif misbehaviour == "none":
         return 0
     elif misbehaviour == "metric":

@@ -179,6 +179,13 @@ class Faults(PythonTest):
     def test_signals_end_a_client_whose_trainer_never_returns(self):
         self.stopped("hang", signal.SIGTERM)
 
+    def test_processes_that_a_trainer_makes_end_by_signals(self):
+        _, client, _ = self.with_fault("pool")
+        harness.wait_until("the pool's end", lambda: "the pool has ended" in client.log())
+
+    def test_a_model_belongs_to_one_client(self):
+        self.declined("twice", "a client of this process with the same model is running")
+
     def test_a_missing_client_file(self):
         federation = self.linear_federation()
         self.device_directory(federation, 0)

@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import os
+import pickle
 import sys
 import tempfile
 import types
@@ -15,7 +16,7 @@ sys.path.insert(0, os.path.join(os.environ["FEDGE_BINARY_DIR"], "python"))
 import numpy as np  # noqa: E402
 
 import fedge  # noqa: E402
-from fedge import job, models, safetensors, task  # noqa: E402
+from fedge import client, job, models, safetensors, task  # noqa: E402
 from fedge._fedge import ffi  # noqa: E402
 
 try:
@@ -244,6 +245,76 @@ class Modules(unittest.TestCase):
             models.adapter_of(torch.nn.Linear(3, 2, device="meta")).check({"weight": (2, 3), "bias": (2,)})
 
 
+    def test_what_is_no_model_is_named(self):
+        lazy = torch.nn.Sequential(torch.nn.LazyLinear(2))
+        for model, message in ((torch.nn.Linear, r"Linear is a class: give a model of it, Linear\(\.\.\.\)"),
+                               (lazy, "'0.weight' has no shape yet: run the model on one batch first")):
+            with self.assertRaisesRegex(fedge.Error, message):
+                fedge.Client(model)
+        self.model.register_parameter("phase", torch.nn.Parameter(torch.zeros(2, dtype=torch.complex64)))
+        for read in (lambda: models.tensors_of(self.model),
+                     lambda: self.adapter.check({"phase": (2,), "0.weight": (2, 3), "0.bias": (2,)})):
+            with self.assertRaisesRegex(fedge.Error, "'phase' has type torch.complex64"):
+                read()
+        with self.assertRaisesRegex(fedge.Error, "'weight' is on device 'meta'"):
+            models.tensors_of(torch.nn.Linear(3, 2, device="meta"))
+
+    def test_objects_in_the_state_stay_on_the_device(self):
+        kind = type("Kept", (torch.nn.Linear,), {"get_extra_state": lambda _: "mine", "set_extra_state": lambda *_: None})
+        self.assertEqual([tensor.name for tensor in models.tensors_of(kind(3, 2))], ["weight", "bias"])
+
+    def test_strides_do_not_matter(self):
+        model = torch.nn.Linear(3, 3, bias=False)
+        model.weight.data = torch.arange(9.0).reshape(3, 3).t()
+        tensor, = models.tensors_of(model)
+        self.assertEqual(tensor.initial.tolist(), [[0, 3, 6], [1, 4, 7], [2, 5, 8]])
+        adapter = models.adapter_of(model)
+        views = {"weight": np.arange(9, dtype=np.float32).reshape(3, 3)}
+        adapter.attach(views)
+        model.weight.data = model.weight.data.t()  # in the same memory
+        adapter.detach(views)
+        self.assertEqual(views["weight"].tolist(), [[0, 3, 6], [1, 4, 7], [2, 5, 8]])
+
+
+class Functions(unittest.TestCase):
+    """What a client is given besides its model."""
+
+    def test_decorators_with_and_without_parentheses(self):
+        app = fedge.Client({"a": np.zeros(2)})
+        for decorator in app.train, app.evaluate, app.loss:
+            function = decorator(lambda model, task: 1)
+            self.assertIs(decorator()(function), function)
+        self.assertIs(app._train(None, None), 1)
+        with self.assertRaisesRegex(fedge.Error, r"@app.train stands before a function train\(model, task\), not before int"):
+            app.train(3)
+
+    def test_reports(self):
+        def take(result):
+            report = ffi.new("fedge_client_report *")
+            client._take_report(result, types.SimpleNamespace(_check_demands=lambda: None, num_steps=2), report, ffi.new("fedge_error *"))
+            return report.num_examples, report.num_steps
+        for good in (3, np.int64(3), (3, None), [3, {"loss": np.float32(1)}], (3, {"loss": np.array(0.5)})):
+            self.assertEqual(take(good), (3, 2))
+        for bad, message in ((None, "a value of type NoneType"), (-1, "returned -1"), (2.0, "returned 2.0"), (True, "returned True"),
+                             ((3, 0.5), "metrics of type float; return a dict"), ((3, {"loss": "low"}), "metric 'loss' is of type str"),
+                             ((3, {"loss": np.zeros(2)}), r"'loss' is of type ndarray, not one number: .* loss.mean\(\)")):
+            with self.assertRaisesRegex(fedge.Error, message):
+                take(bad)
+
+    def test_simulations_of_what_is_no_app(self):
+        app = fedge.Client({"a": np.zeros(2)})
+        for words, message in (((lambda: 1, "job.json", 2), "app is a fedge.Client with a trainer, not function"),
+                               ((app, "job.json", "2"), "clients is '2'"), ((app, "job.json", 0), "clients is 0"),
+                               ((app, "job.json", 2.5), "clients is 2.5"), ((app, "job.json", 2), "no trainer: put @app.train")):
+            with self.assertRaisesRegex(fedge.Error, message):
+                fedge.simulate(*words)
+        with self.assertRaisesRegex(fedge.Error, "processes is -1; it is an integer of at least 1"):
+            fedge.simulate(app, "job.json", 2, processes=-1)
+
+    def test_the_release(self):
+        self.assertRegex(fedge.__version__, r"^\d+\.\d+\.\d+$")
+
+
 class Files(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
@@ -288,6 +359,29 @@ class Files(unittest.TestCase):
             content = file.read()
         with self.assertRaisesRegex(fedge.Error, "not a whole safetensors file"):
             safetensors.read(self.path("cut", content[:-4]))
+
+    def test_data_is_made_arrays(self):
+        x, y = fedge.data.Arrays([[1, 2], [3, 4]], [5, 6])[np.array([1])]
+        self.assertEqual((x.tolist(), y.tolist()), ([[3, 4]], [6]))
+        if torch:
+            x, _ = fedge.data.Arrays(torch.full((2, 1), 255, dtype=torch.uint8), torch.zeros(2))[np.array([1])]
+            self.assertEqual(x.tolist(), [[1]])
+        with self.assertRaisesRegex(fedge.Error, "one row an example"):
+            fedge.data.Arrays(3, [1])
+
+    def test_init_refuses_what_the_aggregator_would(self):
+        path = self.path("job.json")
+        for name, shape, rounds, message in (("w", (0, 2), 2, "shape"), ("n\n", (2,), 2, "name"), ("w" * 500, (2,), 2, "name"),
+                                             ("w", (2,), 0, "num-server-rounds")):
+            with self.assertRaisesRegex(fedge.Error, f"the aggregator would refuse the job: .*{message}"):
+                job.write_job({name: np.zeros(shape)}, path, name="mine", rounds=rounds)
+        self.assertEqual(os.listdir(self.folder.name), [])
+        with open(self.path("lacking.py"), "w", encoding="ascii") as file:
+            file.write("import no_such_package\n")
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(self.folder.name)
+        with self.assertRaisesRegex(fedge.Error, "lacking imports no_such_package, which .* does not have: install it"):
+            job.import_model("lacking:model")
 
     def test_bfloat16_is_read_as_floats(self):
         header = json.dumps({"w": {"dtype": "BF16", "shape": [2], "data_offsets": [0, 4]}}).encode()
@@ -432,6 +526,16 @@ class Corrections(unittest.TestCase):
         adapter.release()
         self.assertTrue(module["a"].requires_grad)
 
+    @unittest.skipUnless(torch, "there is no torch")
+    def test_of_a_tensor_with_two_names(self):
+        module = torch.nn.ModuleDict({"e": torch.nn.Linear(2, 1, bias=False), "h": torch.nn.Linear(2, 1, bias=False)})
+        module["h"].weight = module["e"].weight
+        adapter = models.adapter_of(module)
+        names = ("e.weight", "h.weight")
+        adapter.attach({name: np.float32([[3, 3]]) for name in names})
+        adapter.correct({name: np.float32([[1, 2]]) for name in names}, 0.5, {name: np.float32([[1, 1]]) for name in names}, None, None)
+        self.assertEqual(module["e"].weight.grad.tolist(), [[2, 3]])
+
     def test_a_task_notes_what_its_trainer_leaves_out(self):
         def make():
             given = types.SimpleNamespace(task_id=1, round=2, client_index=3, num_clients=8, learning_rate=0.1, deadline_ms=1000,
@@ -500,6 +604,15 @@ class Batches(unittest.TestCase):
         examples = [(np.full(2, i), i) for i in range(5)]
         x, y = next(self.task().batches(examples, shuffle=False))
         self.assertEqual((x.tolist(), y.tolist()), ([[0, 0], [1, 1], [2, 2], [3, 3]], [0, 1, 2, 3]))
+        with self.assertRaisesRegex(fedge.Error, "not a dict: give"):
+            next(self.task().batches([{"x": 1}] * 4))
+        loader = types.SimpleNamespace(dataset=examples)
+        with self.assertRaisesRegex(fedge.Error, "not SimpleNamespace, without its DataLoader: loader.dataset"):
+            next(self.task().batches(loader))
+        with self.assertRaisesRegex(fedge.Error, "not generator$"):
+            next(self.task().batches(iter(x for x in examples)))
+        with self.assertRaisesRegex(fedge.Error, "cannot be pickled"):
+            pickle.dumps(self.task())
         with self.assertRaisesRegex(fedge.Error, "arrays of one length"):
             next(self.task().batches((np.zeros(2), np.zeros(3))))
 
@@ -521,8 +634,13 @@ class Values(unittest.TestCase):
         self.assertEqual((back.tolist(), back.dtype), ([0, 1, 2], np.int16))
         with self.assertRaisesRegex(fedge.Error, "torch.save"):
             task._encode(object())
-        with self.assertRaises(ValueError):
-            task._encode(np.array([object()]))
+        endless = []
+        endless.append(endless)
+        for value in (np.array([object()]), endless, *([torch.zeros(1, dtype=torch.bfloat16)] if torch else [])):
+            with self.assertRaisesRegex(fedge.Error, "torch.save"):
+                task._encode(value)
+        with self.assertRaisesRegex(fedge.Error, r"state\[3\]: a key is a text"):
+            task.State(None)[3] = 1
 
 
 if __name__ == "__main__":

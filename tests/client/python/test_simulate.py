@@ -3,10 +3,12 @@
 import contextlib
 import io
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import time
 import unittest
 
 from python_client import ENVIRONMENT, HERE, INSTALLED, PACKAGE, PythonTest, harness
@@ -209,6 +211,22 @@ class Processes(Simulations):
             if line.startswith("trainer "):
                 with self.assertRaises(ProcessLookupError):
                     os.kill(int(line.split()[1]), 0)
+
+    def test_processes_that_a_trainer_leaves_end_with_it(self):
+        federation, data = self.federation_of()
+        app, pools = simulated_app.make(data), []
+        train = app._train
+
+        @app.train
+        def train_with_a_pool(model, task):
+            if not pools:
+                pools.append(multiprocessing.Pool(1))
+                self.assertEqual(pools[0].map(abs, [-1]), [1])
+                pools[0].apply_async(time.sleep, [3600])
+            return train(model, task)
+
+        run, _ = self.simulate(federation, app, processes=2)
+        self.assertEqual(len(run.records()), 3)
 
     def test_their_number_and_the_jobs_form_do_not_matter(self):
         federation, data = self.federation_of()
