@@ -484,6 +484,8 @@ def _values_of(model: Any) -> Dict[str, NDArray[Any]]:
     for name, tensor in TorchAdapter(model).tensors().items():
         if tensor.dtype == torch.int64 and name.endswith("num_batches_tracked"):
             continue  # which nothing needs
+        if tensor.dtype == torch.int64:
+            continue  # BatchNorm's counter, which fedge's layers are without: it stays on the device
         if tensor.dtype != torch.float32:
             raise Unknown(f"tensor '{name}' has type {tensor.dtype}")
         if names.setdefault(id(tensor), name) != name:

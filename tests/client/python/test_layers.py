@@ -206,7 +206,7 @@ class Federation(PythonTest):
         train = fedge.data.Arrays(whole.x[1000:9000], whole.y[1000:9000])
         devices = [self.write_device(federation, index, train.part(index, 4)) for index in range(4)]
         self.write_device(federation, 9, test)
-        subprocess.run(["/usr/bin/python3", "-B", "-m", "fedge", "init", "--model", "client:model", "--layers", "--clients", "4",
+        subprocess.run([sys.executable, "-B", "-m", "fedge", "init", "--model", "client:model", "--layers", "--clients", "4",
                         "--rounds", "5", "--output", federation.job_path, "--force"], cwd=devices[0],
                        env={**os.environ, **ENVIRONMENT}, check=True, timeout=harness.PATIENCE_S)
         with open(federation.job_path, encoding="utf-8") as file:
@@ -219,7 +219,7 @@ class Federation(PythonTest):
         for index, directory in enumerate(devices):
             if index < 2:
                 code = f"import client; client.app.run({directory!r}, state={directory + '/state'!r})"
-                clients.append(harness.Program(f"torch-{index}", ["/usr/bin/python3", "-B", "-c", code], directory, ENVIRONMENT))
+                clients.append(harness.Program(f"torch-{index}", [sys.executable, "-B", "-c", code], directory, ENVIRONMENT))
                 federation.seen.append(clients[-1])
             else:
                 site = federation.write(f"device-{index}/client.json", {"data": {"client": {"values": "images.gz", "labels": "labels.gz"}}})

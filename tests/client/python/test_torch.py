@@ -141,7 +141,7 @@ class Types(PythonTest):
         write_job(model, federation.job_path, name="typed", rounds=2)
         federation.start_aggregator()
         for index in range(2):
-            device = harness.Program(f"device-{index}", ["/usr/bin/python3", "-B", federation.path("typed.py"),
+            device = harness.Program(f"device-{index}", [sys.executable, "-B", federation.path("typed.py"),
                                                          self.device_directory(federation, index)], federation.folder, ENVIRONMENT)
             federation.seen.append(device)
         federation.complete()
