@@ -5,6 +5,7 @@
 #   cmake/setup.sh           what building and the quickstart need
 #   cmake/setup.sh --mpi     Open MPI as well: mpirun, for several machines
 #   cmake/setup.sh --tests   what the tests need as well (Open MPI is in it)
+#   cmake/setup.sh --python  what "pip install ./client/python" needs: Python's headers, and virtual environments
 #   cmake/setup.sh --torch   Debian's PyTorch, for tests of Python clients (142 MB)
 #   cmake/setup.sh --cross   compilers for other processors, and QEMU (240 MB)
 #
@@ -30,13 +31,14 @@ for argument; do
     case $argument in
     --mpi) packages+=("${mpi_packages[@]}") ;;
     --tests) packages+=("${test_packages[@]}") ;;
+    --python) packages+=(python3-dev python3-venv) ;;
     --torch) packages+=(python3-torch python3-venv) ;;
     --cross) packages+=("${cross_packages[@]}") ;;
     -h | --help)
-        sed -n '2,11s/^# \{0,1\}//p' "$0"
+        sed -n '2,12s/^# \{0,1\}//p' "$0"
         exit 0
         ;;
-    *) die "unknown argument '$argument'; there are --mpi, --tests, --torch and --cross" ;;
+    *) die "unknown argument '$argument'; there are --mpi, --tests, --python, --torch and --cross" ;;
     esac
 done
 
