@@ -53,6 +53,9 @@ void oracle_opened(void);
 /* A client's training for a task has changed the model from [before] to [after]
  * (plan->schema.num_elements). Its update must be the encoded change. */
 void oracle_trained(uint32_t client, uint64_t task_id, const float *before, const float *after);
+/* The server's training in [round] has changed the model from [before] to [after]
+ * (plan->schema.num_elements). */
+void oracle_root_trained(uint32_t round, const float *before, const float *after);
 /* A client's store is lost, or may be damaged. */
 void oracle_client_wiped(uint32_t client);
 

@@ -56,9 +56,10 @@ typedef struct oracle_round {
     bool decided;
     uint64_t named, when; /* times: the hash became known; the round was decided */
     plain_model model;
-    uint32_t attempt;     /* highest attempt with a task */
-    oracle_task *tasks;   /* training tasks, the newest first */
-    bool sure;            /* no other set of updates makes this model */
+    uint32_t attempt;               /* highest attempt with a task */
+    oracle_task *tasks;             /* training tasks, the newest first */
+    float *root_base, *root_change; /* the server's newest training; NULL: none */
+    bool sure;                      /* no other set of updates makes this model */
     bool forgot;          /* a client had lost the strategy's state, so all clients reset theirs */
     uint32_t num_counted; /* clients by the round's line in rounds.jsonl; 0: not read yet */
     uint64_t num_examples;

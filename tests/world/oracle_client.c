@@ -20,6 +20,40 @@ static void note_replaced(oracle_task *trained)
     trained->replaced = false;
 }
 
+/* changes: (values of all sections) */
+static void note_changes(float *changes, const float *before, const float *after)
+{
+    const fedge_sent *sent = &oracle.job->plan.sent;
+    for (uint32_t t = 0; t < sent->schema.num_tensors; t++) {
+        const fedge_tensor_spec *spec = &sent->schema.tensors[t];
+        const size_t at = sent->model_offsets[t];
+        if (at + spec->count > oracle.job->plan.schema.num_elements)
+            continue; /* a part of the strategy's state, not of the model */
+        for (size_t i = 0; i < spec->count; i++)
+            changes[spec->offset + i] = after[at + i] - before[at + i];
+    }
+}
+
+void oracle_root_trained(uint32_t number, const float *before, const float *after)
+{
+    static float changes[PLAIN_MAX_VALUES];
+    if (!oracle.job || !oracle.models || number == 0 || number > ORACLE_MAX_ROUNDS)
+        return;
+    oracle_round *round = &oracle.rounds[number];
+    const size_t base_size = oracle.job->plan.schema.num_elements * sizeof(float);
+    const size_t size = oracle.job->plan.sent.schema.num_elements * sizeof(float);
+    note_changes(changes, before, after);
+    if (round->root_base && memcmp(round->root_base, before, base_size) == 0 &&
+        memcmp(round->root_change, changes, size) != 0)
+        world_fail("oracle: the server trains for round %u again, with another result", number);
+    if (!round->root_base) {
+        round->root_base = oracle_memory(base_size);
+        round->root_change = oracle_memory(size);
+    }
+    memcpy(round->root_base, before, base_size);
+    memcpy(round->root_change, changes, size);
+}
+
 void oracle_trained(uint32_t client, uint64_t task_id, const float *before, const float *after)
 {
     if (!oracle.job || client >= ORACLE_MAX_CLIENTS)
@@ -33,14 +67,7 @@ void oracle_trained(uint32_t client, uint64_t task_id, const float *before, cons
         return;
     if (!task->changes)
         task->changes = oracle_memory(sent->schema.num_elements * sizeof(float));
-    for (uint32_t t = 0; t < sent->schema.num_tensors; t++) {
-        const fedge_tensor_spec *spec = &sent->schema.tensors[t];
-        const size_t at = sent->model_offsets[t];
-        if (at + spec->count > oracle.job->plan.schema.num_elements)
-            continue; /* a part of the strategy's state, not of the model */
-        for (size_t i = 0; i < spec->count; i++)
-            task->changes[spec->offset + i] = after[at + i] - before[at + i];
-    }
+    note_changes(task->changes, before, after);
 }
 
 /* The part of a residual that remains after the rounds between two tasks. */

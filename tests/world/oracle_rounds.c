@@ -456,6 +456,17 @@ static const char *take_over(uint32_t number)
     return NULL;
 }
 
+/* What the server's training has changed in the model that a round begins with. */
+static const float *root_of(uint32_t number)
+{
+    const oracle_round *round = &oracle.rounds[number];
+    const size_t bytes = oracle.job->plan.schema.num_elements * sizeof(float);
+    const bool is_of_model =
+        round->root_base &&
+        memcmp(round->root_base, oracle.rounds[number - 1].model.values, bytes) == 0;
+    return is_of_model ? round->root_change : NULL;
+}
+
 /* Finds the updates that counted in a round. Returns why there are none; "": the round's model is
  * unknown; NULL: found. */
 static const char *find_set(uint32_t number)
@@ -478,6 +489,9 @@ static const char *find_set(uint32_t number)
         return take_over(number);
     if (oracle.job->rounds.sampler.inverse_probability && !round->closed)
         return oracle.damaged ? "" : "it has no journal that was closed";
+    all.with.root = plain_needs_root(oracle.job) ? root_of(number) : NULL;
+    if (plain_needs_root(oracle.job) && !all.with.root)
+        return oracle.damaged ? "" : "the server has not trained the model that it begins with";
     recall_clients(&all);
     all.with.cohort = round->cohort;
     collect(&all);

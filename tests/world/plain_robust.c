@@ -15,7 +15,7 @@ typedef struct rows {
 
 /* The result of a rule. */
 typedef struct choice {
-    uint32_t weights[PLAIN_MAX_UPDATES]; /* 0: the update is left out */
+    uint32_t weights[PLAIN_MAX_UPDATES + 1]; /* 0: the update is left out */
     double divisor; /* divisor of the weighted sum; 0: the sum of the weights */
 } choice;
 
@@ -219,6 +219,40 @@ static void find_median(const plain_round *round, const rows *all, choice *out)
     (void)weigh(out, alpha, num);
 }
 
+/* The server's update, as a client would send it in full precision. */
+static void quantise(const plain_round *round, int32_t *v)
+{
+    const fedge_schema *schema = &round->job->plan.sent.sections[0].schema;
+    for (uint32_t t = 0; t < schema->num_tensors; t++) {
+        const fedge_tensor_spec *spec = &schema->tensors[t];
+        const int bound_log2 = round->updates[0].bounds_log2[t];
+        const double bound = ldexp(1.0, bound_log2);
+        for (size_t i = spec->offset; i < spec->offset + spec->count; i++) {
+            const double x = fmax(-bound, fmin(bound, (double)round->root[i]));
+            v[i] = (int32_t)rint(ldexp(x, 30 - bound_log2));
+        }
+    }
+}
+
+/* FLTrust: an update counts by the cosine of its angle to the server's, and with its length. The
+ * server's own update has a weight, too, which is 0. */
+static void trust(const plain_round *round, const rows *all, choice *out)
+{
+    static int32_t root[PLAIN_MAX_VALUES];
+    double factors[PLAIN_MAX_UPDATES + 1] = {0.0}, trusted = 0.0;
+    quantise(round, root);
+    const double length = sqrt(product(round, root, root, false));
+    for (uint32_t i = 0; i < all->num; i++) {
+        const double norm = sqrt(product(round, all->v[i], all->v[i], false));
+        const double dot = product(round, all->v[i], root, false);
+        const double cosine = dot > 0.0 ? dot / (norm * length) : 0.0;
+        factors[i] = dot > 0.0 ? cosine * length / norm : 0.0;
+        trusted += cosine;
+    }
+    const double unit = weigh(out, factors, all->num + 1);
+    out->divisor = unit * trusted;
+}
+
 /* ---- coordinates ----------------------------------------------------------------------------- */
 
 /* The sum of sorted values without the [cut] farthest from their median. */
@@ -261,6 +295,11 @@ static bool has_enough(const fedge_job *job, uint32_t num, uint32_t f)
     return num >= by_rule && (plain_argument(job, "mixing") == 0.0 || num >= 2 * f + 1);
 }
 
+bool plain_needs_root(const fedge_job *job)
+{
+    return plain_is(job, "FLTrust");
+}
+
 bool plain_robust_sums(const plain_round *round, int64_t *sums, size_t num_values, double *divisor)
 {
     static choice chosen;
@@ -268,7 +307,7 @@ bool plain_robust_sums(const plain_round *round, int64_t *sums, size_t num_value
     const uint32_t f = (uint32_t)plain_argument(job, "num-malicious-nodes");
     const bool sorts = plain_is_one_of(job, " FedMedian FedTrimmedAvg Bulyan ");
     rows all = {.num = round->num_updates};
-    if (!has_enough(job, all.num, f))
+    if (!has_enough(job, all.num, f) || (plain_needs_root(job) && !round->root))
         return false;
     chosen.divisor = 0.0;
     for (uint32_t u = 0; u < all.num; u++) {
@@ -283,7 +322,9 @@ bool plain_robust_sums(const plain_round *round, int64_t *sums, size_t num_value
         clip_norms(round, &all, &chosen);
     else if (plain_is(job, "RFA"))
         find_median(round, &all, &chosen);
-    for (uint32_t u = 0; !plain_is_one_of(job, " NormClipping RFA ") && u < all.num; u++)
+    else if (plain_needs_root(job))
+        trust(round, &all, &chosen);
+    for (uint32_t u = 0; !plain_is_one_of(job, " NormClipping RFA FLTrust ") && u < all.num; u++)
         chosen.divisor += (double)chosen.weights[u];
     *divisor = chosen.divisor > 0.0 ? chosen.divisor : 1.0;
     const uint32_t cut =

@@ -45,7 +45,9 @@ typedef struct plain_round {
     uint32_t variant; /* < plain_step_variants: selects one way to resolve what the updates leave
                          open, such as ties */
     uint32_t num_updates;
-    bool in_slots; /* the updates are ordered by slot, as for the server; false: by client */
+    const float *root; /* FLTrust: the change by the server's training (values of the section
+                          "delta") */
+    bool in_slots;     /* the updates are ordered by slot, as for the server; false: by client */
     plain_update updates[PLAIN_MAX_UPDATES];
 } plain_round;
 
@@ -110,8 +112,11 @@ bool plain_is_one_of(const fedge_job *job, const char *strategies);
 /* A setting of the strategy by its key in the job; 0: it has none. */
 double plain_argument(const fedge_job *job, const char *key);
 
-#define PLAIN_ROBUST " FedMedian FedTrimmedAvg Krum MultiKrum Bulyan NormClipping RFA "
-/* Computes the sums of a robust rule and their divisor. False: there are too few updates. */
+#define PLAIN_ROBUST " FedMedian FedTrimmedAvg Krum MultiKrum Bulyan NormClipping RFA FLTrust "
+/* Whether the strategy trusts updates by one that the server makes itself. */
+bool plain_needs_root(const fedge_job *job);
+/* Computes the sums of a robust rule and their divisor. False: there are too few updates, or the
+ * server has not trained. */
 bool plain_robust_sums(const plain_round *round, int64_t *sums, size_t num_values, double *divisor);
 
 #endif

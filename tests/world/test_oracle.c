@@ -4,7 +4,9 @@
 
 #include "tests/edge/core/cmocka_all.h"
 
+#include <assert.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,9 +22,12 @@
 #include "tests/world/oracle.h"
 #include "tests/world/plain_codec.h"
 #include "tests/world/ranks.h"
+#include "tests/world/root_training.h"
 #include "tests/world/scheduler.h"
 
 #define ROUNDS "\"num-server-rounds\":3,\"min-train-nodes\":4,\"min-available-nodes\":4"
+#define EXAMPLES "oracle-examples.csv"
+#define TRUST "\"type\":\"FLTrust\",\"root-set\":{\"values\":\"" EXAMPLES "\"}"
 #define LONG_ROUNDS                                                                                \
     "\"num-server-rounds\":5,\"min-train-nodes\":3,\"min-available-nodes\":3,\"round-deadline-"    \
     "s\":5"
@@ -139,11 +144,35 @@ static bool change(fedge_message *message)
     return message->type != FEDGE_MESSAGE_PART || lie != NO_PARTS;
 }
 
+/* The server's training, which a thread of the engine waits to tell. */
+static struct {
+    atomic_uint round; /* 0: none */
+    float before[FED_ELEMENTS], after[FED_ELEMENTS];
+} trained;
+
+void world_root_trained(uint32_t round, const float *before, const float *after)
+{
+    assert(atomic_load(&trained.round) == 0);
+    memcpy(trained.before, before, sizeof(trained.before));
+    memcpy(trained.after, after, sizeof(trained.after));
+    atomic_store(&trained.round, round);
+}
+
+static void tell_training(void)
+{
+    const uint32_t round = atomic_load(&trained.round);
+    if (round > 0) {
+        oracle_root_trained(round, trained.before, trained.after);
+        atomic_store(&trained.round, 0);
+    }
+}
+
 static void tell(uint32_t device, bool by_server, const uint8_t *frame, size_t size)
 {
     static uint8_t told[FEDGE_MESSAGE_MAX_SIZE];
     fedge_message message;
     forget_contents();
+    tell_training();
     MUST(fedge_message_unpack(frame, size, &message, ERR));
     if (by_server) {
         oracle_server_sent(device, true, frame, size);
@@ -212,6 +241,7 @@ static void complete(uint32_t rounds_closed)
     assert_int_equal(fedge_engine_export(fed.engine, &err), FEDGE_OK);
     const fedge_run_status status = fed_status(&fed);
     assert_int_equal(status.rounds_closed, rounds_closed);
+    tell_training();
     oracle_complete(status.model_hash, status.rounds_closed);
 }
 
@@ -241,6 +271,7 @@ static void models_of_strategies_are_recomputed(void **state)
         "\"type\":\"MultiKrum\",\"num-malicious-nodes\":0,\"num-nodes-to-keep\":2",
         "\"type\":\"NormClipping\"",
         "\"type\":\"RFA\"",
+        TRUST,
         "\"type\":\"QFedAvg\"",
         "\"type\":\"FedDyn\"",
         "\"type\":\"IFCA\"",
@@ -250,6 +281,8 @@ static void models_of_strategies_are_recomputed(void **state)
         "\"type\":\"FedBuff\",\"buffer-size\":2,\"staleness-weight\":\"hinge\",\"hinge-delay\":0",
         "\"type\":\"FedAsync\"",
     };
+    static const char CSV[] = "0.5,0,1,0\n-1,0.25,0,1\n0,1,0.5,2\n1,1,-1,3\n";
+    MUST(fedge_os_write_file(EXAMPLES, CSV, strlen(CSV), 0600, ERR));
     for (size_t i = 0; i < sizeof(STRATEGIES) / sizeof(STRATEGIES[0]); i++) {
         print_message("%s\n", STRATEGIES[i]);
         if (i > 0)
@@ -257,6 +290,7 @@ static void models_of_strategies_are_recomputed(void **state)
         begin(ROUNDS, STRATEGIES[i], NULL);
         must_hold(4);
     }
+    assert_int_equal(remove(EXAMPLES), 0);
 }
 
 static void models_of_samplers_are_recomputed(void **state)

@@ -8,11 +8,16 @@
 #include <string.h>
 
 #include "aggregator/rounds/global_model.h"
+#include "edge/core/os.h"
 #include "edge/plan/client_hooks.h"
 #include "edge/plan/update.h"
 #include "tests/world/job_draw.h"
 #include "tests/world/plain_codec.h"
 #include "tests/world/plain_step.h"
+#include "tests/world/root_training.h"
+
+/* A path as long as WORLD_JOB_EXAMPLES. */
+#define EXAMPLES "plain-examples.csv"
 
 enum { NUM_JOBS = 1500, NUM_ROUNDS = 4, MOST = 8 };
 
@@ -24,6 +29,16 @@ static fedge_error err;
         if ((call) != FEDGE_OK)                                                                    \
             fail_msg("%s: %s", #call, err.message);                                                \
     } while (0)
+
+static float root[PLAIN_MAX_VALUES]; /* the change by the server's last training */
+static size_t num_root;
+
+void world_root_trained(uint32_t round, const float *before, const float *after)
+{
+    assert_in_range(round, 1, NUM_ROUNDS);
+    for (size_t i = 0; i < num_root; i++)
+        root[i] = after[i] - before[i];
+}
 
 /* ---- updates --------------------------------------------------------------------------------- */
 
@@ -221,6 +236,7 @@ static bool step_ours(both *of, uint32_t round, const made *updates, uint32_t nu
                          .round = round,
                          .cohort = of->num_clients,
                          .num_updates = num,
+                         .root = root,
                          .in_slots = true};
     for (uint32_t i = 0; i < num; i++) {
         const fedge_update_facts *facts = &updates[i].facts;
@@ -266,6 +282,7 @@ static void run_job(const fedge_job *job, const world_job *drawn)
 {
     const fedge_accumulator_config config = {.num_lanes = 1};
     both of = {.job = job, .num_clients = drawn->num_clients};
+    num_root = plain_needs_root(job) ? job->plan.num_parameters : 0;
     MUST_BE_OK(fedge_global_model_init(&of.theirs, job, "cpu", &config, &err));
     MUST_BE_OK(fedge_global_model_begin(&of.theirs, &err));
     for (uint32_t r = 0; r <= NUM_ROUNDS; r++)
@@ -284,6 +301,17 @@ static void run_job(const fedge_job *job, const world_job *drawn)
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
 
+/* Writes the examples of a job, which reads them here instead of on a server's disk. */
+static void write_examples(world_job *drawn)
+{
+    static char csv[WORLD_JOB_EXAMPLES_TEXT];
+    char *path = strstr(drawn->text, WORLD_JOB_EXAMPLES);
+    for (; path; path = strstr(path, WORLD_JOB_EXAMPLES))
+        memcpy(path, EXAMPLES, strlen(EXAMPLES));
+    if (drawn->needs_examples)
+        MUST_BE_OK(fedge_os_write_file(EXAMPLES, csv, world_job_examples(drawn, csv), 0600, &err));
+}
+
 static void models_are_the_same(void **state)
 {
     (void)state;
@@ -293,8 +321,9 @@ static void models_are_the_same(void **state)
         fedge_job *job = NULL;
         draw = fedge_rng_stream(seed, FEDGE_PURPOSE_TEST, 0, 0, 0);
         world_job_draw(&draw, &drawn);
+        write_examples(&drawn);
         MUST_BE_OK(
-            fedge_strategy_job_parse(drawn.text, strlen(drawn.text), "/disk/job.json", &job, &err));
+            fedge_strategy_job_parse(drawn.text, strlen(drawn.text), "job.json", &job, &err));
         if (plain_codec_models(&job->plan) && plain_step_models(job)) {
             run_job(job, &drawn);
             num_modelled++;
@@ -304,6 +333,7 @@ static void models_are_the_same(void **state)
         }
         fedge_job_free(job);
     }
+    (void)remove(EXAMPLES);
     print_message("%u of %u jobs\n", num_modelled, NUM_JOBS);
     assert_true(num_modelled > NUM_JOBS * 3 / 4);
 }

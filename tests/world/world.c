@@ -22,6 +22,7 @@
 #include "tests/world/nodes.h"
 #include "tests/world/observer.h"
 #include "tests/world/oracle.h"
+#include "tests/world/root_training.h"
 #include "tests/world/scheduler.h"
 #include "tests/world/site.h"
 #include "tests/world/site_oracle.h"
@@ -88,6 +89,11 @@ static void observe_trained(uint32_t client, uint64_t task_id, const float *befo
                             const float *after)
 {
     AS_WORLD(oracle_trained(client, task_id, before, after));
+}
+
+void world_root_trained(uint32_t round, const float *before, const float *after)
+{
+    AS_WORLD(oracle_root_trained(round, before, after));
 }
 
 void world_observe_server_sent(uint32_t client, bool arrives, const uint8_t *frame, size_t size)
