@@ -119,7 +119,7 @@ static const char *other_way(const char *type)
     if (strstr(type, "Softmax"))
         return "leave it out: the loss takes logits";
     if (strncmp(type, "BatchNorm", 9) == 0)
-        return "BatchNorm2d takes [channels, height, width]; else take LayerNorm or GroupNorm";
+        return "take BatchNorm1d or BatchNorm2d";
     return strcmp(type, "NLLLoss") == 0 ? "CrossEntropyLoss takes logits" : NULL;
 }
 

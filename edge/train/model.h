@@ -71,7 +71,14 @@
     X(SOFTPLUS, softplus, Softplus)                                                                \
     X(PRELU, prelu, PReLU)                                                                         \
     X(GLU, glu, GLU)                                                                               \
-    X(SOFTMAX, softmax, Softmax)
+    X(SOFTMAX, softmax, Softmax)                                                                   \
+    X(MUL, mul, Mul)                                                                               \
+    X(CONCAT, concat, Concat)                                                                      \
+    X(RMSNORM, rmsnorm, RMSNorm)                                                                   \
+    X(BATCHNORM1D, batchnorm1d, BatchNorm1d)                                                       \
+    X(UPSAMPLE, upsample, Upsample)                                                                \
+    X(CONVTRANSPOSE1D, convtranspose1d, ConvTranspose1d)                                           \
+    X(CONVTRANSPOSE2D, convtranspose2d, ConvTranspose2d)
 #define FEDGE_LAYER_MAP(X) FEDGE_FIRST_LAYER_MAP(X) FEDGE_MORE_LAYER_MAP(X)
 
 typedef enum fedge_layer_type {
@@ -130,6 +137,7 @@ typedef struct fedge_layer_spec {
             uint32_t in_channels, out_channels, kernel_size, stride, padding;
             bool bias;
             uint32_t dilation, groups; /* 0: 1 */
+            bool causal; /* zeros before the first place alone: dilation · (kernel_size − 1) */
         } conv1d;
         struct {
             uint32_t kernel_size, stride, padding; /* stride 0: as kernel_size */
@@ -163,7 +171,7 @@ typedef struct fedge_layer_spec {
             float eps, momentum;
             bool affine, track_running_stats;
             bool frozen; /* fedge only: training uses the running statistics too */
-        } batchnorm2d;
+        } batchnorm2d;   /* and BatchNorm1d */
         struct {
             uint32_t num_groups, num_channels;
             float eps;
@@ -218,7 +226,28 @@ typedef struct fedge_layer_spec {
         } prelu;
         struct {
             int32_t dim; /* counts the batch as 0; negative: from the end */
-        } glu, softmax;
+        } glu, softmax, concat;
+        struct {
+            uint32_t rank, normalized_shape[3];
+            float eps;
+            bool elementwise_affine;
+        } rmsnorm;
+        struct {
+            uint32_t size[2], scale_factor[2]; /* one of them is 0 */
+            uint32_t mode;                     /* 0: nearest; 1: linear; 2: bilinear */
+            bool align_corners;
+        } upsample;
+        struct {
+            uint32_t in_channels, out_channels, kernel_size, stride, padding, output_padding;
+            bool bias;
+            uint32_t dilation, groups; /* 0: 1 */
+        } convtranspose1d;
+        struct {
+            uint32_t in_channels, out_channels;
+            uint32_t kernel_size[2], stride[2], padding[2], output_padding[2];
+            bool bias;
+            uint32_t dilation[2], groups; /* 0: 1 */
+        } convtranspose2d;
     } u;
 } fedge_layer_spec;
 
@@ -243,7 +272,8 @@ typedef enum fedge_loss_type {
 #define FEDGE_MODEL_FEATURE_MAP(X)                                                                 \
     X("pooling")                                                                                   \
     X("label-smoothing")                                                                           \
-    X("bidirectional")
+    X("bidirectional")                                                                             \
+    X("causal")
 
 /* A whole model with its loss, which is the mean over the batch. */
 typedef struct fedge_model_spec {

@@ -44,6 +44,7 @@ FUNCTIONS: Dict[str, Tuple[str, Tuple[str, ...]]] = {
     "softplus": ("Softplus", ("beta", "threshold")),
     "glu": ("GLU", ("dim",)),
     "softmax": ("Softmax", ("dim",)),
+    "interpolate": ("Upsample", ("size", "scale_factor", "mode", "align_corners")),
     "max_pool1d": ("MaxPool1d", (*POOL, "dilation", "ceil_mode")),
     "max_pool2d": ("MaxPool2d", (*POOL, "dilation", "ceil_mode")),
     "avg_pool1d": ("AvgPool1d", (*POOL, "ceil_mode", "count_include_pad")),
@@ -51,9 +52,10 @@ FUNCTIONS: Dict[str, Tuple[str, Tuple[str, ...]]] = {
     "adaptive_avg_pool2d": ("AdaptiveAvgPool2d", ("output_size",)),
     "dropout": ("Dropout", ("p", "training")),
 }
-IMPLIED = {"training": True, "return_indices": False, "dtype": None}  # arguments of functions that layers lack
+# Arguments of functions that layers lack.
+IMPLIED = {"training": True, "return_indices": False, "dtype": None, "recompute_scale_factor": None, "antialias": False}
 RESHAPES = ("flatten", "view", "reshape")
-SUMS = ("add", "iadd", "add_")
+JOINS = {"add": "Add", "iadd": "Add", "add_": "Add", "mul": "Mul", "imul": "Mul", "mul_": "Mul"}
 UNCHANGED = ("contiguous", "clone")
 NUMBERS = ("size", "getattr")  # of which shapes are made
 
@@ -117,6 +119,11 @@ def _attributes(module: Any) -> Any:
             d_model=module.self_attn.embed_dim, nhead=module.self_attn.num_heads, dim_feedforward=module.linear1.out_features,
             dropout=module.dropout.p, activation=activation, layer_norm_eps=module.norm1.eps,
             batch_first=module.self_attn.batch_first, norm_first=module.norm_first, bias=module.linear1.bias is not None)
+    if type(module).__name__ == "Upsample" and module.scale_factor is not None:
+        factors = module.scale_factor if isinstance(module.scale_factor, tuple) else (module.scale_factor,)
+        whole = tuple(int(factor) if factor == int(factor) else factor for factor in factors)
+        return SimpleNamespace(size=None, scale_factor=whole if len(whole) > 1 else whole[0], mode=module.mode,
+                               align_corners=module.align_corners)
     return module
 
 
@@ -300,8 +307,11 @@ class _Walk:
             self.labels[node] = self.labels.get(x)
         elif name in RESHAPES:
             self._reshape(node, x)
-        elif name in SUMS and len(arguments) == 1 and self._is_value(arguments[0]) and not node.kwargs:
-            self._add(node, "Add", self._own_name(node), {}, [x, arguments[0]])
+        elif name in JOINS and len(arguments) == 1 and self._is_value(arguments[0]) and not node.kwargs:
+            self._add(node, JOINS[name], self._own_name(node), {}, [x, arguments[0]])
+        elif name in ("cat", "concat"):
+            given = {**dict(zip(("tensors", "dim"), [x, *arguments])), **node.kwargs}
+            self._add(node, "Concat", self._own_name(node), {"dim": given.get("dim", 0)}, list(given["tensors"]))
         elif name == "mean":
             self._mean(node, x, arguments)
         elif name == "select" and len(arguments) == 2 and not node.kwargs:

@@ -1,25 +1,46 @@
 /* Conv1d: (batch, in, length) → (batch, out, length'); see convolution.h. The height is 1. */
 #include "edge/train/layers/convolution.h"
 
+/* Zeros before the first place. Causal: as many as the window reaches back, and none behind the
+ * last place, where the outputs end. */
+static uint32_t padding_of(const fedge_layer_spec *layer, uint32_t dilation)
+{
+    return !layer->u.conv1d.causal ? layer->u.conv1d.padding
+                                   : dilation * (layer->u.conv1d.kernel_size - 1);
+}
+
 static fedge_convolution describe(const fedge_layer_spec *layer)
 {
-    return (fedge_convolution){
-        .rank = 2,
-        .channels = layer->u.conv1d.in_channels,
-        .out_channels = layer->u.conv1d.out_channels,
-        .groups = layer->u.conv1d.groups == 0 ? 1 : layer->u.conv1d.groups,
-        .kernel = {1, layer->u.conv1d.kernel_size},
-        .stride = {1, layer->u.conv1d.stride},
-        .padding = {0, layer->u.conv1d.padding},
-        .dilation = {1, layer->u.conv1d.dilation == 0 ? 1 : layer->u.conv1d.dilation},
-        .bias = layer->u.conv1d.bias};
+    const uint32_t dilation = layer->u.conv1d.dilation == 0 ? 1 : layer->u.conv1d.dilation;
+    return (fedge_convolution){.rank = 2,
+                               .channels = layer->u.conv1d.in_channels,
+                               .out_channels = layer->u.conv1d.out_channels,
+                               .groups = layer->u.conv1d.groups == 0 ? 1 : layer->u.conv1d.groups,
+                               .kernel = {1, layer->u.conv1d.kernel_size},
+                               .stride = {1, layer->u.conv1d.stride},
+                               .padding = {0, padding_of(layer, dilation)},
+                               .dilation = {1, dilation},
+                               .bias = layer->u.conv1d.bias};
 }
 
 static fedge_status infer(const fedge_layer_spec *layer, const fedge_shape *in, uint32_t num_inputs,
                           fedge_shape *out, fedge_error *err)
 {
     (void)num_inputs;
-    return fedge_convolution_infer(describe(layer), in, out, err);
+    if (layer->u.conv1d.causal && layer->u.conv1d.padding != 0) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "causal has its own padding: remove padding %u",
+                          (unsigned)layer->u.conv1d.padding);
+    }
+    FEDGE_TRY(fedge_convolution_infer(describe(layer), in, out, err));
+    if (layer->u.conv1d.causal)
+        out->dims[1] = (in->dims[1] - 1) / layer->u.conv1d.stride + 1;
+    return FEDGE_OK;
+}
+
+static const char *feature(const fedge_layer_spec *layer)
+{
+    return layer->u.conv1d.causal ? "causal" : NULL;
 }
 
 static uint32_t tensors(const fedge_layer_spec *layer, fedge_layer_tensor *list)
@@ -53,6 +74,7 @@ static const fedge_argument ARGUMENTS[] = {
     FEDGE_U32_ARGUMENT("dilation", AT(dilation), false, 1, FEDGE_ARGUMENT_MAX_SIDE, 1),
     FEDGE_U32_ARGUMENT("groups", AT(groups), false, 1, FEDGE_ARGUMENT_MAX_COUNT, 1),
     FEDGE_BOOL_ARGUMENT("bias", AT(bias), 1),
+    FEDGE_BOOL_ARGUMENT("causal", AT(causal), 0),
     FEDGE_NO_ARGUMENT,
 };
 
@@ -65,6 +87,7 @@ const fedge_layer_ops fedge_layer_conv1d = {
     .arguments = ARGUMENTS,
     .flags = FEDGE_USES_X,
     .infer = infer,
+    .feature = feature,
     .pad_same = pad_same,
     .tensors = tensors,
     .sizes = sizes,

@@ -1,26 +1,13 @@
 /* LayerNorm over the last dimensions of one example. x: (batch, …, normalized_shape…). */
-#include <string.h>
-
 #include "edge/train/layers/norm.h"
 
 static fedge_status infer(const fedge_layer_spec *layer, const fedge_shape *in, uint32_t num_inputs,
                           fedge_shape *out, fedge_error *err)
 {
     (void)num_inputs;
-    const uint32_t rank = layer->u.layernorm.rank, *shape = layer->u.layernorm.normalized_shape;
-    char is[FEDGE_SHAPE_TEXT_SIZE], wanted[FEDGE_SHAPE_TEXT_SIZE];
-    if (rank == 0 || rank > 3) {
-        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "normalized_shape has %u dimensions: give 1 to 3", (unsigned)rank);
-    }
-    if (rank > in->rank || memcmp(in->dims + in->rank - rank, shape, rank * sizeof(*shape)) != 0) {
-        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "the input is %s but its last dimensions must be normalized_shape, %s",
-                          fedge_shape_text(in->rank, in->dims, is),
-                          fedge_shape_text(rank, shape, wanted));
-    }
     *out = *in;
-    return FEDGE_OK;
+    return fedge_norm_check_shape(layer->u.layernorm.rank, layer->u.layernorm.normalized_shape, in,
+                                  err);
 }
 
 static uint32_t tensors(const fedge_layer_spec *layer, fedge_layer_tensor *list)

@@ -10,6 +10,23 @@
 
 enum { WEIGHT, BIAS };
 
+fedge_status fedge_norm_check_shape(uint32_t rank, const uint32_t *shape, const fedge_shape *in,
+                                    fedge_error *err)
+{
+    char is[FEDGE_SHAPE_TEXT_SIZE], wanted[FEDGE_SHAPE_TEXT_SIZE];
+    if (rank == 0 || rank > 3) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "normalized_shape has %u dimensions: give 1 to 3", (unsigned)rank);
+    }
+    if (rank > in->rank || memcmp(in->dims + in->rank - rank, shape, rank * sizeof(*shape)) != 0) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "the input is %s but its last dimensions must be normalized_shape, %s",
+                          fedge_shape_text(in->rank, in->dims, is),
+                          fedge_shape_text(rank, shape, wanted));
+    }
+    return FEDGE_OK;
+}
+
 void fedge_norm_tensors(uint32_t rank, const uint32_t *shape, fedge_layer_tensor list[2])
 {
     list[WEIGHT] = (fedge_layer_tensor){.name = "weight", .rank = rank, .init = FEDGE_INIT_ONE};

@@ -34,6 +34,10 @@ void fedge_norm_recompute(const fedge_norm *self, const float *x, float *y);
 /* dx may be dy or NULL. */
 void fedge_norm_backward(const fedge_norm *self, const float *x, const float *dy, float *dx);
 
+/* For infer: checks that the last dimensions of the input are [shape] of [rank] dimensions. */
+FEDGE_MUST_USE fedge_status fedge_norm_check_shape(uint32_t rank, const uint32_t *shape,
+                                                   const fedge_shape *in, fedge_error *err);
+
 /* A weight, initially 1, and a bias, initially 0, of this shape. */
 void fedge_norm_tensors(uint32_t rank, const uint32_t *shape, fedge_layer_tensor list[2]);
 

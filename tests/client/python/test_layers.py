@@ -22,7 +22,7 @@ sys.path[:0] = [PACKAGE, HERE]
 ENVIRONMENT = {"PYTHONPATH": PACKAGE, "OMP_NUM_THREADS": "1"}
 
 MODELS = {"plain": (3, 4), "residual": (3, 2, 2), "means": (3, 2, 2), "last_step": (5,), "last_state": (3, 4), "attention": (3, 4),
-          "gates": (4, 6)}
+          "gates": (4, 6), "joins": (3, 4, 6)}
 
 
 class Mapping(unittest.TestCase):

@@ -96,6 +96,26 @@ class Gates(nn.Module):
         return self.head(torch.flatten(x.softmax(2), 1))
 
 
+class Joins(nn.Module):
+    """Images [3, 4, 6]: a small U-Net with squeeze-and-excitation."""
+
+    def __init__(self):
+        super().__init__()
+        self.down = nn.Conv2d(3, 4, 3, padding=1)
+        self.gate = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(4, 4, 1), nn.Hardsigmoid())
+        self.up = nn.ConvTranspose2d(4, 3, 2, stride=2)
+        self.wide = nn.Upsample(scale_factor=2, mode="bilinear", align_corners=True)
+        self.norm = nn.BatchNorm1d(11 * 24)
+        self.head = nn.Linear(11 * 24, 4)
+
+    def forward(self, x):
+        x = F.interpolate(F.relu(self.down(x)), size=(4, 6))
+        x = x * self.gate(x)
+        low = F.max_pool2d(x, 2)
+        x = torch.cat([x, self.up(low), self.wide(low)], dim=1)
+        return self.head(self.norm(torch.flatten(x, 1)))
+
+
 class Twice(nn.Module):
     def __init__(self):
         super().__init__()
@@ -149,3 +169,4 @@ last_step = LastStep()
 last_state = LastState()
 attention = Attention()
 gates = Gates()
+joins = Joins()

@@ -300,7 +300,7 @@ static void make_options(net_bytes *from, random_net *net)
         net_choose(from, 3) == 0 ? (fedge_storage)(1 + net_choose(from, 2)) : FEDGE_STORAGE_FP32;
 }
 
-/* Does a BatchNorm2d see parts of a batch with one value for each channel? It refuses those, which
+/* Does a BatchNorm see parts of a batch with one value for each channel? It refuses those, which
  * have no variance. */
 static bool sees_single_values(const builder *self, const fedge_model_options *options)
 {
@@ -308,8 +308,9 @@ static bool sees_single_values(const builder *self, const fedge_model_options *o
     const uint32_t part = micro > 0 && micro < most ? micro : most;
     bool single = false;
     for (uint32_t i = 0; i < self->spec->num_layers; i++) {
-        single = single || (self->spec->layers[i].type == FEDGE_LAYER_BATCHNORM2D &&
-                            self->shapes[i].dims[1] * self->shapes[i].dims[2] == 1 &&
+        const fedge_layer_type type = self->spec->layers[i].type;
+        single = single || ((type == FEDGE_LAYER_BATCHNORM1D || type == FEDGE_LAYER_BATCHNORM2D) &&
+                            fedge_shape_count(&self->shapes[i]) == self->shapes[i].dims[0] &&
                             (part == 1 || most % part == 1));
     }
     return single;

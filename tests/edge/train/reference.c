@@ -11,40 +11,13 @@
 #include <cmocka.h>
 
 #include "tests/edge/train/reference.h"
+#include "tests/edge/train/reference_array.h"
 #include "tests/edge/train/support.h"
-
-/* Values of a batch: (n, c, h, w). Sequences and features leave h and w, or c, h and w to 1. */
-typedef struct array {
-    size_t rank, n, c, h, w; /* rank without the batch */
-    double *v;
-} array;
-
-static array array_new(size_t rank, size_t n, size_t c, size_t h, size_t w)
-{
-    const array made = {rank, n, c, h, w, calloc(n * c * h * w, sizeof(double))};
-    assert_non_null(made.v);
-    return made;
-}
-
-static size_t count(const array *a)
-{
-    return a->n * a->c * a->h * a->w;
-}
-
-static double at(const array *a, size_t n, size_t c, size_t y, size_t x)
-{
-    return a->v[((n * a->c + c) * a->h + y) * a->w + x];
-}
-
-static uint32_t or_one(uint32_t n)
-{
-    return n == 0 ? 1 : n;
-}
 
 /* A window over the image: what Conv and pooling of one and two dimensions have in common. */
 typedef struct window {
     uint32_t kernel[2], stride[2], padding[2], dilation[2];
-    bool ceil_mode;
+    bool ceil_mode, one_sided; /* one_sided: no padding behind the end */
 } window;
 
 static window window_2d(const uint32_t kernel[2], const uint32_t stride[2],
@@ -68,7 +41,7 @@ static window window_1d(uint32_t kernel, uint32_t stride, uint32_t padding)
 
 static size_t out_size(const window *w, int axis, size_t in)
 {
-    const double free = (double)in + 2.0 * w->padding[axis] -
+    const double free = (double)in + (w->one_sided ? 1.0 : 2.0) * w->padding[axis] -
                         (double)w->dilation[axis] * (w->kernel[axis] - 1.0) - 1.0;
     if (!w->ceil_mode)
         return (size_t)floor(free / w->stride[axis]) + 1;
@@ -197,58 +170,6 @@ static double activate(const fedge_layer_spec *layer, double x)
     }
 }
 
-/* The place of element [i] along PyTorch's dimension [dim] of [a], and its neighbours' distance. */
-static size_t place_along(const array *a, int32_t dim, size_t i, size_t *stride, size_t *length)
-{
-    const size_t sizes[3] = {a->c, a->h, a->w}, strides[3] = {a->h * a->w, a->w, 1};
-    const size_t which = dim > 0 ? (size_t)dim - 1 : (size_t)(dim + (int32_t)a->rank);
-    *stride = strides[which];
-    *length = sizes[which];
-    return i / strides[which] % sizes[which];
-}
-
-static array softmax_layer(const fedge_layer_spec *layer, const array *in)
-{
-    array out = array_new(in->rank, in->n, in->c, in->h, in->w);
-    for (size_t i = 0; i < count(in); i++) {
-        size_t stride, length;
-        const size_t place = place_along(in, layer->u.softmax.dim, i, &stride, &length);
-        double sum = 0.0;
-        for (size_t k = 0; k < length; k++)
-            sum += exp(in->v[i - place * stride + k * stride] - in->v[i]);
-        out.v[i] = 1.0 / sum;
-    }
-    return out;
-}
-
-static array glu_layer(const fedge_layer_spec *layer, const array *in)
-{
-    size_t stride, length, made = 0;
-    (void)place_along(in, layer->u.glu.dim, 0, &stride, &length);
-    array out = array_new(in->rank, in->n, in->c, in->h, in->w);
-    for (size_t i = 0; i < count(in); i++) {
-        if (place_along(in, layer->u.glu.dim, i, &stride, &length) < length / 2)
-            out.v[made++] = in->v[i] / (1.0 + exp(-in->v[i + length / 2 * stride]));
-    }
-    const size_t which =
-        layer->u.glu.dim > 0 ? (size_t)layer->u.glu.dim : in->rank + 1 - (size_t)-layer->u.glu.dim;
-    *(which == 1 ? &out.c : which == 2 ? &out.h : &out.w) /= 2;
-    return out;
-}
-
-static array prelu_layer(const fedge_layer_spec *layer, const array *in, const double **values)
-{
-    const size_t weights = layer->u.prelu.num_parameters;
-    const double *weight = *values;
-    *values += weights;
-    array out = array_new(in->rank, in->n, in->c, in->h, in->w);
-    for (size_t i = 0; i < count(in); i++) {
-        const double slope = weight[weights == 1 ? 0 : i / (in->h * in->w) % in->c];
-        out.v[i] = in->v[i] > 0.0 ? in->v[i] : slope * in->v[i];
-    }
-    return out;
-}
-
 /* Each value less the mean of those with the same key, over the root of their variance. */
 static array normalise(const array *in, size_t key_of(const array *, size_t, size_t), size_t keys,
                        size_t parameter, double eps)
@@ -303,7 +224,7 @@ static array norm_layer(const fedge_layer_spec *layer, const array *in, const do
     size_t per = 1, parameters = in->c; /* values per parameter; how many parameters */
     bool weights = true, biases = true;
     array out;
-    if (layer->type == FEDGE_LAYER_BATCHNORM2D) {
+    if (layer->type == FEDGE_LAYER_BATCHNORM2D || layer->type == FEDGE_LAYER_BATCHNORM1D) {
         out = normalise(in, channel_of, in->c, 0, (double)layer->u.batchnorm2d.eps);
         for (size_t i = 0; layer->u.batchnorm2d.frozen && i < count(in); i++) { /* mean 0, var 1 */
             out.v[i] = in->v[i] / sqrt(1.0 + (double)layer->u.batchnorm2d.eps);
@@ -374,6 +295,10 @@ static array convolution(const fedge_layer_spec *layer, const array *in, const d
     window w =
         window_1d(layer->u.conv1d.kernel_size, layer->u.conv1d.stride, layer->u.conv1d.padding);
     w.dilation[1] = or_one(layer->u.conv1d.dilation);
+    if (layer->u.conv1d.causal) {
+        w.padding[1] = w.dilation[1] * (w.kernel[1] - 1);
+        w.one_sided = true;
+    }
     const uint32_t groups = or_one(layer->u.conv1d.groups), out = layer->u.conv1d.out_channels;
     const double *weight = take(values, true, in->c / groups * out * w.kernel[1]);
     return convolve(in, &w, out, groups, weight, take(values, layer->u.conv1d.bias, out));
@@ -522,12 +447,18 @@ static array run_layer(const fedge_layer_spec *layer, const array *inputs, uint3
                        const double **values, fedge_rng *rng)
 {
     array in = inputs[0], out;
-    const bool one_dimensional = layer->type == FEDGE_LAYER_CONV1D ||
-                                 layer->type == FEDGE_LAYER_MAXPOOL1D ||
-                                 layer->type == FEDGE_LAYER_AVGPOOL1D;
+    const bool one_dimensional =
+        layer->type == FEDGE_LAYER_CONV1D || layer->type == FEDGE_LAYER_CONVTRANSPOSE1D ||
+        (layer->type == FEDGE_LAYER_UPSAMPLE && in.rank == 2) ||
+        layer->type == FEDGE_LAYER_MAXPOOL1D || layer->type == FEDGE_LAYER_AVGPOOL1D;
     if (one_dimensional) {
         in.w = in.h;
         in.h = 1;
+    }
+    if (reference_more_layer(layer, &in, inputs, num_inputs, values, &out)) {
+        out.h = one_dimensional ? out.w : out.h;
+        out.w = one_dimensional ? 1 : out.w;
+        return out;
     }
     switch (layer->type) {
     case FEDGE_LAYER_LINEAR:
@@ -543,16 +474,11 @@ static array run_layer(const fedge_layer_spec *layer, const array *inputs, uint3
     case FEDGE_LAYER_ADAPTIVEAVGPOOL2D:
         out = pooled(layer, &in);
         break;
+    case FEDGE_LAYER_BATCHNORM1D:
     case FEDGE_LAYER_BATCHNORM2D:
     case FEDGE_LAYER_GROUPNORM:
     case FEDGE_LAYER_LAYERNORM:
         return norm_layer(layer, &in, values);
-    case FEDGE_LAYER_SOFTMAX:
-        return softmax_layer(layer, &in);
-    case FEDGE_LAYER_GLU:
-        return glu_layer(layer, &in);
-    case FEDGE_LAYER_PRELU:
-        return prelu_layer(layer, &in, values);
     case FEDGE_LAYER_EMBEDDING:
         return embed(layer, &in, values);
     case FEDGE_LAYER_LSTM:

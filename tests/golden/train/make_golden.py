@@ -233,10 +233,63 @@ def more_activation_cases():
     yield between("softmax-channels", [4, 3, 5], L("Softmax", dim=1))
 
 
+def squeeze_and_excitation():
+    return [
+        L("Conv2d", name="a", in_channels=2, out_channels=4, kernel_size=3, padding=1),
+        L("AdaptiveAvgPool2d", output_size=1),
+        L("Conv2d", in_channels=4, out_channels=2, kernel_size=1),
+        L("ReLU"),
+        L("Conv2d", in_channels=2, out_channels=4, kernel_size=1),
+        L("Hardsigmoid", name="gate"),
+        L("Mul", inputs=["a", "gate"]),
+        L("Flatten"),
+        L("Linear", in_features=4 * 30, out_features=3),
+    ]
+
+
+def u_net():
+    return [
+        L("Conv2d", name="down1", in_channels=2, out_channels=3, kernel_size=3, padding=1),
+        L("ReLU", name="skip"),
+        L("MaxPool2d", kernel_size=2),
+        L("Conv2d", in_channels=3, out_channels=4, kernel_size=3, padding=1),
+        L("ReLU", name="low"),
+        L("ConvTranspose2d", name="up", in_channels=4, out_channels=3, kernel_size=2, stride=2),
+        L("Upsample", name="wide", inputs=["low"], scale_factor=2, mode="bilinear"),
+        L("Concat", inputs=["skip", "up", "wide"], dim=1),
+        L("Conv2d", in_channels=10, out_channels=2, kernel_size=1),
+        L("Flatten"),
+        L("Linear", in_features=2 * 48, out_features=3),
+    ]
+
+
+def more_layer_cases():
+    yield case("squeeze-and-excitation", [2, 5, 6], squeeze_and_excitation())
+    yield case("u-net", [2, 6, 8], u_net())
+    yield case("gated", [5], [L("Linear", name="a", in_features=5, out_features=6),
+                              L("Linear", name="b", inputs=["input"], in_features=5, out_features=6), L("Tanh", name="c"),
+                              L("Mul", inputs=["a", "c", "b"]), L("Linear", in_features=6, out_features=3)])
+    yield between("rmsnorm", [4, 6], L("RMSNorm", normalized_shape=[6]))
+    yield between("rmsnorm-2d", [4, 6], L("RMSNorm", normalized_shape=[4, 6], eps=0.1, elementwise_affine=False))
+    yield between("batchnorm1d", [7], L("BatchNorm1d", num_features=7), batch=9)
+    yield between("batchnorm1d-length", [3, 5], L("BatchNorm1d", num_features=3, eps=0.01, momentum=0.3))
+    yield between("upsample", [2, 3, 4], L("Upsample", scale_factor=[2, 3]))
+    yield between("upsample-size", [2, 5, 4], L("Upsample", size=[7, 9]))
+    yield between("upsample-bilinear", [2, 3, 4], L("Upsample", size=[7, 5], mode="bilinear"))
+    yield between("upsample-corners", [2, 3, 4], L("Upsample", scale_factor=2, mode="bilinear", align_corners=True))
+    yield between("upsample-linear", [3, 5], L("Upsample", scale_factor=3, mode="linear"))
+    wide = dict(in_channels=4, out_channels=6, kernel_size=3)
+    yield conv_case("convtranspose2d", L("ConvTranspose2d", **wide, stride=2, padding=1, output_padding=[1, 0]))
+    yield conv_case("convtranspose2d-groups", L("ConvTranspose2d", **wide, groups=2, dilation=[1, 2], bias=False))
+    yield between("convtranspose1d", [4, 7], L("ConvTranspose1d", in_channels=4, out_channels=3, kernel_size=4, stride=2, padding=1))
+    yield between("conv1d-causal", [3, 11], L("Conv1d", in_channels=3, out_channels=4, kernel_size=3, dilation=2, causal=True))
+
+
 def elementwise_and_norm_cases():
     for name in ("ReLU", "ReLU6", "LeakyReLU", "GELU", "Sigmoid", "Tanh", "SiLU"):
         yield between(name.lower(), [11], L(name), batch=7)
     yield from more_activation_cases()
+    yield from more_layer_cases()
     yield between("leakyrelu-steep", [11], L("LeakyReLU", negative_slope=0.5, inplace=True))
     yield between("gelu-tanh", [11], L("GELU", approximate="tanh"))
     yield case("dropout", [5], [L("Linear", in_features=5, out_features=9), L("Dropout", p=0.5), L("Tanh"),

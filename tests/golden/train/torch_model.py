@@ -1,5 +1,7 @@
 """PyTorch's side of a job: its model and its optimizer. For make_golden.py beside it and tests/bench."""
 
+import math
+
 import torch
 
 from drawn_dropout import DrawnDropout
@@ -31,6 +33,38 @@ class FrozenNorm(torch.nn.BatchNorm2d):
 class Add(torch.nn.Module):
     def forward(self, *inputs):
         return sum(inputs[1:], inputs[0])
+
+
+class Mul(torch.nn.Module):
+    def forward(self, *inputs):
+        return math.prod(inputs)
+
+
+class Concat(torch.nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, *inputs):
+        return torch.cat(inputs, self.dim)
+
+
+class RMSNorm(torch.nn.Module):
+    """torch.nn.RMSNorm, which PyTorch has from 2.4 on."""
+
+    def __init__(self, normalized_shape, eps=torch.finfo(torch.float32).eps, elementwise_affine=True):
+        super().__init__()
+        self.dims, self.eps = tuple(range(-len(normalized_shape), 0)), eps
+        self.weight = torch.nn.Parameter(torch.ones(normalized_shape)) if elementwise_affine else None
+
+    def forward(self, x):
+        y = x * (x.pow(2).mean(self.dims, keepdim=True) + self.eps).rsqrt()
+        return y if self.weight is None else y * self.weight
+
+
+class CausalConv1d(torch.nn.Conv1d):
+    def forward(self, x):
+        return super().forward(torch.nn.functional.pad(x, (self.dilation[0] * (self.kernel_size[0] - 1), 0)))
 
 
 class Select(torch.nn.Module):
@@ -107,6 +141,9 @@ class GRU(torch.nn.GRU):
 
 OWN = {
     "Add": Add,
+    "Mul": Mul,
+    "Concat": Concat,
+    "RMSNorm": RMSNorm,
     "Dropout": DrawnDropout,
     "Select": Select,
     "Mean": Mean,
@@ -126,12 +163,15 @@ def make_layer(spec):
         return LoraLinear(**arguments)
     if spec["type"] == "BatchNorm2d" and arguments.pop("frozen", False):
         return FrozenNorm(**arguments)
+    if spec["type"] == "Conv1d" and arguments.pop("causal", False):
+        return CausalConv1d(**arguments)
     if spec["type"] == "LayerNorm":
         bias = arguments.pop("bias", True)
         layer = torch.nn.LayerNorm(**arguments)
         if not bias:
             layer.bias = None
         return layer
+    arguments = {key: tuple(value) if isinstance(value, list) else value for key, value in arguments.items()}
     return getattr(torch.nn, spec["type"])(**arguments)
 
 

@@ -60,5 +60,10 @@ static cudaError_t backward(const fedge_cohort_layer *layer, const fedge_cohort_
                            : fedge_cohort_launch_conv2d_backward(&pass->shape, &conv);
 }
 
+static const char *refuse(const fedge_layer_spec *spec)
+{
+    return spec->type == FEDGE_LAYER_CONV1D && spec->u.conv1d.causal ? "causal" : NULL;
+}
+
 const fedge_cohort_layer_ops fedge_cohort_layer_conv2d = {
-    .may_fuse_relu = true, .forward = forward, .backward = backward};
+    .may_fuse_relu = true, .refuse = refuse, .forward = forward, .backward = backward};

@@ -58,6 +58,18 @@ static fedge_layer_spec *net_with(fedge_model_spec *spec, fedge_layer_type type)
         layer->u.transformerencoderlayer.batch_first = true;
         layer->u.transformerencoderlayer.norm_first = true;
         break;
+    case FEDGE_LAYER_BATCHNORM1D:
+        layer->u.batchnorm2d.num_features = STEPS;
+        layer->u.batchnorm2d.eps = 1.0f;
+        break;
+    case FEDGE_LAYER_RMSNORM:
+        layer->u.rmsnorm.rank = 1;
+        layer->u.rmsnorm.normalized_shape[0] = WIDTH;
+        layer->u.rmsnorm.eps = 1.0f;
+        break;
+    case FEDGE_LAYER_UPSAMPLE:
+        layer->u.upsample.size[0] = layer->u.upsample.size[1] = WIDTH;
+        break;
     case FEDGE_LAYER_SOFTPLUS:
         layer->u.softplus.beta = 1.0f;
         break;
