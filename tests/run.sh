@@ -16,7 +16,8 @@
 #   further ones    for ctest: -R test_codec, -V, -j 4, --repeat until-fail:10
 #
 # CI=true makes warnings errors. FEDGE_FUZZ_SECONDS sets the time of each fuzzer, FEDGE_STACK_USE_AFTER_RETURN=ON
-# lets the address sanitizer look for that, too; a label: in its tests. docs/contributing.md: what .ci/run runs when.
+# lets the address sanitizer look for that, too; a label: in its tests. FEDGE_TEST_PYTHON names a Python with PyPI's
+# newest torch (transformers, peft) for tests labelled torch; by default the python3 on PATH. docs/contributing.md: .ci/run.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -58,7 +59,7 @@ while [ $# -gt 0 ]; do
         ;;
     --soak) run_too soak ;;
     -h | --help)
-        sed -n '2,21s/^# \{0,1\}//p' "$0"
+        sed -n '2,22s/^# \{0,1\}//p' "$0"
         exit 0
         ;;
     *) rest+=("$1") ;;
