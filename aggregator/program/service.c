@@ -19,7 +19,6 @@ struct fedge_service {
     ev_async reply_watcher;
     ev_timer tick_watcher;
     ev_signal signal_watchers[NUM_SIGNALS];
-    bool catches; /* SIGTERM and SIGINT too */
 
     fedge_transport *transport;
     fedge_engine_thread *engine;
@@ -211,9 +210,6 @@ void fedge_service_wake(void *service)
 
 void fedge_service_catch_signals(fedge_service *service)
 {
-    if (service->catches)
-        return;
-    service->catches = true;
     /* A lost peer makes a write fail, and must not kill the program. */
     signal(SIGPIPE, SIG_IGN);
     start_signal(service, SIGTERM);

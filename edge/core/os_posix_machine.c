@@ -431,3 +431,14 @@ void fedge_os_return_large_blocks(void)
                   8 << 20); /* otherwise messages' memory is returned and requested again */
 #endif
 }
+
+#ifdef __SANITIZE_THREAD__
+/* GCC 12's thread sanitizer allocates a thread's record of pending signals at the thread's first
+ * blocking call, and loses a signal that arrives during that. The main thread, which takes all
+ * signals, makes such a call before there are any. */
+__attribute__((constructor)) static void allocate_pending_signals(void)
+{
+    const struct timespec now = {0};
+    (void)nanosleep(&now, NULL);
+}
+#endif
