@@ -132,8 +132,9 @@ static array upsample(const fedge_layer_spec *layer, const array *in)
         const double x = source_of(layer, i % out.w, in->w, out.w);
         double sum = 0.0, weights = 0.0;
         for (size_t k = 0; k < in->h * in->w; k++) {
-            const double weight = fmax(0.0, 1.0 - fabs(y - (double)(k / in->w))) *
-                                  fmax(0.0, 1.0 - fabs(x - (double)(k % in->w)));
+            const size_t row = k / in->w, column = k % in->w;
+            const double weight =
+                fmax(0.0, 1.0 - fabs(y - (double)row)) * fmax(0.0, 1.0 - fabs(x - (double)column));
             sum += weight * in->v[i / (out.w * out.h) * in->h * in->w + k];
             weights += weight;
         }
