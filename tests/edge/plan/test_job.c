@@ -331,13 +331,13 @@ static const struct {
      "job.json:3: model.layers[0].type: \"Conv3d\" is not a layer of this release; did you "
      "mean "
      "\"Conv2d\"?"},
-    {"ReLU", "Softmax",
-     "\"Softmax\" is not a layer of this release; leave it out: the loss takes logits"},
+    {"ReLU", "Softmax2d",
+     "\"Softmax2d\" is not a layer of this release; leave it out: the loss takes logits"},
+    {"ReLU", "Softmax", "model.layers[1].dim: is missing"},
     {"ReLU", "LogSoftmax", "leave it out: the loss takes logits"},
     {"CrossEntropyLoss", "NLLLoss",
      "\"NLLLoss\" is not a loss of this release; CrossEntropyLoss takes logits"},
-    {"ReLU", "BatchNorm1d",
-     "BatchNorm2d takes [channels, height, width]; else take LayerNorm or GroupNorm"},
+    {"ReLU", "BatchNorm3d", "take BatchNorm1d or BatchNorm2d"},
     {"ReLU", "relu", "\"relu\" is not a layer of this release; did you mean \"ReLU\"?"},
     {"CrossEntropyLoss", "crossentropy", "did you mean \"CrossEntropyLoss\"?"},
     {"ReLU", "Linea", "did you mean \"Linear\"?; docs/reference/job.md lists them"},
