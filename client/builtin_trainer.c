@@ -165,8 +165,7 @@ static fedge_status open_data(fedge_builtin *t, fedge_error *err)
                                &t->held_out, err));
     /* One scratch for training and evaluation. */
     uint32_t most = t->train.count > t->held_out.count ? t->train.count : t->held_out.count;
-    t->scratch_size =
-        fedge_trainer_scratch_size(&t->plan->model, most, t->plan->training.batch_size);
+    t->scratch_size = fedge_plan_scratch_size(t->plan, most, t->plan->training.batch_size);
     t->scratch = aligned_block(t->scratch_size);
     if (!t->scratch) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %zu bytes of scratch",
@@ -209,6 +208,22 @@ static fedge_status fill_report(const fedge_trainer_result *result, fedge_client
     report->num_steps = result->num_steps;
     FEDGE_TRY(fedge_client_metric(report, "loss", result->loss_sum / seen, err));
     return fedge_client_metric(report, "accuracy", (double)result->correct / seen, err);
+}
+
+/* Adds the errors of numbers that were evaluated. */
+static fedge_status report_errors(const fedge_builtin *t, const fedge_trainer_result *result,
+                                  fedge_client_report *report, fedge_error *err)
+{
+    double values[FEDGE_ERROR_METRICS], variation = 0.0;
+    if (!FEDGE_WITH_TARGETS || !fedge_plan_has_errors(t->plan))
+        return FEDGE_OK;
+    FEDGE_TRY(fedge_view_variation(&t->held_out, &variation, err));
+    fedge_errors_values(&result->errors, variation, values);
+    for (int i = 0; i < FEDGE_ERROR_METRICS; i++) {
+        if (isfinite(values[i]))
+            FEDGE_TRY(fedge_client_metric(report, fedge_error_metric_names[i], values[i], err));
+    }
+    return FEDGE_OK;
 }
 
 static fedge_trainer_workspace workspace_of(const fedge_builtin *t, fedge_client *client)
@@ -360,7 +375,8 @@ static fedge_status on_evaluate(void *user, fedge_client *client, const fedge_cl
     if (!t->config.backend)
         fedge_model_set_state(t->evaluator, values);
     FEDGE_TRY(evaluate(t, t->evaluator, &t->held_out, values, client, &result, err));
-    return fill_report(&result, report, err);
+    FEDGE_TRY(fill_report(&result, report, err));
+    return report_errors(t, &result, report, err);
 }
 
 /* --- life ------------------------------------------------------------------------------------ */

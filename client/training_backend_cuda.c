@@ -83,6 +83,10 @@ static fedge_status check(const fedge_plan *plan, fedge_error *err)
     const fedge_silo_config config = config_of(plan, &self);
     if (fedge_plan_evaluation_options(plan, &evaluated))
         return fedge_fail(err, FEDGE_UNSUPPORTED, "GPUs cannot evaluate in int8: use --engine cpu");
+    if (fedge_data_num_targets(&plan->data) > 0) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "GPUs learn classes, not numbers (data.targets): use --engine cpu");
+    }
     if (fedge_plan_is_personal(plan)) {
         return fedge_fail(
             err, FEDGE_UNSUPPORTED,

@@ -19,8 +19,10 @@ bool fedge_has_accuracy(const fedge_plan *plan)
 }
 
 struct fedge_evaluator {
-    bool has_accuracy;
-    fedge_dataset *owned_dataset; /* NULL: the caller owns the data set */
+    bool has_accuracy, has_errors;
+    double variation;                   /* variation of the targets (fedge_errors_values) */
+    double errors[FEDGE_ERROR_METRICS]; /* errors of the last run */
+    fedge_dataset *owned_dataset;       /* NULL: the caller owns the data set */
     fedge_view view;
     fedge_model *model; /* NULL: there is no test set */
     uint32_t num_outputs;
@@ -42,11 +44,14 @@ static fedge_status set_up(fedge_evaluator *evaluator, const fedge_plan *plan,
     evaluator->has_accuracy = fedge_has_accuracy(plan);
     evaluator->num_outputs = fedge_model_num_classes(&plan->model);
     evaluator->view = (fedge_view){.dataset = dataset, .count = fedge_dataset_size(dataset)};
+    evaluator->has_errors = fedge_plan_has_errors(plan);
+    if (evaluator->has_errors)
+        FEDGE_TRY(fedge_view_variation(&evaluator->view, &evaluator->variation, err));
     fedge_model_options options = {.max_batch = FEDGE_EVALUATOR_BATCH, .training = false};
     fedge_model_memory memory;
     FEDGE_TRY(fedge_model_size(&plan->model, &options, &memory, err));
     evaluator->scratch_size =
-        fedge_trainer_scratch_size(&plan->model, evaluator->view.count, FEDGE_EVALUATOR_BATCH);
+        fedge_plan_scratch_size(plan, evaluator->view.count, FEDGE_EVALUATOR_BATCH);
     evaluator->block = aligned(memory.total);
     evaluator->scratch = aligned(evaluator->scratch_size);
     if (!evaluator->block || !evaluator->scratch) {
@@ -152,6 +157,9 @@ fedge_status fedge_evaluator_run(fedge_evaluator *evaluator, const float *values
     fedge_trainer_result result;
     fedge_status status = fedge_trainer_evaluate(evaluator->model, &examples, FEDGE_EVALUATOR_BATCH,
                                                  &workspace, &result, err);
+    if (status != FEDGE_OK)
+        result.errors = (fedge_errors){0};
+    fedge_errors_values(&result.errors, evaluator->variation, evaluator->errors);
     /* A model that has diverged is a result for the round log, not an error. The run continues
      * until early stopping or its user ends it. */
     if (status == FEDGE_NOT_FINITE) {
@@ -226,6 +234,8 @@ fedge_status fedge_evaluator_measure(fedge_evaluator *evaluator, const float *va
     *metrics = (fedge_metric_values){0};
     if (evaluator->own)
         return measure_own(evaluator, values, summary, err);
+    if (!plugin && evaluator->has_errors)
+        fedge_metrics_set_errors(metrics, evaluator->errors);
     if (!plugin)
         return FEDGE_OK;
     char message[MESSAGE] = "";

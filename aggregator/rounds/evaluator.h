@@ -44,10 +44,10 @@ void fedge_evaluator_free(fedge_evaluator *evaluator); /* NULL is fine */
 FEDGE_MUST_USE fedge_status fedge_evaluator_run(fedge_evaluator *evaluator, const float *values,
                                                 double *loss, double *accuracy, fedge_error *err);
 
-/* Computes the plugin's metrics into summary->metrics: those over the test set in its order, whose
- * values are NaN for a model that has diverged, or those of its own evaluation. Without a test set
- * the latter's "loss" and "accuracy" become the summary's. summary->round is set. FEDGE_INTERNAL:
- * the plugin reports a failure. */
+/* Computes the plugin's metrics, or without one the errors of the last run, into summary->metrics:
+ * those over the test set in its order, whose values are NaN for a model that has diverged, or
+ * those of its own evaluation. Without a test set the latter's "loss" and "accuracy" become the
+ * summary's. summary->round is set. FEDGE_INTERNAL: the plugin reports a failure. */
 FEDGE_MUST_USE fedge_status fedge_evaluator_measure(fedge_evaluator *evaluator, const float *values,
                                                     fedge_round_summary *summary, fedge_error *err);
 

@@ -56,8 +56,7 @@ static fedge_status take_memory(fedge_root_trainer *self, fedge_error *err)
     const fedge_model_options options = fedge_plan_model_options(plan);
     fedge_model_memory memory;
     FEDGE_TRY(fedge_model_size(&plan->model, &options, &memory, err));
-    self->scratch_size =
-        fedge_trainer_scratch_size(&plan->model, self->view.count, plan->training.batch_size);
+    self->scratch_size = fedge_plan_scratch_size(plan, self->view.count, plan->training.batch_size);
     self->block = aligned(memory.total);
     self->scratch = aligned(self->scratch_size);
     self->values = malloc(plan->schema.num_elements * sizeof(*self->values));

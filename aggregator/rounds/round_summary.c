@@ -139,6 +139,22 @@ void fedge_round_summary_fini(fedge_round_summary *summary)
     summary->num_buffered = summary->num_devices = 0;
 }
 
+static fedge_status put_metrics(fedge_buffer *line, const char *key,
+                                const fedge_metric_values *metrics, fedge_error *err)
+{
+    if (metrics->num == 0)
+        return FEDGE_OK;
+    FEDGE_TRY(fedge_buffer_printf(line, err, ",\"%s\":{", key));
+    for (uint32_t i = 0; i < metrics->num; i++) {
+        const char *comma = i > 0 ? "," : "", *name = metrics->names[i];
+        const double value = metrics->values[i];
+        FEDGE_TRY(isfinite(value)
+                      ? fedge_buffer_printf(line, err, "%s\"%s\":%.9g", comma, name, value)
+                      : fedge_buffer_printf(line, err, "%s\"%s\":null", comma, name));
+    }
+    return fedge_buffer_printf(line, err, "}");
+}
+
 static fedge_status put_quantiles(fedge_buffer *line, const fedge_accuracy_quantiles *quantiles,
                                   fedge_error *err)
 {
@@ -164,6 +180,7 @@ fedge_status fedge_round_summary_write(const fedge_round_summary *summary, fedge
     if (summary->validation.present) {
         FEDGE_TRY(put_exact(line, "validation_loss", summary->validation.loss, err));
         FEDGE_TRY(put_exact(line, "validation_accuracy", summary->validation.accuracy, err));
+        FEDGE_TRY(put_metrics(line, "validation_metrics", &summary->validation.metrics, err));
     }
     FEDGE_TRY(fedge_metrics_write(&summary->metrics, line, err));
     FEDGE_TRY(put_buffered(line, summary, err));
@@ -238,16 +255,26 @@ const char *fedge_metrics_wrong(const fedge_metric_plugin *table)
     return !table->add || !table->finish ? "its metrics have no add or no finish" : NULL;
 }
 
+void fedge_metrics_set_errors(fedge_metric_values *metrics, const double *values)
+{
+    if (metrics->num > 0)
+        return;
+    metrics->num = FEDGE_ERROR_METRICS;
+    metrics->names = fedge_error_metric_names;
+    memcpy(metrics->values, values, FEDGE_ERROR_METRICS * sizeof(*values));
+}
+
+double fedge_metrics_error(const fedge_metric_values *metrics, fedge_error_metric metric)
+{
+    for (uint32_t i = 0; i < metrics->num; i++) {
+        if (strcmp(metrics->names[i], fedge_error_metric_names[metric]) == 0)
+            return metrics->values[i];
+    }
+    return NAN;
+}
+
 fedge_status fedge_metrics_write(const fedge_metric_values *metrics, fedge_buffer *line,
                                  fedge_error *err)
 {
-    fedge_status status = FEDGE_OK;
-    for (uint32_t i = 0; i < metrics->num && status == FEDGE_OK; i++) {
-        const char *before = i > 0 ? "," : ",\"metrics\":{";
-        status = isfinite(metrics->values[i])
-                     ? fedge_buffer_printf(line, err, "%s\"%s\":%.9g", before, metrics->names[i],
-                                           metrics->values[i])
-                     : fedge_buffer_printf(line, err, "%s\"%s\":null", before, metrics->names[i]);
-    }
-    return status == FEDGE_OK && metrics->num > 0 ? fedge_buffer_printf(line, err, "}") : status;
+    return put_metrics(line, "metrics", metrics, err);
 }

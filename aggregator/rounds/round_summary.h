@@ -9,6 +9,7 @@
 #include "aggregator/rounds/metric_plugin_api.h"
 #include "edge/core/bytes.h"
 #include "edge/core/status.h"
+#include "edge/train/errors.h"
 #include "edge/wire/protocol.h"
 
 /* ---- metrics of a plugin --------------------------------------------------------------------- */
@@ -21,6 +22,12 @@ typedef struct fedge_metric_values {
     const char *const *names; /* names in the plugin's table */
     double values[FEDGE_METRIC_PLUGIN_MAX_METRICS];
 } fedge_metric_values;
+
+/* Appends the metrics of errors (edge/train/errors.h). values: (FEDGE_ERROR_METRICS). Does nothing
+ * where a plugin's metrics are, or leave no room. */
+void fedge_metrics_set_errors(fedge_metric_values *metrics, const double *values);
+/* The value of a metric of errors; NaN: there is none. */
+double fedge_metrics_error(const fedge_metric_values *metrics, fedge_error_metric metric);
 
 /* Lower case, digits and "_", 1 to FEDGE_METRIC_PLUGIN_MAX_NAME − 1 bytes; NULL is none. */
 bool fedge_metric_is_name(const char *name);
@@ -78,8 +85,9 @@ typedef struct fedge_virtual_phase {
 
 /* The global model's results on examples of the training data that no client trained on. */
 typedef struct fedge_validation {
-    bool present;          /* false: the run has no such examples */
-    double loss, accuracy; /* NaN: not evaluated in this round */
+    bool present;                /* false: the run has no such examples */
+    double loss, accuracy;       /* NaN: not evaluated in this round */
+    fedge_metric_values metrics; /* errors, of a plan with targets */
 } fedge_validation;
 
 /* A phase that has ended, as rounds.jsonl, /metrics and the progress line show it. Plain data;

@@ -5,14 +5,25 @@
 
 #include "aggregator/rounds/evaluator.h"
 
+#define FIRST_ERROR FEDGE_CRITERION_VALIDATION_MAE
+
+int fedge_criterion_error(fedge_criterion metric)
+{
+    return metric < FIRST_ERROR ? -1 : (int)(metric - FIRST_ERROR) / 2;
+}
+
 bool fedge_criterion_is_of_test_set(fedge_criterion metric)
 {
-    return metric == FEDGE_CRITERION_TEST_ACCURACY || metric == FEDGE_CRITERION_TEST_LOSS;
+    const int error = fedge_criterion_error(metric);
+    return metric == FEDGE_CRITERION_TEST_ACCURACY || metric == FEDGE_CRITERION_TEST_LOSS ||
+           (error >= 0 && (metric - FIRST_ERROR) % 2 == 1);
 }
 
 bool fedge_criterion_is_loss(fedge_criterion metric)
 {
-    return metric == FEDGE_CRITERION_TEST_LOSS || metric == FEDGE_CRITERION_VALIDATION_LOSS;
+    const int error = fedge_criterion_error(metric);
+    return metric == FEDGE_CRITERION_TEST_LOSS || metric == FEDGE_CRITERION_VALIDATION_LOSS ||
+           (error >= 0 && error != FEDGE_ERROR_R2);
 }
 
 const char *fedge_criterion_text(fedge_criterion metric)
@@ -61,6 +72,14 @@ static fedge_status derive(fedge_watch_spec *watch, const char *key, const fedge
                           "a validation-fraction, or in a simulation --validation-split",
                           key, fedge_criterion_text(watch->metric));
     }
+    if (fedge_criterion_error(watch->metric) >= 0) {
+        return fedge_plan_has_errors(&job->plan)
+                   ? FEDGE_OK
+                   : fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                                "%s.metric: %s needs numbers as data.targets: take %s", key,
+                                fedge_criterion_text(watch->metric),
+                                fedge_criterion_text(choose(!test, accuracy)));
+    }
     if (!accuracy && !fedge_criterion_is_loss(watch->metric)) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "%s.metric: the job's loss is of real numbers, so there is no accuracy: "
@@ -103,6 +122,11 @@ static bool has_metric(const fedge_selection *selection, fedge_criterion metric,
 
 static double value_of(const fedge_selected *of, fedge_criterion metric)
 {
+    const int error = fedge_criterion_error(metric);
+    const double *errors =
+        fedge_criterion_is_of_test_set(metric) ? of->errors : of->validation_errors;
+    if (error >= 0)
+        return errors[error];
     switch (metric) {
     case FEDGE_CRITERION_TEST_ACCURACY:
         return of->accuracy;
@@ -132,6 +156,12 @@ static bool watch(const fedge_watch_spec *spec, const fedge_selected *last,
     return better;
 }
 
+static void take_errors(double *errors, const fedge_metric_values *metrics)
+{
+    for (int i = 0; i < FEDGE_ERROR_METRICS; i++)
+        errors[i] = fedge_metrics_error(metrics, (fedge_error_metric)i);
+}
+
 /* Updates the metrics of the last closed round. */
 static void take_last(fedge_selection *selection, const fedge_round_summary *summary)
 {
@@ -143,13 +173,17 @@ static void take_last(fedge_selection *selection, const fedge_round_summary *sum
                                  .validation_loss = NAN,
                                  .validation_accuracy = NAN};
         memcpy(last->model, summary->model, sizeof(last->model));
+        take_errors(last->errors, &summary->metrics);
+        take_errors(last->validation_errors, &(fedge_metric_values){0});
     }
     if (selection->set_apart && summary->kind == FEDGE_TASK_TRAIN && summary->validation.present) {
         last->validation_loss = summary->validation.loss;
         last->validation_accuracy = summary->validation.accuracy;
+        take_errors(last->validation_errors, &summary->validation.metrics);
     } else if (!selection->set_apart && summary->kind == FEDGE_TASK_EVALUATE) {
         last->validation_loss = summary->loss;
         last->validation_accuracy = summary->accuracy;
+        take_errors(last->validation_errors, &summary->metrics);
     }
 }
 

@@ -28,6 +28,7 @@ typedef struct fedge_selected {
     char model[FEDGE_HASH_TEXT]; /* SHA-256; "" where rounds are not hashed */
     double loss, accuracy;       /* results on the server's test set */
     double validation_loss, validation_accuracy;
+    double errors[FEDGE_ERROR_METRICS], validation_errors[FEDGE_ERROR_METRICS]; /* not stored */
 } fedge_selected;
 
 /* The state that a resumed run restores. Plain data, all 0 at first. */
@@ -45,7 +46,10 @@ typedef struct fedge_selection {
 
 /* "test-accuracy" */
 const char *fedge_criterion_text(fedge_criterion metric);
+/* Whether less is better. */
 bool fedge_criterion_is_loss(fedge_criterion metric);
+/* The fedge_error_metric; -1: it is none. */
+int fedge_criterion_error(fedge_criterion metric);
 bool fedge_criterion_is_of_test_set(fedge_criterion metric);
 
 /* Takes the job's rules. [set_apart]: a simulation has set examples apart for validation; otherwise

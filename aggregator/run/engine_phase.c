@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/rounds/error_means.h"
 #include "aggregator/rounds/evaluator.h"
 #include "aggregator/run/engine_async.h"
 #include "aggregator/run/engine_upload.h"
@@ -386,6 +387,7 @@ static void summarise_evaluation(const fedge_engine *engine, fedge_round_summary
 {
     double loss = 0.0, correct = 0.0;
     uint32_t num_tasks = 0;
+    fedge_error_means errors = {{0}, {0}};
     const fedge_rounds_task *cohort = fedge_rounds_cohort(engine->rounds, &num_tasks);
     double *each = malloc(((size_t)num_tasks + 1) * sizeof(*each)); /* NULL: no quantiles */
     for (uint32_t i = 0; i < num_tasks && i < engine->num_slots; i++) {
@@ -397,6 +399,7 @@ static void summarise_evaluation(const fedge_engine *engine, fedge_round_summary
             summary->examples += slot->examples;
             loss += slot->loss * (double)slot->examples;
             correct += slot->accuracy * (double)slot->examples;
+            fedge_error_means_add(&errors, slot->errors, (double)slot->examples);
         }
     }
     if (summary->examples > 0) {
@@ -404,6 +407,11 @@ static void summarise_evaluation(const fedge_engine *engine, fedge_round_summary
         summary->accuracy = fedge_has_accuracy(&engine->config.job->plan)
                                 ? correct / (double)summary->examples
                                 : NAN;
+    }
+    if (summary->examples > 0 && fedge_plan_has_errors(&engine->config.job->plan)) {
+        double values[FEDGE_ERROR_METRICS];
+        fedge_error_means_get(&errors, values);
+        fedge_metrics_set_errors(&summary->metrics, values);
     }
     if (each && fedge_has_accuracy(&engine->config.job->plan))
         fedge_accuracy_quantiles_measure(&summary->quantiles, each, summary->reported);

@@ -39,7 +39,8 @@ typedef struct fedge_engine_slot {
     bool timed;             /* [seconds_upload] is that of an update that this process received */
     double seconds_upload;
     double loss, accuracy; /* EVALUATE: the client's results */
-    uint64_t examples;     /* EVALUATE: the client's examples */
+    double errors[FEDGE_ERROR_METRICS];
+    uint64_t examples; /* EVALUATE: the client's examples */
 } fedge_engine_slot;
 
 /* A device, by client index. conn_id FEDGE_CONN_ALL: not connected, or it declined the plan. */

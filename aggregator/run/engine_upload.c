@@ -126,6 +126,8 @@ static void take_evaluation(fedge_engine *engine, const fedge_request *from,
     }
     slot->loss = loss;
     slot->accuracy = accuracy;
+    for (int i = 0; i < FEDGE_ERROR_METRICS; i++)
+        slot->errors[i] = fedge_upload_metric(upload, fedge_error_metric_names[i]);
     slot->examples = fedge_report_weight(engine->config.job, upload->num_examples);
     engine->updates_accepted +=
         answer_result(engine, from->conn_id, from->client_index, upload->task_id, false, now_ms);

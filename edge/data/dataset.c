@@ -41,7 +41,8 @@ static fedge_status check_spec(const fedge_data_spec *spec, size_t *example_valu
     }
     if (spec->dtype != FEDGE_U8 && spec->dtype != FEDGE_F32)
         return fedge_fail(err, FEDGE_UNSUPPORTED, "data '%s': the type must be U8 or F32", name);
-    if (spec->num_labels < 1 || spec->num_labels > INT32_MAX) {
+    if (spec->targets.kind == FEDGE_TARGETS_CLASSES &&
+        (spec->num_labels < 1 || spec->num_labels > INT32_MAX)) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "data '%s': %" PRIu32 " labels; 1 to %" PRId32 " are possible", name,
                           spec->num_labels, INT32_MAX);
@@ -114,23 +115,29 @@ static const char *aside_of(const fedge_data_spec *spec, const parts *d)
     return natural ? d->partition->source : spec->aside;
 }
 
-static fedge_status divide(parts *d, const fedge_data_spec *spec, const char *values_path,
-                           const fedge_dataset_files *files, const int32_t *labels, uint32_t count,
-                           fedge_error *err)
+static fedge_status divide(parts *d, fedge_dataset *dataset, const char *values_path,
+                           const fedge_dataset_files *files, uint32_t count, fedge_error *err)
 {
+    const fedge_data_spec *spec = &dataset->spec;
+    const bool ranked = dataset->num_targets > 0;
     if (!d->partition)
         return FEDGE_OK;
+#if FEDGE_WITH_TARGETS
+    if (ranked && fedge_partition_needs_labels(d->partition))
+        FEDGE_TRY(fedge_targets_bin(dataset, count, FEDGE_PARTITION_BINS, err));
+#endif
     d->owner = malloc(count * sizeof(*d->owner));
     if (!d->owner) {
         return fedge_fail(err, FEDGE_NO_MEMORY,
                           "data '%s': no memory to divide %" PRIu32 " examples", spec->name, count);
     }
-    const fedge_partition_data data = {.num_examples = count,
-                                       .num_labels = spec->num_labels,
-                                       .labels = labels,
-                                       .values_path = values_path,
-                                       .num_files = files->values.count,
-                                       .file_ends = files->ends};
+    const fedge_partition_data data = {
+        .num_examples = count,
+        .num_labels = ranked ? FEDGE_PARTITION_BINS : spec->num_labels,
+        .labels = spec->num_labels > 0 || ranked ? dataset->labels : NULL,
+        .values_path = values_path,
+        .num_files = files->values.count,
+        .file_ends = files->ends};
     return d->assign_with_validation
                ? d->assign_with_validation(d->partition, &data, d->validation, d->num_parts,
                                            d->owner, err)
@@ -143,7 +150,8 @@ static fedge_status list_files(const fedge_data_spec *spec, const char *values_p
                                fedge_error *err)
 {
     FEDGE_TRY(fedge_file_list_open(&files->values, values_path, err));
-    FEDGE_TRY(fedge_file_list_open(&files->labels, labels_path, err));
+    if (spec->targets.kind != FEDGE_TARGETS_INPUT)
+        FEDGE_TRY(fedge_file_list_open(&files->labels, labels_path, err));
     const uint32_t count = files->values.count;
     if (count == 0)
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "data '%s': no file is named", spec->name);
@@ -173,13 +181,20 @@ static fedge_status list_files(const fedge_data_spec *spec, const char *values_p
     return FEDGE_OK;
 }
 
-/* Compacts the labels of one part in place; returns their number. */
-static uint32_t keep_labels(int32_t *labels, uint32_t count, const uint32_t *owner, uint32_t part)
+/* Compacts the labels and targets of one part in place; returns their number. */
+static uint32_t keep_answers(fedge_dataset *dataset, uint32_t count, const uint32_t *owner,
+                             uint32_t part)
 {
+    const uint32_t each = dataset->num_targets;
     uint32_t size = 0;
     for (uint32_t i = 0; i < count; i++) {
-        if (!owner || owner[i] == part)
-            labels[size++] = labels[i];
+        if (owner && owner[i] != part)
+            continue;
+        if (each > 0 && size < i) {
+            memcpy(dataset->targets + (size_t)size * each, dataset->targets + (size_t)i * each,
+                   each * sizeof(*dataset->targets));
+        }
+        dataset->labels[size++] = dataset->labels[i];
     }
     return size;
 }
@@ -191,13 +206,12 @@ static fedge_status fill(fedge_dataset *dataset, const char *values_path, const 
     const char *aside = aside_of(spec, d);
     uint32_t count = 0;
     FEDGE_TRY(list_files(spec, values_path, labels_path, d, files, err));
-    FEDGE_TRY(fedge_labels_load(spec, dataset->example_values, files, aside, &dataset->labels,
-                                &count, err));
-    FEDGE_TRY(divide(d, spec, values_path, files, dataset->labels, count, err));
+    FEDGE_TRY(fedge_answers_load(dataset, files, aside, &count, err));
+    FEDGE_TRY(divide(d, dataset, values_path, files, count, err));
     /* Labels are read first: a division may need all labels, while a device has memory only for its
      * part's values. */
     const uint32_t *owner = d->all ? NULL : d->owner;
-    dataset->count = keep_labels(dataset->labels, count, owner, d->part);
+    dataset->count = keep_answers(dataset, count, owner, d->part);
     FEDGE_TRY(fedge_values_load(dataset, files, aside, owner, d->part, err));
     return make_levels(dataset, err);
 }
@@ -284,6 +298,7 @@ void fedge_dataset_free(fedge_dataset *dataset)
         return;
     free(dataset->values);
     free(dataset->labels);
+    free(dataset->targets);
     free(dataset->levels);
     free(dataset);
 }
@@ -308,6 +323,10 @@ uint32_t fedge_dataset_crc32(const fedge_dataset *dataset)
     const size_t count = dataset->count;
     const size_t size = dataset->example_values * fedge_dtype_size(dataset->spec.dtype);
     const uint32_t crc = fedge_crc32(0, dataset->values, count * size);
+    if (dataset->num_targets > 0) {
+        return fedge_crc32(crc, dataset->targets,
+                           count * dataset->num_targets * sizeof(*dataset->targets));
+    }
     return fedge_crc32(crc, dataset->labels, count * sizeof(*dataset->labels));
 }
 
@@ -381,6 +400,73 @@ static fedge_status read_view(void *user, const uint32_t *indices, uint32_t n, u
     return FEDGE_OK;
 }
 
+/* ---- targets ---- */
+
+static void read_targets(const void *user, const uint32_t *indices, uint32_t n, float *targets)
+{
+    const fedge_view *view = user;
+    const fedge_dataset *dataset = view->dataset;
+    const fedge_targets_spec *spec = &dataset->spec.targets;
+    const uint32_t each = dataset->num_targets;
+    for (uint32_t i = 0; i < n; i++) {
+        const float *t = dataset->targets + (size_t)example_of(view, indices[i]) * each;
+        for (uint32_t k = 0; k < each; k++) {
+            const uint32_t at = spec->num_scales > 1 ? k : 0;
+            *targets++ = spec->num_scales > 0 ? (t[k] - spec->mean[at]) / spec->std[at] : t[k];
+        }
+    }
+}
+
+static fedge_targets targets_of(const fedge_view *view)
+{
+    const fedge_data_spec *spec = &view->dataset->spec;
+    const uint32_t count = fedge_data_num_targets(spec);
+    const bool input = spec->targets.kind == FEDGE_TARGETS_INPUT;
+    return (fedge_targets){.count = count,
+                           .read = count > 0 && !input ? read_targets : NULL,
+                           .user = view,
+                           .units = {.num_scales = spec->targets.num_scales,
+                                     .mean = spec->targets.mean,
+                                     .std = spec->targets.std}};
+}
+
+fedge_status fedge_view_variation(const fedge_view *view, double *variation, fedge_error *err)
+{
+    const fedge_examples examples = fedge_view_examples(view);
+    const fedge_targets *targets = &examples.targets;
+    const uint32_t each = targets->count;
+    *variation = 0.0;
+    double *sums = calloc((size_t)each * 2 + 1, sizeof(*sums)),
+           *squares = sums ? sums + each : NULL;
+    float *x = malloc(view->dataset->example_values * sizeof(*x));
+    float *t = targets->read ? malloc(each * sizeof(*t) + 1) : x;
+    fedge_status status = FEDGE_OK;
+    if (!sums || !x || !t)
+        FEDGE_TRY_OR(fedge_fail(err, FEDGE_NO_MEMORY, "no memory for targets' means"), done);
+    for (uint32_t i = 0; i < view->count; i++) {
+        int32_t label;
+        if (targets->read)
+            targets->read(targets->user, &i, 1, t);
+        else
+            FEDGE_TRY_OR(read_view(examples.user, &i, 1, 0, x, &label, err), done);
+        for (uint32_t k = 0; k < each; k++) {
+            /* Welford's step, since large means would cancel. */
+            const double value = fedge_target_in_unit(&targets->units, k, t[k]);
+            const double from = value - sums[k];
+            sums[k] += from / ((double)i + 1.0);
+            squares[k] += from * (value - sums[k]);
+        }
+    }
+    for (uint32_t k = 0; k < each; k++)
+        *variation += squares[k];
+done:
+    free(sums);
+    free(x);
+    if (t != x)
+        free(t);
+    return status;
+}
+
 fedge_examples fedge_view_examples(const fedge_view *view)
 {
     /* fedge_examples has no const user, for other sources; this one only reads. */
@@ -389,7 +475,8 @@ fedge_examples fedge_view_examples(const fedge_view *view)
     return (fedge_examples){.user = user,
                             .num_examples = view->count,
                             .read = read_view,
-                            .finite = view->dataset->finite};
+                            .finite = view->dataset->finite,
+                            .targets = targets_of(view)};
 }
 
 void fedge_view_fini(fedge_view *view)
@@ -616,6 +703,11 @@ size_t fedge_dataset_example_size(const fedge_dataset *dataset)
 fedge_status fedge_dataset_extend(fedge_dataset *dataset, uint32_t count, void **values,
                                   int32_t **labels, fedge_error *err)
 {
+    if (dataset->num_targets > 0) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "data '%s': files spread over ranks have classes, not data.targets",
+                          dataset->spec.name);
+    }
     const size_t size = fedge_dataset_example_size(dataset);
     const size_t whole = (size_t)dataset->count + count;
     void *more_values = realloc(dataset->values, whole * size + 1);

@@ -111,6 +111,10 @@ typedef struct fedge_view {
 /* [view] must outlive the result. Its read fails with FEDGE_OUT_OF_RANGE for an index ≥
  * num_examples. Examples of u8 are finite unless normalising overflows; floats are checked. */
 fedge_examples fedge_view_examples(const fedge_view *view);
+/* Σ (t − mean of t)² over the targets of [view] in their own units, the mean being that of each
+ * target; 0 without targets. FEDGE_NO_MEMORY. */
+FEDGE_MUST_USE fedge_status fedge_view_variation(const fedge_view *view, double *variation,
+                                                 fedge_error *err);
 void fedge_view_fini(fedge_view *view);
 
 /* Moves floor(count · fraction) examples of [view] to [held_out], sampled by (seed, client_index)

@@ -8,6 +8,12 @@
 #include "edge/data/formats/data_file.h"
 #include "edge/data/formats/leaf.h"
 
+#if FEDGE_WITH_TARGETS
+#define NUMBERS "; to learn numbers give the job data.targets"
+#else
+#define NUMBERS ""
+#endif
+
 /* Labels read so far. */
 typedef struct label_list {
     int32_t *of; /* malloc'ed, (capacity) */
@@ -73,12 +79,13 @@ static fedge_status read_array(const fedge_data_spec *spec, fedge_data_file *fil
     const char *path = reader->path;
     if (info->rank != 1) {
         return fedge_fail(err, FEDGE_MISMATCH,
-                          "%s: labels with %" PRIu32 " dimensions; 1 is needed", path, info->rank);
+                          "%s: labels with %" PRIu32 " dimensions; 1 is needed" NUMBERS, path,
+                          info->rank);
     }
     const size_t size = fedge_dtype_size(info->dtype);
     if (info->dtype != FEDGE_U8 && info->dtype != FEDGE_I32 && info->dtype != FEDGE_I64) {
-        return fedge_fail(err, FEDGE_MISMATCH, "%s: labels of type %s; integers are needed", path,
-                          fedge_dtype_name(info->dtype));
+        return fedge_fail(err, FEDGE_MISMATCH, "%s: labels of type %s; integers are needed" NUMBERS,
+                          path, fedge_dtype_name(info->dtype));
     }
     const uint64_t count = info->dims[0];
     FEDGE_TRY(check_count(list, path, count, err));

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "edge/data/dataset.h"
+#include "edge/data/formats/csv.h"
 #include "edge/data/formats/file_list.h"
 
 /* ---- levels ---------------------------------------------------------------------------------- */
@@ -58,7 +59,9 @@ struct fedge_dataset {
     size_t plane;          /* values of one channel of an example */
     uint32_t count;        /* examples loaded */
     void *values;          /* (count, example_values) of spec.dtype */
-    int32_t *labels;       /* (count) */
+    int32_t *labels;       /* (count); 0 where numbers are learned */
+    uint32_t num_targets;  /* numbers stored for each example besides; 0: none */
+    float *targets;        /* (count, num_targets) as in the files */
     fedge_levels *levels;  /* u8 only: (max(1, num_channels)) tables; NULL for more channels than
                               have tables */
     bool finite;           /* u8 only: no level is NaN or infinite; floats are checked one by one */
@@ -72,6 +75,27 @@ typedef struct fedge_dataset_files {
     uint32_t *ends; /* (values.count), malloc'ed by fedge_labels_load: examples in the files up to
                        and including this one */
 } fedge_dataset_files;
+
+/* Opens a csv file of such data: the column [aside] is set aside, and the columns of the targets
+ * follow the others. */
+FEDGE_MUST_USE fedge_status fedge_data_csv_open(fedge_csv *csv, const fedge_data_spec *spec,
+                                                const char *path, uint64_t columns,
+                                                const char *aside, fedge_error *err);
+
+/* The numbers behind the values in a row of csv files that have both: the label, or targets. */
+uint32_t fedge_data_inline_columns(const fedge_data_spec *spec);
+
+/* Reads what is learned: dataset->labels of all examples, each in [0, num_labels); or with
+ * targets dataset->targets too, and labels of 0. [aside]: a column of csv files of values that is
+ * no value, or NULL. *count: examples in all files. */
+FEDGE_MUST_USE fedge_status fedge_answers_load(fedge_dataset *dataset, fedge_dataset_files *files,
+                                               const char *aside, uint32_t *count,
+                                               fedge_error *err);
+
+/* Gives each of [count] examples as its label which of [bins] parts of equal size its first target
+ * is in, by rank: for partitions that divide by label. FEDGE_NO_MEMORY. */
+FEDGE_MUST_USE fedge_status fedge_targets_bin(fedge_dataset *dataset, uint32_t count, uint32_t bins,
+                                              fedge_error *err);
 
 /* Reads all labels. [aside]: a column of csv files of values that is no value, or NULL.
  * [example_values]: of one example. *labels is malloc'ed, (*count), each in [0, num_labels). */

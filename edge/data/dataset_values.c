@@ -93,7 +93,8 @@ static fedge_status allocate_values(fedge_dataset *dataset, fedge_error *err)
         (uint64_t)dataset->example_values * fedge_dtype_size(dataset->spec.dtype);
     const uint64_t bytes = example_bytes * dataset->count;
     const uint64_t limit = dataset->spec.max_bytes, most = limit ? limit : FEDGE_DATASET_MAX_BYTES;
-    const uint64_t row = limit ? FEDGE_DATASET_ROW : 0;
+    const uint64_t row =
+        limit ? FEDGE_DATASET_ROW + dataset->num_targets * sizeof(*dataset->targets) : 0;
     if (bytes + row * dataset->count > most || bytes > SIZE_MAX) {
         return fedge_fail(err, most < FEDGE_DATASET_MAX_BYTES ? FEDGE_NO_MEMORY : FEDGE_TOO_BIG,
                           "data '%s': %" PRIu32 " examples of %" PRIu64
@@ -213,15 +214,18 @@ static fedge_status check_names(const fedge_csv *csv, const char *path, progress
                       path, at->named_by);
 }
 
-static fedge_status read_csv(fedge_dataset *dataset, const char *path, bool label_column,
+static fedge_status read_csv(fedge_dataset *dataset, const char *path, bool with_answers,
                              const char *aside, const selection *wanted, progress *at,
                              fedge_error *err)
 {
-    const uint64_t columns = (uint64_t)dataset->example_values + (label_column ? 1 : 0);
+    const uint32_t answers = with_answers ? fedge_data_inline_columns(&dataset->spec) : 0;
+    const uint64_t columns = (uint64_t)dataset->example_values + answers;
     fedge_csv csv;
-    FEDGE_TRY(fedge_csv_open_aside(&csv, path, columns, aside, err));
+    FEDGE_TRY(with_answers ? fedge_data_csv_open(&csv, &dataset->spec, path, columns, aside, err)
+                           : fedge_csv_open_aside(&csv, path, columns, aside, err));
     fedge_status status;
-    csv.labelled = label_column;
+    csv.labelled = answers > 0 && dataset->num_targets == 0;
+    csv.num_targets = with_answers ? dataset->num_targets : 0;
     for (uint32_t row = 0;; row++) {
         bool end = false;
         FEDGE_TRY_OR(fedge_csv_next(&csv, &end, err), done);
@@ -316,13 +320,15 @@ fedge_status fedge_values_load(fedge_dataset *dataset, const fedge_dataset_files
                                const char *aside, const uint32_t *owner, uint32_t part,
                                fedge_error *err)
 {
+    const bool together =
+        files->labels.count == 0 && dataset->spec.targets.kind != FEDGE_TARGETS_INPUT;
     progress at = {0};
     for (int pass = 0; pass < 2; pass++) {
         for (uint32_t f = 0; f < files->values.count; f++) {
             const uint32_t first = f > 0 ? files->ends[f - 1] : 0;
             const selection wanted = {files->ends[f] - first, owner ? owner + first : NULL, part};
-            FEDGE_TRY(load_file(dataset, files->values.paths[f], files->labels.count == 0, aside,
-                                &wanted, &at, err));
+            FEDGE_TRY(
+                load_file(dataset, files->values.paths[f], together, aside, &wanted, &at, err));
         }
         if (pass == 0)
             FEDGE_TRY(allocate_values(dataset, err));

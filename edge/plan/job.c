@@ -99,8 +99,15 @@ static const fedge_json_field TEST_SET[] = {
 
 const char *fedge_criterion_name(unsigned metric)
 {
-    static const char *const NAMES[] = {"auto", "validation-accuracy", "validation-loss",
-                                        "test-accuracy", "test-loss"};
+    static const char *const NAMES[] = {"auto",
+                                        "validation-accuracy",
+                                        "validation-loss",
+                                        "test-accuracy",
+                                        "test-loss",
+#define ERROR_NAMES(upper, name) "validation-" name, "test-" name,
+                                        FEDGE_ERROR_METRIC_MAP(ERROR_NAMES)
+#undef ERROR_NAMES
+    };
     return metric < FEDGE_CRITERION_COUNT ? NAMES[metric] : NULL;
 }
 

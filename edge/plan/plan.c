@@ -75,10 +75,17 @@ const fedge_json_field fedge_data_fields[] = {
      .num_names = FEDGE_DTYPE_COUNT},
     {.key = "labels",
      .kind = FEDGE_JSON_U32,
-     .flags = REQUIRED,
+     .flags = FEDGE_JSON_SPARSE,
      AT(fedge_data_spec, num_labels),
      .min = 1,
      .max = MAX_LABELS},
+#if FEDGE_WITH_TARGETS
+    {.key = "targets",
+     .kind = FEDGE_JSON_CUSTOM,
+     AT(fedge_data_spec, targets),
+     .read = fedge_targets_read,
+     .write = FEDGE_PLAN_WRITER(fedge_targets_write)},
+#endif
     {"normalisation", "normalization", FEDGE_JSON_OBJECT, .fields = fedge_normalisation_fields},
     {.key = "augmentation",
      .kind = FEDGE_JSON_OBJECT,
@@ -353,6 +360,30 @@ static fedge_status validate_one_output(const fedge_json *json, const fedge_plan
     return FEDGE_OK;
 }
 
+/* The number of labels, or the targets. */
+static fedge_status validate_outputs(const fedge_json *json, const fedge_plan *plan,
+                                     fedge_error *err)
+{
+    const uint32_t outputs = plan->external ? 0 : fedge_model_num_classes(&plan->model);
+#if FEDGE_WITH_TARGETS
+    if (plan->data.targets.kind != FEDGE_TARGETS_CLASSES)
+        return fedge_targets_check(json, plan, err);
+#endif
+    const cJSON *data = fedge_json_get(json->root, "data");
+    if (plan->data.num_labels == 0)
+        return fedge_json_fail(json, data, "labels", err, "is missing");
+    if (plan->external)
+        return FEDGE_OK;
+    if (outputs == 1)
+        return validate_one_output(json, plan, err);
+    if (plan->data.num_labels != outputs) {
+        return fedge_json_fail_at(json, "data.labels", err,
+                                  "is %u, but the model's last layer has %u outputs",
+                                  plan->data.num_labels, outputs);
+    }
+    return FEDGE_OK;
+}
+
 static fedge_status validate_data(const fedge_json *json, const fedge_plan *plan, fedge_error *err)
 {
     const fedge_data_spec *data = &plan->data;
@@ -364,7 +395,7 @@ static fedge_status validate_data(const fedge_json *json, const fedge_plan *plan
                                   data->num_channels, data->shape[0]);
     }
     if (plan->external)
-        return FEDGE_OK;
+        return validate_outputs(json, plan, err);
     const fedge_model_spec *model = &plan->model;
     if (data->rank != model->input_rank ||
         memcmp(data->shape, model->input_shape, data->rank * sizeof(data->shape[0])) != 0) {
@@ -372,15 +403,7 @@ static fedge_status validate_data(const fedge_json *json, const fedge_plan *plan
                                   fedge_shape_text(data->rank, data->shape, is),
                                   fedge_shape_text(model->input_rank, model->input_shape, wanted));
     }
-    const uint32_t outputs = fedge_model_num_classes(model);
-    if (outputs == 1)
-        return validate_one_output(json, plan, err);
-    if (data->num_labels != outputs) {
-        return fedge_json_fail_at(json, "data.labels", err,
-                                  "is %u, but the model's last layer has %u outputs",
-                                  data->num_labels, outputs);
-    }
-    return FEDGE_OK;
+    return validate_outputs(json, plan, err);
 }
 
 void fedge_plan_initial_values(const fedge_plan *plan, float *values)
@@ -526,6 +549,8 @@ fedge_status fedge_plan_derive(const fedge_json *json, fedge_plan *plan, fedge_e
     if (!plan->update.codec.values) { /* the key is absent */
         plan->update.codec = fedge_codec_default();
     }
+    plan->data.targets.is_fraction =
+        !plan->external && fedge_loss_ops_of(plan->model.loss)->target_max > 0;
     fedge_status status = validate(json, plan, err);
     const char *key = NULL;
     if (status == FEDGE_OK && fedge_sections_make(plan, &key, &cause) != FEDGE_OK)
@@ -650,6 +675,8 @@ void fedge_plan_fini(fedge_plan *plan)
 {
     free(plan->data.mean);
     free(plan->data.std);
+    free(plan->data.targets.mean);
+    free(plan->data.targets.std);
     free(plan->config);
 }
 

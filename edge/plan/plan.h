@@ -34,14 +34,40 @@
 #define FEDGE_MAX_PATH 512
 #define FEDGE_MAX_PATHS 4096 /* bytes of a list of paths, one a line, with the NUL */
 
+#ifndef FEDGE_WITH_TARGETS
+#define FEDGE_WITH_TARGETS 1 /* 0: built without numbers as targets */
+#endif
+#define FEDGE_MAX_TARGETS ((uint32_t)1 << 20)   /* targets of one example */
+#define FEDGE_MAX_TARGET_COLUMNS ((size_t)2048) /* bytes of the columns' names, with the NUL */
+#define FEDGE_MAX_TARGET_NAME 63                /* bytes of one */
+
+typedef enum fedge_targets_kind {
+    FEDGE_TARGETS_CLASSES, /* labels */
+    FEDGE_TARGETS_NUMBERS,
+    FEDGE_TARGETS_INPUT /* the example itself, for autoencoders */
+} fedge_targets_kind;
+
+/* What a model learns. A target t enters the loss as (t − mean) / std. */
+typedef struct fedge_targets_spec {
+    fedge_targets_kind kind;
+    /* NUMBERS: */
+    uint32_t rank, shape[3];                /* shape of one example's targets */
+    fedge_dtype dtype;                      /* FEDGE_F32 */
+    char columns[FEDGE_MAX_TARGET_COLUMNS]; /* names of csv columns, one a line; "": the last */
+    uint32_t num_scales; /* length of mean and std: 0 (none), 1 (for all) or one for each target */
+    float *mean, *std;   /* (num_scales), owned by the plan */
+    bool is_fraction;    /* targets are 0 to 1, as the loss needs. Derived, not a key */
+} fedge_targets_spec;
+
 /* The examples a job names; each client's file maps the name to paths. A value v of channel c
  * enters the model as (v / divide_by − mean[c]) / std[c]. */
 typedef struct fedge_data_spec {
     char name[FEDGE_MAX_DATA_NAME];
-    uint32_t rank;     /* dimensions of one example: 1 to 3 */
-    uint32_t shape[3]; /* [channels, height, width], [channels, length] or [features] */
-    fedge_dtype dtype; /* type of the stored values: FEDGE_U8 or FEDGE_F32 */
-    uint32_t num_labels;
+    uint32_t rank;       /* dimensions of one example: 1 to 3 */
+    uint32_t shape[3];   /* [channels, height, width], [channels, length] or [features] */
+    fedge_dtype dtype;   /* type of the stored values: FEDGE_U8 or FEDGE_F32 */
+    uint32_t num_labels; /* 0 where [targets] are not classes */
+    fedge_targets_spec targets;
     float divide_by;       /* 1 by default */
     uint32_t num_channels; /* length of mean and std: 0 (none), 1 (for all channels) or shape[0] */
     float *mean, *std; /* (num_channels), owned by the plan; copies of this struct borrow them */
@@ -233,7 +259,11 @@ typedef enum fedge_criterion {
     FEDGE_CRITERION_VALIDATION_LOSS,
     FEDGE_CRITERION_TEST_ACCURACY,
     FEDGE_CRITERION_TEST_LOSS,
-    FEDGE_CRITERION_COUNT
+#define FEDGE_CRITERION_ERROR(upper, name)                                                         \
+    FEDGE_CRITERION_VALIDATION_##upper, FEDGE_CRITERION_TEST_##upper,
+    FEDGE_ERROR_METRIC_MAP(FEDGE_CRITERION_ERROR)
+#undef FEDGE_CRITERION_ERROR
+        FEDGE_CRITERION_COUNT
 } fedge_criterion;
 
 const char *fedge_criterion_name(unsigned metric); /* "test-loss"; NULL if out of range */
@@ -299,6 +329,16 @@ void fedge_plan_free(fedge_plan *plan); /* NULL is allowed */
 /* Initial values of the model, unless a file has them: from the initialisers and the plan's seed,
  * or 0 for an external model. values: (schema.num_elements) */
 void fedge_plan_initial_values(const fedge_plan *plan, float *values);
+
+/* Numbers that a model learns for each example; 0: it learns classes, or there are too many. */
+uint32_t fedge_data_num_targets(const fedge_data_spec *data);
+
+/* Whether evaluations give the metrics of edge/train/errors.h: the targets are numbers of any size.
+ */
+bool fedge_plan_has_errors(const fedge_plan *plan);
+
+/* Bytes of the trainer's scratch, with targets. */
+size_t fedge_plan_scratch_size(const fedge_plan *plan, uint32_t num_examples, uint32_t batch_size);
 
 /* Options of the model that clients train; not for external models. micro_batch is the plan's, or
  * fedge_model_micro_batch's, which is equal on all machines. */

@@ -38,6 +38,14 @@
     EVERY_PLAN("many-tensors", plan->schema.num_tensors > FIRST_TENSORS)
 #endif
 
+#if FEDGE_WITH_TARGETS
+#define TARGETS_FEATURES                                                                           \
+    EVERY_PLAN("targets", learns(plan, FEDGE_TARGETS_NUMBERS))                                     \
+    EVERY_PLAN("targets:input", learns(plan, FEDGE_TARGETS_INPUT))
+#else
+#define TARGETS_FEATURES
+#endif
+
 #define FEATURES                                                                                   \
     FEDGE_CODEC_MAP(CODEC_FEATURE)                                                                 \
     EVERY_PLAN("deflate", plan->update.deflate || plan->update.down_deflate)                       \
@@ -72,7 +80,8 @@
     EVERY_PLAN("external:strategy",                                                                \
                plan->external && (plan->hooks || plan->training.optimizer.proximal_mu > 0))        \
     TENSOR_FEATURES                                                                                \
-    FEDGE_MORE_LAYER_MAP(LAYER_FEATURE)
+    FEDGE_MORE_LAYER_MAP(LAYER_FEATURE)                                                            \
+    TARGETS_FEATURES
 
 /* --- their names: all that a client needs ----------------------------------------------------- */
 
@@ -157,6 +166,13 @@ static bool trains_some_channels(const fedge_layer_spec *layer)
 {
     return layer->num_train_channels != 0;
 }
+
+#if FEDGE_WITH_TARGETS
+static bool learns(const fedge_plan *plan, fedge_targets_kind kind)
+{
+    return plan->has_data && plan->data.targets.kind == kind;
+}
+#endif
 
 #ifndef FEDGE_SMALL
 static bool any_tensor(const fedge_plan *plan, fedge_dtype dtype)

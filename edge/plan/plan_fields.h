@@ -29,6 +29,7 @@ extern const fedge_json_field fedge_external_fields[];
 extern const fedge_json_field fedge_tensor_fields[];
 
 extern const fedge_json_field fedge_normalisation_fields[]; /* struct: fedge_data_spec */
+extern const fedge_json_field fedge_targets_fields[];       /* struct: fedge_targets_spec */
 extern const fedge_json_field fedge_augmentation_fields[];  /* struct: fedge_data_spec */
 
 extern const fedge_json_field fedge_schedule_fields[];        /* struct: fedge_schedule */
@@ -78,6 +79,15 @@ FEDGE_MUST_USE fedge_status fedge_schedule_check(const fedge_json *json, const c
 /* Checks that the augmentation fits the data. */
 FEDGE_MUST_USE fedge_status fedge_augmentation_check(const fedge_json *json, const fedge_plan *plan,
                                                      fedge_error *err);
+
+/* Read and write a fedge_targets_spec. */
+FEDGE_MUST_USE fedge_status fedge_targets_read(const fedge_json *json, const cJSON *node,
+                                               void *record, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_targets_write(const void *value, const char *key, cJSON *object,
+                                                fedge_error *err);
+/* Checks targets that are not classes against the model and its loss. */
+FEDGE_MUST_USE fedge_status fedge_targets_check(const fedge_json *json, const fedge_plan *plan,
+                                                fedge_error *err);
 
 /* Read and write the model of a fedge_plan, with its schema. */
 FEDGE_MUST_USE fedge_status fedge_model_read(const fedge_json *json, const cJSON *node,

@@ -53,7 +53,7 @@ static fedge_status add_trainer(const fedge_plan *plan, fedge_client_memory *to,
     to->rows[FEDGE_MEMORY_SCRATCH].bytes = model.scratch;
     to->rows[FEDGE_MEMORY_EVALUATION].bytes = evaluation.total;
     to->rows[FEDGE_MEMORY_BATCH].bytes =
-        fedge_trainer_scratch_size(&plan->model, 0, plan->training.batch_size);
+        fedge_plan_scratch_size(plan, 0, plan->training.batch_size);
     to->model = model.total;
     return FEDGE_OK;
 }

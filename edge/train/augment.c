@@ -107,8 +107,9 @@ fedge_examples fedge_augment(fedge_augmented *self, const fedge_augmentation *au
     bool finite = source->finite;
     for (uint32_t c = 0; c < augmentation->num_fill; c++)
         finite = finite && isfinite(augmentation->fill[c]);
-    return (fedge_examples){.user = self,
-                            .num_examples = source->num_examples,
-                            .read = read_augmented,
-                            .finite = finite};
+    fedge_examples augmented = *source;
+    augmented.user = self;
+    augmented.read = read_augmented;
+    augmented.finite = finite;
+    return augmented;
 }

@@ -257,7 +257,8 @@ typedef struct fedge_layer_spec {
     X(BCE_WITH_LOGITS, bce_with_logits, BCEWithLogitsLoss)                                         \
     X(MSE, mse, MSELoss)                                                                           \
     X(L1, l1, L1Loss)                                                                              \
-    X(HUBER, huber, HuberLoss)
+    X(HUBER, huber, HuberLoss)                                                                     \
+    X(SMOOTH_L1, smooth_l1, SmoothL1Loss)
 
 typedef enum fedge_loss_type {
 #define FEDGE_LOSS_ENUM(upper, lower, class) FEDGE_LOSS_##upper,
@@ -280,7 +281,7 @@ typedef struct fedge_model_spec {
     uint32_t input_rank;     /* 1 to 3, without the batch */
     uint32_t input_shape[3]; /* e.g. 1, 28, 28 (channels, height, width) */
     fedge_loss_type loss;    /* 0: CrossEntropyLoss */
-    float loss_delta;        /* HuberLoss; 0: 1 */
+    float loss_delta;        /* HuberLoss, and SmoothL1Loss as beta; 0: 1 */
     float label_smoothing;   /* CrossEntropyLoss */
     uint32_t num_layers;     /* 1 to FEDGE_MAX_LAYERS */
     fedge_layer_spec layers[FEDGE_MAX_LAYERS];

@@ -1,5 +1,7 @@
 #include "edge/train/trainer.h"
 
+#include <string.h>
+
 #include "edge/core/rng.h"
 
 #define ALIGNMENT 64
@@ -13,12 +15,14 @@ static void add_part(size_t *total, size_t count, size_t element_size)
         *total += (count * element_size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-/* The scratch: indices (examples), then labels (batch), then x (batch, example). */
+/* The scratch: indices (examples), then labels (batch), then x (batch, example), then targets
+ * (batch, targets). */
 typedef struct parts {
-    size_t labels, x, total; /* byte offsets */
+    size_t labels, x, targets, total; /* byte offsets */
 } parts;
 
-static parts lay_out(size_t example_size, uint32_t num_examples, uint32_t batch_size)
+static parts lay_out(size_t example_size, uint32_t num_targets, uint32_t num_examples,
+                     uint32_t batch_size)
 {
     parts at = {0};
     add_part(&at.total, num_examples, sizeof(uint32_t));
@@ -29,13 +33,23 @@ static parts lay_out(size_t example_size, uint32_t num_examples, uint32_t batch_
         at.total = SIZE_MAX;
     else
         add_part(&at.total, example_size * batch_size, sizeof(float));
+    at.targets = at.total;
+    if (num_targets > 0 && batch_size > SIZE_MAX / num_targets)
+        at.total = SIZE_MAX;
+    else
+        add_part(&at.total, (size_t)num_targets * batch_size, sizeof(float));
     return at;
 }
 
 size_t fedge_trainer_scratch_size(const fedge_model_spec *spec, uint32_t num_examples,
                                   uint32_t batch_size)
 {
-    return lay_out(fedge_model_input_count(spec), num_examples, batch_size).total;
+    return lay_out(fedge_model_input_count(spec), 0, num_examples, batch_size).total;
+}
+
+size_t fedge_trainer_targets_size(uint32_t count, uint32_t batch_size)
+{
+    return lay_out(0, count, 0, batch_size).total - lay_out(0, 0, 0, batch_size).total;
 }
 
 /* One pass over a device's examples, batch by batch. */
@@ -44,6 +58,7 @@ typedef struct feed {
     uint32_t *indices; /* (examples): the order of this epoch */
     int32_t *labels;
     float *x;
+    float *targets; /* NULL: labels are learned */
     uint32_t batch_size;
     uint32_t next; /* position in indices */
 } feed;
@@ -66,7 +81,9 @@ static fedge_status feed_init(feed *self, const fedge_model *model, const fedge_
                               fedge_error *err)
 {
     FEDGE_TRY(check_sizes(model, examples->num_examples, batch_size, err));
-    const parts at = lay_out(fedge_model_example_size(model), examples->num_examples, batch_size);
+    const uint32_t num_targets = examples->targets.count;
+    const parts at =
+        lay_out(fedge_model_example_size(model), num_targets, examples->num_examples, batch_size);
     if (workspace->scratch_size < at.total) {
         return fedge_fail(err, FEDGE_TOO_BIG,
                           "the trainer needs %zu bytes of scratch for %u examples in batches of "
@@ -83,6 +100,7 @@ static fedge_status feed_init(feed *self, const fedge_model *model, const fedge_
                    .indices = (uint32_t *)(void *)base,
                    .labels = (int32_t *)(void *)(base + at.labels),
                    .x = (float *)(void *)(base + at.x),
+                   .targets = num_targets > 0 ? (float *)(void *)(base + at.targets) : NULL,
                    .batch_size = batch_size};
     return FEDGE_OK;
 }
@@ -95,6 +113,16 @@ static void feed_rewind(feed *self)
     self->next = 0;
 }
 
+static void read_targets(const feed *self, uint32_t batch)
+{
+    const fedge_targets *from = &self->examples->targets;
+    if (from->read) {
+        from->read(from->user, self->indices + self->next, batch, self->targets);
+    } else { /* a copy, since models overwrite their input */
+        memcpy(self->targets, self->x, (size_t)batch * from->count * sizeof(float));
+    }
+}
+
 /* Reads the next batch of the pass; the last one may be short. */
 static fedge_status feed_read(feed *self, uint32_t *batch, fedge_error *err)
 {
@@ -102,14 +130,19 @@ static fedge_status feed_read(feed *self, uint32_t *batch, fedge_error *err)
     *batch = left < self->batch_size ? left : self->batch_size;
     fedge_status status = self->examples->read(self->examples->user, self->indices + self->next,
                                                *batch, left - *batch, self->x, self->labels, err);
+    if (status == FEDGE_OK && self->targets)
+        read_targets(self, *batch);
     self->next += *batch;
     return status;
 }
 
 static fedge_batch feed_batch(const feed *self, uint32_t batch)
 {
-    return (fedge_batch){
-        .x = self->x, .labels = self->labels, .size = batch, .finite = self->examples->finite};
+    return (fedge_batch){.x = self->x,
+                         .labels = self->targets ? NULL : self->labels,
+                         .targets = self->targets,
+                         .size = batch,
+                         .finite = self->examples->finite};
 }
 
 static bool feed_is_done(const feed *self)
@@ -245,6 +278,11 @@ fedge_status fedge_trainer_evaluate(fedge_model *model, const fedge_examples *ex
         if (status == FEDGE_OK) {
             const fedge_batch read = feed_batch(&from, batch);
             status = fedge_model_test(model, &read, &loss_sum, &correct, err);
+            if (status == FEDGE_OK && from.targets) {
+                fedge_errors_add(&result->errors, &examples->targets.units,
+                                 fedge_model_outputs(model), from.targets, batch,
+                                 examples->targets.count);
+            }
         }
         if (status != FEDGE_OK) {
             return fedge_error_prefix(err, status, "evaluation, batch %llu",

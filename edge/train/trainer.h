@@ -11,10 +11,22 @@
 #include <stdint.h>
 
 #include "edge/core/status.h"
+#include "edge/train/errors.h"
 #include "edge/train/model.h"
 
 #define FEDGE_MAX_EPOCHS                                                                           \
     65536 /* epochs of a round; random streams are named by 16 bits of the epoch */
+
+/* Numbers that a model learns in place of labels, as many as it has outputs; all 0: there are none.
+ */
+typedef struct fedge_targets {
+    uint32_t count; /* targets of one example */
+    /* Copies the normalised targets of the examples of indices (n), which fedge_examples.read has
+     * just read, to targets (n, count); NULL: the inputs are the targets. */
+    void (*read)(const void *user, const uint32_t *indices, uint32_t n, float *targets);
+    const void *user;
+    fedge_target_units units;
+} fedge_targets;
 
 /* A source of examples. */
 typedef struct fedge_examples {
@@ -25,6 +37,7 @@ typedef struct fedge_examples {
     fedge_status (*read)(void *user, const uint32_t *indices, uint32_t n, uint32_t num_next,
                          float *x, int32_t *labels, fedge_error *err);
     bool finite; /* values are never NaN or infinite, and need no check */
+    fedge_targets targets;
 } fedge_examples;
 
 typedef struct fedge_trainer_config {
@@ -44,9 +57,10 @@ typedef struct fedge_trainer_config {
 typedef struct fedge_trainer_result {
     uint64_t num_examples; /* distinct examples of the device: the FedAvg weight */
     uint64_t num_steps;
-    uint64_t num_seen; /* examples seen, including repeats */
-    double loss_sum;   /* over the examples seen, each before its step */
-    uint64_t correct;  /* examples classified correctly, each before its step */
+    uint64_t num_seen;   /* examples seen, including repeats */
+    double loss_sum;     /* over the examples seen, each before its step */
+    uint64_t correct;    /* examples classified correctly, each before its step */
+    fedge_errors errors; /* evaluation of examples with targets */
 } fedge_trainer_result;
 
 /* Called between steps; true stops training with FEDGE_CANCELLED. NULL never stops it. */
@@ -61,9 +75,12 @@ typedef struct fedge_trainer_workspace {
 } fedge_trainer_workspace;
 
 /* Bytes of scratch for [num_examples] examples in batches of [batch_size]: an index per example and
- * one batch of inputs and labels. */
+ * one batch of inputs and labels. Examples with targets also need fedge_trainer_targets_size. */
 size_t fedge_trainer_scratch_size(const fedge_model_spec *spec, uint32_t num_examples,
                                   uint32_t batch_size);
+
+/* Bytes of one batch of [count] targets an example. */
+size_t fedge_trainer_targets_size(uint32_t count, uint32_t batch_size);
 
 /* The number of steps for [num_examples] examples, at least 1. FEDGE_INVALID_ARGUMENT without
  * examples or steps; FEDGE_OUT_OF_RANGE for more than FEDGE_MAX_EPOCHS. */

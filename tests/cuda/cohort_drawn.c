@@ -92,7 +92,9 @@ void drawn_model(uint64_t seed)
     for (uint32_t i = 0; i < spec.num_layers; i++)
         spec.layers[i].recompute = drawn_recomputes && i % 3 != 2;
     spec.loss = drawn_loss;
-    spec.loss_delta = drawn_loss == FEDGE_LOSS_HUBER ? 0.25f + (float)(seed % 2) : 0.0f;
+    spec.loss_delta = drawn_loss == FEDGE_LOSS_HUBER || drawn_loss == FEDGE_LOSS_SMOOTH_L1
+                          ? 0.25f + (float)(seed % 2)
+                          : 0.0f;
     spec.label_smoothing = drawn_loss == FEDGE_LOSS_CROSS_ENTROPY && seed % 3 == 0 ? 0.1f : 0.0f;
     const uint32_t part = drawn_family == DRAWN_PLAIN ? (uint32_t)seed % 10 : 0;
     if (part == 6) { /* what is not trained, or in part */

@@ -138,7 +138,7 @@ static fedge_status read_examples(void *user, const uint32_t *indices, uint32_t 
 
 fedge_examples silo_examples(void)
 {
-    return (fedge_examples){NULL, EXAMPLES, read_examples, true};
+    return (fedge_examples){.num_examples = EXAMPLES, .read = read_examples, .finite = true};
 }
 
 fedge_model *silo_model(void)

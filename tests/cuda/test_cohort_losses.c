@@ -9,12 +9,12 @@ static void losses_become_what_the_cpu_makes_of_them(void **state)
 {
     (void)state;
     static const fedge_loss_type LOSSES[] = {FEDGE_LOSS_BCE_WITH_LOGITS, FEDGE_LOSS_MSE,
-                                             FEDGE_LOSS_L1, FEDGE_LOSS_HUBER};
+                                             FEDGE_LOSS_L1, FEDGE_LOSS_HUBER, FEDGE_LOSS_SMOOTH_L1};
     drawn_are_floats = false;
-    static const uint64_t SOME[] = {0, 3, 5, 6};
-    for (uint64_t i = 0; i < (fedge_test_is_long() ? 8 : 4); i++) {
+    static const uint64_t SOME[] = {0, 3, 4, 6, 7};
+    for (uint64_t i = 0; i < (fedge_test_is_long() ? 10 : 5); i++) {
         const uint64_t seed = fedge_test_is_long() ? i : SOME[i];
-        drawn_loss = LOSSES[seed % 4];
+        drawn_loss = LOSSES[seed % 5];
         drawn_outputs = seed < 4 ? 1 : CLASSES;
         drawn_model(2 * seed); /* without convolutions */
         drawn_train_on_cpu();

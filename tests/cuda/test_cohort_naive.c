@@ -295,7 +295,7 @@ static void *send_copy(const void *from, size_t size)
 
 static void loss_is_near_the_naive_one(uint64_t seed)
 {
-    fedge_cohort_loss l = {.function = (uint32_t)(seed % (FEDGE_COHORT_HUBER + 1)),
+    fedge_cohort_loss l = {.function = (uint32_t)(seed % (FEDGE_COHORT_SMOOTH_L1 + 1)),
                            .argument = seed % 4 ? 0.25f : 0.0f};
     l.classes = (l.function == FEDGE_COHORT_CROSS_ENTROPY ? 2 : 1) + kernel_below(5);
     const size_t examples = (size_t)SLOTS * kernel_shape.batch, size = examples * sizeof(int32_t);

@@ -217,6 +217,94 @@ class Simulation(SameTest):
                          model=batchnorm(), update={"up": "topk:0.5+int8", "buffers": "bf16"})
 
 
+class Targets(SameTest):
+    """Numbers in place of classes."""
+
+    UNITS = {"mean": [50, -2], "std": [10, 0.5]}
+    JOB = {"model__layers": [{"type": "Linear", "in_features": FEATURES, "out_features": 2}],
+           "model__loss": {"type": "HuberLoss"}, "test_set": {"values": "test.csv"}}
+
+    @staticmethod
+    def data(**more):
+        return {"name": "points", "shape": [FEATURES], "dtype": "f32", **more}
+
+    @staticmethod
+    def table(federation):
+        """Columns of two targets, in units of their own, between those of the values."""
+        draw = random.Random(5)
+        for name, count in ("train", 600), ("test", 200):
+            with open(federation.path(name + ".csv"), "w", encoding="utf-8") as file:
+                names = [f"v{i}" for i in range(FEATURES)]
+                print(",".join(["price", *names[:3], "load", *names[3:]]), file=file)
+                for _ in range(count):
+                    v = [draw.gauss(0, 1) for _ in range(FEATURES)]
+                    load, price = 50 + 10 * (v[0] - v[3]) + draw.gauss(0, 1), -2 + v[1] * 0.5
+                    print(*(round(x, 5) for x in [price, *v[:3], load, *v[3:]]), sep=",", file=file)
+
+    def same(self, prepare=None, **options):
+        federation, lines = self.assert_same(
+            prepare=prepare or self.table, rounds__fraction_evaluate=1.0, **{**self.JOB, **options})
+        theirs = federation.lines("train") + federation.lines("evaluate")
+        mine = sorted(lines, key=lambda line: (line["phase"] != "train", line["round"]))
+        self.assertEqual(len(mine), 2 * ROUNDS)
+        for got, expected in zip(mine, theirs):
+            self.assertEqual("metrics" in got, "metrics" in expected)
+            for key, value in got.get("metrics", {}).items():
+                self.assertAlmostEqual(value, expected["metrics"][key], places=5, msg=key)
+        return federation, lines
+
+    def test_columns_by_name(self):
+        federation, lines = self.same(
+            data=self.data(targets={"columns": ["load", "price"], **self.UNITS}), keep_best={"metric": "test-rmse"},
+            site={"values": "train.csv", "labels": "", "validation-fraction": 0.25})
+        path = os.path.join(federation.run_folder(), "model.safetensors")
+        tensors = {name: [struct.unpack("<f", value)[0] for value in values]
+                   for name, values in softmax.read_model(path).items()}
+        with open(federation.path("test.csv"), encoding="utf-8") as file:
+            names, *rows = [line.strip().split(",") for line in file]
+        errors, targets = [], {"load": [], "price": []}
+        for row in rows:
+            of = {name: float(text) for name, text in zip(names, row)}
+            x = [of[f"v{i}"] for i in range(FEATURES)]
+            for k, name in enumerate(targets):
+                y = sum(w * v for w, v in zip(tensors["0.weight"][k * FEATURES:], x)) + tensors["0.bias"][k]
+                errors.append((y * self.UNITS["std"][k] + self.UNITS["mean"][k], of[name]))
+                targets[name].append(of[name])
+        squares = sum((y - t) ** 2 for y, t in errors)
+        around = sum((t - sum(ts) / len(ts)) ** 2 for ts in targets.values() for t in ts)
+        last = [line for line in lines if line["phase"] == "train"][-1]
+        for key, value in (("mae", sum(abs(y - t) for y, t in errors) / len(errors)),
+                           ("rmse", (squares / len(errors)) ** 0.5), ("r2", 1 - squares / around),
+                           ("mape", sum(abs(y / t - 1) for y, t in errors) / len(errors))):
+            self.assertAlmostEqual(last["metrics"][key] / value, 1, places=4, msg=key)
+        self.assertGreater(last["metrics"]["r2"], 0.9)
+
+    def test_an_autoencoder(self):
+        _, lines = self.same(
+            prepare=lambda _: None, data=self.data(targets="input"), test_set={"values": "test-values.npy"},
+            model__layers=[{"type": "Linear", "in_features": FEATURES, "out_features": 6}, {"type": "Tanh"},
+                           {"type": "Linear", "in_features": 6, "out_features": FEATURES}],
+            model__loss={"type": "MSELoss"}, site={"labels": "", "validation-fraction": 0.25})
+        first, *_, last = [line["metrics"]["rmse"] for line in lines if line["phase"] == "train"]
+        self.assertLess(last, first)
+
+    def test_several_right_answers(self):
+        def write(federation):
+            draw = random.Random(6)
+            for name, count in ("train", 600), ("test", 200):
+                values = [draw.gauss(0, 1) for _ in range(count * FEATURES)]
+                harness.write_npy(federation.path(name + "-v.npy"), "<f4", (count, FEATURES),
+                                  struct.pack(f"<{len(values)}f", *values))
+                answers = bytes(values[i * FEATURES + k] > 0 for i in range(count) for k in range(2))
+                harness.write_npy(federation.path(name + "-t.npy"), "|u1", (count, 2), answers)
+        _, lines = self.same(
+            prepare=write, data=self.data(targets={"shape": [2]}), model__loss={"type": "BCEWithLogitsLoss"},
+            test_set={"values": "test-v.npy", "labels": "test-t.npy"},
+            site={"values": "train-v.npy", "labels": "train-t.npy", "validation-fraction": 0.25})
+        self.assertGreater(lines[-1]["accuracy"], 0.8)  # chance is 0.25
+        self.assertNotIn("metrics", lines[-1])
+
+
 class Codecs(SameTest):
     """Codecs, and state that clients keep from round to round."""
 

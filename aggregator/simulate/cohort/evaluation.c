@@ -31,6 +31,7 @@ static fedge_status sum(fedge_evaluation_set *set, const fedge_sim_backend_task 
 {
     double loss = 0.0;
     set->correct = 0;
+    set->errors = (fedge_errors){0};
     for (uint32_t i = 0; i < num_chunks_of(set); i++) {
         if (tasks[i].status == FEDGE_NOT_FINITE) {
             loss = NAN; /* the model has diverged: a result, not a failure */
@@ -39,6 +40,7 @@ static fedge_status sum(fedge_evaluation_set *set, const fedge_sim_backend_task 
         } else {
             loss += tasks[i].result.loss_sum;
             set->correct += tasks[i].result.correct;
+            fedge_errors_merge(&set->errors, &tasks[i].result.errors);
         }
     }
     const double count = (double)set->view.count;

@@ -22,8 +22,9 @@ typedef struct fedge_evaluation_set {
     bool personal;      /* use [client]'s personal model, where the plan is personal */
     uint32_t client;
     uint64_t correct;
-    double loss;     /* mean; NaN when the model has diverged */
-    double accuracy; /* 0 when the model has diverged; meaningless without fedge_has_accuracy */
+    fedge_errors errors; /* sums, for a plan with targets */
+    double loss;         /* mean; NaN when the model has diverged */
+    double accuracy;     /* 0 when the model has diverged; meaningless without fedge_has_accuracy */
 } fedge_evaluation_set;
 
 /* Evaluates the backend's global model on each of [sets]; the results depend on model and sets

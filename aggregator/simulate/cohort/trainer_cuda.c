@@ -34,6 +34,10 @@ static fedge_status check(const fedge_sim_backend_config *config, fedge_error *e
     const fedge_cohort_config cohort = fedge_trainer_cuda_cohort_of(config, 1, 1, &storage);
     if (fedge_plan_evaluation_options(plan, &evaluated))
         return fedge_fail(err, FEDGE_UNSUPPORTED, "GPUs cannot evaluate in int8: use --engine cpu");
+    if (fedge_data_num_targets(&plan->data) > 0) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "GPUs learn classes, not numbers (data.targets): use --engine cpu");
+    }
     const char *lacks =
         fedge_plan_measures(plan) ? "needs the loss before training, which GPUs do not compute: use"
         : config->job->rounds.buffer_size > 0

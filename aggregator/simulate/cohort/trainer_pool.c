@@ -265,6 +265,7 @@ static fedge_status test(worker *self, fedge_sim_backend_task *task, fedge_error
         task->result.num_seen += result.num_seen;
         task->result.loss_sum += result.loss_sum;
         task->result.correct += result.correct;
+        fedge_errors_merge(&task->result.errors, &result.errors);
         if (task->predicted) {
             fedge_classify(&pool->plan->model, fedge_model_outputs(self->tester), batch.count,
                            task->predicted + at);
@@ -363,8 +364,8 @@ static size_t scratch_size(const fedge_sim_backend_config *config)
 {
     const fedge_plan *plan = &config->job->plan;
     const uint32_t batch = plan->training.batch_size, largest = config->client_data->max_examples;
-    return fedge_trainer_scratch_size(
-        &plan->model, largest > config->max_evaluated ? largest : config->max_evaluated,
+    return fedge_plan_scratch_size(
+        plan, largest > config->max_evaluated ? largest : config->max_evaluated,
         batch > FEDGE_EVALUATOR_BATCH ? batch : FEDGE_EVALUATOR_BATCH);
 }
 

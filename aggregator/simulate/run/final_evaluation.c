@@ -144,7 +144,7 @@ fedge_status fedge_final_evaluation_init(fedge_final_evaluation *to, fedge_simul
     workload work = {0};
     const fedge_view test = fedge_simulation_test_set(simulation);
     *to = (fedge_final_evaluation){.clients = {0}};
-    if (!fedge_has_accuracy(plan))
+    if (!fedge_has_accuracy(plan) || fedge_data_num_targets(&plan->data) > 0)
         return FEDGE_OK;
     fedge_status status;
     FEDGE_TRY_OR(plan_work(&work, to, &test, plan, client_data, max_clients, err), done);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/rounds/error_means.h"
 #include "aggregator/rounds/evaluator.h"
 #include "aggregator/simulate/run/simulation_internal.h"
 #include "edge/core/os.h"
@@ -167,6 +168,42 @@ static void add(mean *to, double value, double weight)
     to->weight += isfinite(value) ? weight : 0.0;
 }
 
+/* Adds the errors of a client's evaluation. */
+static void add_errors(fedge_error_means *to, const fedge_simulation *self,
+                       const fedge_sim_backend_task *work, double weight)
+{
+    double values[FEDGE_ERROR_METRICS], variation = NAN;
+    fedge_error err;
+    if (work->result.errors.count == 0)
+        return;
+    const fedge_view view = fedge_client_data_held_out(self->config.client_data, work->client);
+    if (fedge_view_variation(&view, &variation, &err) != FEDGE_OK)
+        variation = NAN; /* a metric is missing; the round goes on */
+    fedge_errors_values(&work->result.errors, variation, values);
+    fedge_error_means_add(to, values, weight);
+}
+
+static void set_errors(fedge_metric_values *metrics, const fedge_error_means *errors)
+{
+    double values[FEDGE_ERROR_METRICS];
+    fedge_error_means_get(errors, values);
+    fedge_metrics_set_errors(metrics, values);
+}
+
+/* Of the global model, on the test set or the validation examples. */
+static fedge_status measure_errors(const fedge_simulation *self, const fedge_evaluation_set *set,
+                                   fedge_metric_values *metrics, fedge_error *err)
+{
+    double values[FEDGE_ERROR_METRICS], variation = 0.0;
+    if (!fedge_plan_has_errors(self->plan))
+        return FEDGE_OK;
+    FEDGE_TRY(fedge_view_variation(&set->view, &variation, err));
+    const fedge_errors none = {0}; /* the model has diverged */
+    fedge_errors_values(isnan(set->loss) ? &none : &set->errors, variation, values);
+    fedge_metrics_set_errors(metrics, values);
+    return FEDGE_OK;
+}
+
 /* The weighted means of the reported results, in slot order as on the server. */
 static fedge_round_summary summarise(fedge_simulation *self, const fedge_rounds_action *action)
 {
@@ -182,6 +219,7 @@ static fedge_round_summary summarise(fedge_simulation *self, const fedge_rounds_
                                    .seconds_train = NAN,
                                    .virtual_phase = fedge_simulation_virtual_phase(self)};
     mean loss = {0}, accuracy = {0};
+    fedge_error_means errors = {{0}, {0}};
     double seconds = 0.0;
     double *each = malloc(((size_t)self->num_sent + 1) * sizeof(*each)); /* NULL: no quantiles */
     qsort(self->sent, self->num_sent, sizeof(*self->sent), by_slot);
@@ -204,6 +242,7 @@ static fedge_round_summary summarise(fedge_simulation *self, const fedge_rounds_
         summary.clamped += work->clamped;
         add(&loss, loss_of(work), weight);
         add(&accuracy, accuracy_of(work), weight);
+        add_errors(&errors, self, work, weight);
         seconds += work->seconds;
     }
     if (summary.reported > 0) {
@@ -211,6 +250,8 @@ static fedge_round_summary summarise(fedge_simulation *self, const fedge_rounds_
         *(train ? &summary.train_loss : &summary.loss) = loss.sum / loss.weight;
         *(train ? &summary.train_accuracy : &summary.accuracy) = accuracy.sum / accuracy.weight;
         summary.seconds_train = train ? seconds / summary.reported : NAN;
+        if (!train && fedge_plan_has_errors(self->plan))
+            set_errors(&summary.metrics, &errors);
     }
     if (each && action->kind == FEDGE_TASK_EVALUATE && fedge_has_accuracy(self->plan))
         fedge_accuracy_quantiles_measure(&summary.quantiles, each, summary.reported);
@@ -224,7 +265,7 @@ static fedge_status test_model(fedge_simulation *self, fedge_round_summary *summ
 {
     const bool last = summary->round == self->config.job->rounds.num_server_rounds;
     const fedge_view validation = fedge_client_data_validation(self->config.client_data);
-    summary->validation = (fedge_validation){validation.count > 0, NAN, NAN};
+    summary->validation = (fedge_validation){validation.count > 0, NAN, NAN, {0}};
     if (summary->round % self->config.evaluate_every != 0 && !last)
         return FEDGE_OK;
     const uint64_t start_ns = fedge_os_monotonic_ns();
@@ -243,9 +284,12 @@ static fedge_status test_model(fedge_simulation *self, fedge_round_summary *summ
     if (validated) {
         summary->validation.loss = sets[tested].loss;
         summary->validation.accuracy = sets[tested].accuracy;
+        FEDGE_TRY(measure_errors(self, &sets[tested], &summary->validation.metrics, err));
     }
     if (self->evaluator)
         FEDGE_TRY(fedge_evaluator_measure(self->evaluator, self->global.values, summary, err));
+    if (tested)
+        FEDGE_TRY(measure_errors(self, &sets[0], &summary->metrics, err));
     summary->seconds_evaluate = seconds_since(start_ns);
     return FEDGE_OK;
 }

@@ -8,8 +8,14 @@
 
 #include "edge/core/message.h"
 #include "edge/json/json.h"
+#include "edge/plan/plan.h"
 
 #define COMMAS "; commas separate fields, not "
+#if FEDGE_WITH_TARGETS
+#define FEDGE_CSV_LABEL "an integer label; to learn numbers give the job data.targets"
+#else
+#define FEDGE_CSV_LABEL "an integer label"
+#endif
 #define INNER_COMMA '\n' /* replaces a comma that was in quotes; no line contains it otherwise */
 
 fedge_status fedge_csv_open(fedge_csv *csv, const char *path, uint64_t columns, fedge_error *err)
@@ -37,7 +43,10 @@ void fedge_csv_close(fedge_csv *csv)
 {
     fedge_reader_close(&csv->reader);
     free(csv->line);
-    csv->line = NULL;
+    free(csv->last);
+    free(csv->other);
+    csv->line = csv->other = NULL;
+    csv->last = NULL;
 }
 
 static const char *skip_spaces(const char *at)
@@ -183,7 +192,8 @@ static fedge_status fail_unnamed(fedge_csv *csv, const char *name, const char *n
 
 fedge_status fedge_csv_set_aside(fedge_csv *csv, const char *name, fedge_error *err)
 {
-    FEDGE_TRY(fedge_csv_header(csv, err));
+    if (csv->num_last == 0)
+        FEDGE_TRY(fedge_csv_header(csv, err)); /* else it has been read */
     const uint64_t fields = count_fields(csv->line);
     const char **names = malloc((size_t)fields * sizeof(*names));
     if (!names) {
@@ -251,6 +261,117 @@ static fedge_status cut_aside(fedge_csv *csv, fedge_error *err)
     return FEDGE_OK;
 }
 
+/* ---- columns that are read last ---- */
+
+static bool is_last(const fedge_csv *csv, uint64_t column)
+{
+    for (uint32_t i = 0; i < csv->num_last; i++) {
+        if (csv->last[i] == column)
+            return true;
+    }
+    return false;
+}
+
+/* The file's column that is read as [column], both from 1. */
+static uint64_t column_in_file(const fedge_csv *csv, uint64_t column)
+{
+    const uint64_t others = csv->columns + (csv->aside ? 1 : 0) - csv->num_last;
+    if (column > others)
+        return column - others <= csv->num_last ? csv->last[column - others - 1] : column;
+    uint64_t at = 0;
+    for (uint64_t left = column; left > 0; left -= !is_last(csv, at))
+        at++;
+    return at;
+}
+
+static char *copy_field(char *to, const char *field)
+{
+    const size_t length = strcspn(field, ",");
+    memcpy(to, field, length);
+    to[length] = ',';
+    return to + length + 1;
+}
+
+/* Moves them in the present line; a line with too few fields stays as it is. */
+static void move_last(fedge_csv *csv)
+{
+    char *to = csv->other, *at = csv->line;
+    const uint64_t fields = count_fields(csv->line);
+    for (uint32_t i = 0; i < csv->num_last; i++) {
+        if (csv->last[i] > fields)
+            return;
+    }
+    for (uint64_t column = 1; column <= fields; column++) {
+        if (!is_last(csv, column))
+            to = copy_field(to, at);
+        at = next_field(at);
+    }
+    for (uint32_t i = 0; i < csv->num_last; i++) {
+        at = csv->line;
+        for (uint32_t column = 1; column < csv->last[i]; column++)
+            at = next_field(at);
+        to = copy_field(to, at);
+    }
+    to[-1] = '\0';
+    char *line = csv->line;
+    csv->line = csv->other;
+    csv->other = line;
+}
+
+/* The header's column [name], from 1; 0: there is none. */
+static uint32_t find_column(const char *line, const char *name, size_t length)
+{
+    uint32_t column = 1;
+    for (const char *at = line; at; column++) {
+        const char *begin = skip_spaces(at), *comma = strchr(begin, ',');
+        size_t size = comma ? (size_t)(comma - begin) : strlen(begin);
+        while (size > 0 && (begin[size - 1] == ' ' || begin[size - 1] == '\t'))
+            size--;
+        size_t same = 0;
+        while (same < size && same < length &&
+               name[same] == (begin[same] == INNER_COMMA ? ',' : begin[same]))
+            same++;
+        if (same == size && same == length)
+            return column;
+        at = comma ? comma + 1 : NULL;
+    }
+    return 0;
+}
+
+fedge_status fedge_csv_put_last(fedge_csv *csv, const char *names, fedge_error *err)
+{
+    FEDGE_TRY(fedge_csv_header(csv, err));
+    uint32_t count = 1;
+    for (const char *at = names; *at; at++)
+        count += *at == '\n';
+    csv->last = calloc(count, sizeof(*csv->last));
+    csv->other = malloc(csv->max_line + 2);
+    if (!csv->last || !csv->other) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "%s: no memory for %" PRIu32 " columns",
+                          csv->reader.path, count);
+    }
+    for (; csv->num_last < count; names += strcspn(names, "\n") + 1) {
+        const size_t length = strcspn(names, "\n");
+        const uint32_t column = find_column(csv->line, names, length);
+        if (column == 0) {
+            plain_commas(csv->line);
+            return fedge_fail(err, FEDGE_NOT_FOUND,
+                              "%s:%" PRIu64
+                              ": the header names no column \"%.*s\", which is a target of the "
+                              "job; it names %.512s",
+                              csv->reader.path, csv->number, (int)length, names, csv->line);
+        }
+        if (is_last(csv, column)) {
+            return fedge_fail(err, FEDGE_DUPLICATE, "the job's targets name column \"%.*s\" twice",
+                              (int)length, names);
+        }
+        csv->last[csv->num_last++] = column;
+    }
+    move_last(csv);
+    add_names(csv, csv->line);
+    return FEDGE_OK;
+}
+
 /* Guesses a separator other than a comma in at[0, length), as a hint for the message; "" if there
  * is none. */
 static const char *hint_of_separator(const char *at, size_t length)
@@ -277,10 +398,13 @@ static fedge_status fail_count(const fedge_csv *csv, uint64_t fields, uint64_t w
         why = "; one that says whose an example is goes with natural:COLUMN, or in fedge-simulate "
               "--owner COLUMN";
     }
-    char parts[48] = "";
+    char parts[64] = "";
     if (csv->labelled) {
         (void)snprintf(parts, sizeof(parts), ": %" PRIu64 " value%s and the label",
                        csv->columns - 1, csv->columns == 2 ? "" : "s");
+    } else if (csv->num_targets > 0 && csv->columns > csv->num_targets) {
+        (void)snprintf(parts, sizeof(parts), ": %" PRIu64 " values and %" PRIu32 " targets",
+                       csv->columns - csv->num_targets, csv->num_targets);
     }
     return fedge_fail(err, FEDGE_CORRUPT,
                       "%s:%" PRIu64 ": %" PRIu64 " comma-separated fields, but there should be "
@@ -299,6 +423,8 @@ fedge_status fedge_csv_next(fedge_csv *csv, bool *end, fedge_error *err)
     if (status != FEDGE_OK || *end)
         return status;
     const uint64_t fields = count_fields(csv->line);
+    if (csv->num_last > 0)
+        move_last(csv);
     if (csv->columns == 0 && csv->aside == 0)
         csv->columns = fields;
     const uint64_t wanted = csv->columns + (csv->aside ? 1 : 0);
@@ -315,6 +441,7 @@ static fedge_status bad_field(const fedge_csv *csv, uint64_t column, fedge_statu
     (void)snprintf(field, sizeof(field), "%.*s", length < 40 ? (int)length : 40, at);
     plain_commas(field);
     column += csv->aside && column >= csv->aside ? 1 : 0; /* column number in the file */
+    column = csv->num_last > 0 ? column_in_file(csv, column) : column;
     return fedge_fail(err, status, "%s:%" PRIu64 ": column %" PRIu64 ": \"%s\" is not %s%s",
                       csv->reader.path, csv->number, column, field, wanted,
                       hint_of_separator(at, length));
@@ -358,19 +485,22 @@ static fedge_status scan_u8_fields(const fedge_csv *csv, uint64_t count, uint8_t
     return FEDGE_OK;
 }
 
-static fedge_status scan_f32_fields(const fedge_csv *csv, uint64_t count, float *out,
-                                    fedge_error *err)
+/* Fields [first, first + count), from 0. */
+static fedge_status scan_f32_fields(const fedge_csv *csv, uint64_t first, uint64_t count,
+                                    float *out, fedge_error *err)
 {
     const char *at = csv->line;
+    for (uint64_t i = 0; i < first; i++)
+        at = strchr(at, ',') + 1; /* fedge_csv_next has counted them */
     for (uint64_t i = 0; i < count; i++) {
         char *stop;
         at = skip_spaces(at);
         out[i] = strtof(at, &stop);
         const char *after = skip_spaces(stop);
         if (stop == at || *at == INNER_COMMA || (*after != ',' && *after != '\0'))
-            return bad_field(csv, i + 1, FEDGE_CORRUPT, at, "a number", err);
+            return bad_field(csv, first + i + 1, FEDGE_CORRUPT, at, "a number", err);
         if (!isfinite(out[i]))
-            return bad_field(csv, i + 1, FEDGE_NOT_FINITE, at, "a finite number", err);
+            return bad_field(csv, first + i + 1, FEDGE_NOT_FINITE, at, "a finite number", err);
         at = after + 1;
     }
     return FEDGE_OK;
@@ -384,7 +514,13 @@ fedge_status fedge_csv_values(const fedge_csv *csv, fedge_dtype dtype, uint64_t 
                           csv->reader.path);
     }
     return dtype == FEDGE_U8 ? scan_u8_fields(csv, count, out, err)
-                             : scan_f32_fields(csv, count, out, err);
+                             : scan_f32_fields(csv, 0, count, out, err);
+}
+
+fedge_status fedge_csv_last_floats(const fedge_csv *csv, uint32_t count, float *out,
+                                   fedge_error *err)
+{
+    return scan_f32_fields(csv, csv->columns - count, count, out, err);
 }
 
 fedge_status fedge_csv_integers(const fedge_csv *csv, int64_t *out, fedge_error *err)
@@ -404,6 +540,6 @@ fedge_status fedge_csv_label(const fedge_csv *csv, int64_t *label, fedge_error *
     const char *comma = strrchr(csv->line, ',');
     const char *at = comma ? comma + 1 : csv->line;
     if (!scan_integer(at, label))
-        return bad_field(csv, csv->columns, FEDGE_CORRUPT, at, "an integer label", err);
+        return bad_field(csv, csv->columns, FEDGE_CORRUPT, at, FEDGE_CSV_LABEL, err);
     return FEDGE_OK;
 }

@@ -26,11 +26,16 @@
 typedef struct fedge_csv {
     fedge_reader reader;
     char *line; /* the present row without quotes; "\n" for a comma that was quoted; malloc'ed */
-    size_t max_line;  /* maximum bytes of a line: the least of the limits above */
-    uint64_t number;  /* number of that line, from 1 */
-    uint64_t columns; /* fields of every row, without the one set aside */
-    bool labelled;    /* the last column is a label, for messages; set by the caller */
-    uint64_t aside;   /* column set aside, from 1; 0: none */
+    size_t max_line;      /* maximum bytes of a line: the least of the limits above */
+    uint64_t number;      /* number of that line, from 1 */
+    uint64_t columns;     /* fields of every row, without the one set aside */
+    bool labelled;        /* the last column is a label, for messages; set by the caller */
+    uint32_t num_targets; /* the last columns are targets, for messages; set by the caller */
+    uint64_t aside;       /* column set aside, from 1; 0: none */
+    uint32_t *last; /* (num_last): columns of the file, from 1, that are read as the last ones;
+                       malloc'ed */
+    uint32_t num_last;
+    char *other;    /* malloc'ed: for rows whose columns are moved */
     uint32_t names; /* CRC-32 of the header's names in their order, without the one set aside; 0: no
                        header */
     char text[FEDGE_CSV_MAX_TEXT]; /* text of the column set aside in the present row, without
@@ -55,6 +60,10 @@ FEDGE_MUST_USE fedge_status fedge_csv_set_aside(fedge_csv *csv, const char *name
 FEDGE_MUST_USE fedge_status fedge_csv_open_aside(fedge_csv *csv, const char *path, uint64_t columns,
                                                  const char *aside, fedge_error *err);
 
+/* Reads the header and lets rows be read as if the columns [names], one a line, came last in this
+ * order. Then call fedge_csv_set_aside, if at all. FEDGE_NOT_FOUND names the others. */
+FEDGE_MUST_USE fedge_status fedge_csv_put_last(fedge_csv *csv, const char *names, fedge_error *err);
+
 /* Reads the next row and counts its fields; *end is true after the last. FEDGE_CORRUPT: the count
  * is wrong. */
 FEDGE_MUST_USE fedge_status fedge_csv_next(fedge_csv *csv, bool *end, fedge_error *err);
@@ -67,6 +76,11 @@ FEDGE_MUST_USE fedge_status fedge_csv_values(const fedge_csv *csv, fedge_dtype d
 /* Parses all fields as integers into out: (columns), saturating. FEDGE_CORRUPT. */
 FEDGE_MUST_USE fedge_status fedge_csv_integers(const fedge_csv *csv, int64_t *out,
                                                fedge_error *err);
+
+/* Parses the last [count] fields as finite floats into out: (count). FEDGE_CORRUPT,
+ * FEDGE_NOT_FINITE. */
+FEDGE_MUST_USE fedge_status fedge_csv_last_floats(const fedge_csv *csv, uint32_t count, float *out,
+                                                  fedge_error *err);
 
 /* Parses the last field as an integer. FEDGE_CORRUPT, FEDGE_OUT_OF_RANGE. */
 FEDGE_MUST_USE fedge_status fedge_csv_label(const fedge_csv *csv, int64_t *label, fedge_error *err);

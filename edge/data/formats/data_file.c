@@ -11,9 +11,11 @@ static bool has_both(fedge_data_role role)
     return role == FEDGE_DATA_VALUES_WITH_LABELS || role == FEDGE_DATA_INLINE_LABELS;
 }
 
-static fedge_status check_labels(const char *path, fedge_data_role role, bool has_labels,
-                                 fedge_error *err)
+static fedge_status check_labels(const fedge_data_spec *spec, const char *path,
+                                 fedge_data_role role, bool has_labels, fedge_error *err)
 {
+    if (spec->targets.kind == FEDGE_TARGETS_INPUT)
+        return FEDGE_OK; /* they are not read */
     const bool wanted = has_both(role);
     if (wanted && !has_labels) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
@@ -45,7 +47,7 @@ static fedge_status read_header(fedge_data_file *file, const fedge_data_spec *sp
     }
     file->format = FEDGE_DATA_ARRAY;
     if (fedge_npy_matches(head, got)) {
-        FEDGE_TRY(check_labels(reader->path, role, false, err));
+        FEDGE_TRY(check_labels(spec, reader->path, role, false, err));
         return fedge_npy_read_header(reader, &file->info, err);
     }
     if (FEDGE_WITH_MORE_DATA && fedge_tensor_data_matches(head, got))
@@ -53,18 +55,18 @@ static fedge_status read_header(fedge_data_file *file, const fedge_data_spec *sp
     if (role != FEDGE_DATA_LABELS)
         FEDGE_TRY(fedge_cifar_matches(spec, reader, head, got, &size, err));
     if (size > 0) {
-        FEDGE_TRY(check_labels(reader->path, role, true, err));
+        FEDGE_TRY(check_labels(spec, reader->path, role, true, err));
         return fedge_cifar_layout(spec, reader->path, size, labels, &file->info, err);
     }
     if (fedge_idx_matches(head, got)) {
-        FEDGE_TRY(check_labels(reader->path, role, false, err));
+        FEDGE_TRY(check_labels(spec, reader->path, role, false, err));
         return fedge_idx_read_header(reader, &file->info, err);
     }
     file->format = FEDGE_DATA_CSV;
     if (!FEDGE_WITH_MORE_DATA || !fedge_leaf_matches(head, got))
         return FEDGE_OK;
     file->format = FEDGE_DATA_LEAF;
-    return check_labels(reader->path, role, true, err);
+    return check_labels(spec, reader->path, role, true, err);
 }
 
 fedge_status fedge_data_file_open(fedge_data_file *file, const fedge_data_spec *spec,

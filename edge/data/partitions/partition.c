@@ -270,6 +270,11 @@ fedge_status fedge_partition_assign(const fedge_partition_spec *spec,
     return check_parts(spec, data->num_examples, num_parts, owner, err);
 }
 
+bool fedge_partition_needs_labels(const fedge_partition_spec *spec)
+{
+    return SCHEMES[spec->scheme]->needs_labels;
+}
+
 bool fedge_partition_is_counted(const fedge_partition_spec *spec)
 {
     return SCHEMES[spec->scheme]->num_parts != NULL;

@@ -109,6 +109,13 @@ FEDGE_MUST_USE fedge_status fedge_partition_num_parts(const fedge_partition_spec
                                                       const char *values_path, uint32_t *num_parts,
                                                       fedge_error *err);
 
+/* Parts of equal size, by rank of the first target, that stand for labels where numbers are
+ * learned.
+ */
+#define FEDGE_PARTITION_BINS 10u
+/* Whether the scheme divides by labels. */
+bool fedge_partition_needs_labels(const fedge_partition_spec *spec);
+
 /* For per-file: FEDGE_MISMATCH unless there are as many files as parts. */
 FEDGE_MUST_USE fedge_status fedge_partition_check_files(uint32_t num_files, uint32_t num_parts,
                                                         fedge_error *err);

@@ -39,6 +39,7 @@ static uint32_t loss_of(fedge_loss_type loss)
         [FEDGE_LOSS_MSE] = FEDGE_COHORT_MSE,
         [FEDGE_LOSS_L1] = FEDGE_COHORT_L1,
         [FEDGE_LOSS_HUBER] = FEDGE_COHORT_HUBER,
+        [FEDGE_LOSS_SMOOTH_L1] = FEDGE_COHORT_SMOOTH_L1,
     };
     return FUNCTIONS[loss];
 }

@@ -29,4 +29,4 @@ static double run(const fedge_loss_run *at, uint32_t *correct)
     return loss;
 }
 
-const fedge_loss_ops fedge_loss_bce_with_logits = {.labels_of_one = 2, .run = run};
+const fedge_loss_ops fedge_loss_bce_with_logits = {.labels_of_one = 2, .target_max = 1, .run = run};

@@ -23,6 +23,7 @@ typedef struct fedge_loss_ops {
     const fedge_argument *arguments; /* arguments in a fedge_model_spec; NULL: none */
     bool needs_labels;               /* targets are not enough */
     uint32_t min_outputs;            /* fewer outputs would make the loss 0; 0 means 1 */
+    float target_max;                /* targets are 0 to this; 0: any numbers */
     uint32_t labels_of_one;          /* labels that one output can distinguish; 0: any number */
     /* As in fedge_layer_ops. */
     const char *(*feature)(const fedge_model_spec *model);

@@ -1,5 +1,6 @@
-/* MSELoss, L1Loss and HuberLoss of d = y − t, the mean over an example's outputs:
- *   d²;   |d|;   d²/2 where |d| ≤ delta, else delta · (|d| − delta/2) */
+/* MSELoss, L1Loss, HuberLoss and SmoothL1Loss of d = y − t, the mean over an example's outputs:
+ *   d²;   |d|;   d²/2 where |d| ≤ delta, else delta · (|d| − delta/2);
+ *   d²/2/beta where |d| < beta, else |d| − beta/2 */
 #include <math.h>
 
 #include "edge/train/losses/losses.h"
@@ -51,6 +52,16 @@ static double huber(double d, double delta, double *derivative)
     return delta * (fabs(d) - 0.5 * delta);
 }
 
+static double smooth_l1(double d, double beta, double *derivative)
+{
+    if (fabs(d) < beta) {
+        *derivative = d / beta;
+        return 0.5 * d * d / beta;
+    }
+    *derivative = d > 0.0 ? 1.0 : -1.0;
+    return fabs(d) - 0.5 * beta;
+}
+
 static double run_mse(const fedge_loss_run *at, uint32_t *correct)
 {
     return run(at, squared, correct);
@@ -66,17 +77,27 @@ static double run_huber(const fedge_loss_run *at, uint32_t *correct)
     return run(at, huber, correct);
 }
 
-static const fedge_argument HUBER[] = {
-    {.name = "delta",
-     .kind = FEDGE_ARGUMENT_F32,
-     .offset = offsetof(fedge_model_spec, loss_delta),
-     .min = 1e-30,
-     .max = 1e30,
-     .fallback = 1,
-     .zero_is_default = true},
-    FEDGE_NO_ARGUMENT,
-};
+static double run_smooth_l1(const fedge_loss_run *at, uint32_t *correct)
+{
+    return run(at, smooth_l1, correct);
+}
+
+#define WIDTH(argument)                                                                            \
+    {                                                                                              \
+        {.name = (argument),                                                                       \
+         .kind = FEDGE_ARGUMENT_F32,                                                               \
+         .offset = offsetof(fedge_model_spec, loss_delta),                                         \
+         .min = 1e-30,                                                                             \
+         .max = 1e30,                                                                              \
+         .fallback = 1,                                                                            \
+         .zero_is_default = true},                                                                 \
+            FEDGE_NO_ARGUMENT,                                                                     \
+    }
+
+static const fedge_argument HUBER[] = WIDTH("delta");
+static const fedge_argument SMOOTH_L1[] = WIDTH("beta");
 
 const fedge_loss_ops fedge_loss_mse = {.run = run_mse};
 const fedge_loss_ops fedge_loss_l1 = {.run = run_l1};
 const fedge_loss_ops fedge_loss_huber = {.arguments = HUBER, .run = run_huber};
+const fedge_loss_ops fedge_loss_smooth_l1 = {.arguments = SMOOTH_L1, .run = run_smooth_l1};

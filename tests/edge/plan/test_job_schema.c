@@ -21,6 +21,8 @@ static void the_job_matches(void **state)
 {
     (void)state;
     check_object(fedge_job_fields, schema_root());
+    const cJSON *data = get(get(get(schema_root(), "properties"), "data"), "properties");
+    check_object(fedge_targets_fields, cJSON_GetArrayItem(get(get(data, "targets"), "oneOf"), 2));
 }
 
 static void models_match(void **state)

@@ -351,6 +351,8 @@ def training_cases():
     yield two_layers("loss-l1", loss={"type": "L1Loss"}, learning_rate=0.01)
     yield two_layers("loss-huber", loss={"type": "HuberLoss"})
     yield two_layers("loss-huber-delta", loss={"type": "HuberLoss", "delta": 0.4})
+    yield two_layers("loss-smooth-l1", loss={"type": "SmoothL1Loss"})
+    yield two_layers("loss-smooth-l1-beta", loss={"type": "SmoothL1Loss", "beta": 0.4})
     yield two_layers("sgd", optimizer={"type": "SGD", "momentum": 0.9, "weight_decay": 0.01})
     yield two_layers("sgd-nesterov", optimizer={"type": "SGD", "momentum": 0.8, "weight_decay": 0.01, "nesterov": True})
     yield two_layers("adam", optimizer={"type": "Adam"}, learning_rate=0.01)

@@ -404,7 +404,8 @@ enum {
     FEDGE_COHORT_BCE_WITH_LOGITS,
     FEDGE_COHORT_MSE,
     FEDGE_COHORT_L1,
-    FEDGE_COHORT_HUBER /* argument: delta */
+    FEDGE_COHORT_HUBER,    /* argument: delta */
+    FEDGE_COHORT_SMOOTH_L1 /* argument: beta */
 };
 
 typedef struct fedge_cohort_loss {

@@ -49,6 +49,10 @@ static __device__ __forceinline__ double output_loss(const fedge_cohort_loss &l,
         *slope = 2.0 * d;
         return d * d;
     }
+    if (l.function == FEDGE_COHORT_SMOOTH_L1) {
+        *slope = size < delta ? d / delta : sign;
+        return size < delta ? 0.5 * d * d / delta : size - 0.5 * delta;
+    }
     *slope = size <= delta ? d : sign * delta;
     return size <= delta ? 0.5 * d * d : delta * (size - 0.5 * delta);
 }

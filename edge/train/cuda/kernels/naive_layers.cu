@@ -464,6 +464,9 @@ static __device__ double output_loss(const fedge_cohort_loss &l, double y, doubl
     case FEDGE_COHORT_L1:
         *slope = sign;
         return fabs(d);
+    case FEDGE_COHORT_SMOOTH_L1:
+        *slope = fabs(d) < delta ? d / delta : sign;
+        return fabs(d) < delta ? 0.5 * d * d / delta : fabs(d) - 0.5 * delta;
     default: /* Huber */
         *slope = fabs(d) <= delta ? d : sign * delta;
         return fabs(d) <= delta ? 0.5 * d * d : delta * (fabs(d) - 0.5 * delta);

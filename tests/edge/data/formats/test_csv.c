@@ -112,7 +112,8 @@ static void test_errors_have_path_line_and_column(void **state)
     fedge_dataset *dataset = NULL;
     save_text(VALUES, "1,2,3\n1,2,x\n");
     assert_int_equal(fedge_dataset_load(&spec, VALUES, "", &dataset, &err), FEDGE_CORRUPT);
-    assert_string_equal(err.message, VALUES ":2: column 3: \"x\" is not an integer label");
+    assert_string_equal(err.message, VALUES ":2: column 3: \"x\" is not an integer label; "
+                                            "to learn numbers give the job data.targets");
     /* Spaces that separate no numbers are no hint. */
     static const char *const WORDS[] = {"x y", "1 x", "x 1", " x ", "x\t"};
     for (size_t i = 0; i < sizeof(WORDS) / sizeof(WORDS[0]); i++) {

@@ -348,6 +348,7 @@ static void test_descriptions_read_back(void **state)
                                         "gelu-tanh",
                                         "bias-only",
                                         "loss-huber-delta",
+                                        "loss-smooth-l1-beta",
                                         "loss-smoothing",
                                         "leakyrelu-steep",
                                         "maxpool2d-dilated",
