@@ -82,6 +82,10 @@ target_link_options(fedge_options INTERFACE ${FEDGE_STATIC})
 if(FEDGE_STATIC STREQUAL "-static")
   target_compile_options(fedge_options INTERFACE $<$<COMPILE_LANGUAGE:C>:-fno-pie>) # shorter addresses
 endif()
+option(FEDGE_TARGETS "Learn numbers (a job's data.targets), not only classes" ON)
+if(NOT FEDGE_TARGETS)
+  target_compile_definitions(fedge_options INTERFACE FEDGE_WITH_TARGETS=0)
+endif()
 if(FEDGE_SMALL)
   target_compile_definitions(fedge_options INTERFACE FEDGE_SMALL)
   # What is used once is put where it is used. Libraries keep objects for linkers of another compiler.

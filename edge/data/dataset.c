@@ -119,7 +119,7 @@ static fedge_status divide(parts *d, fedge_dataset *dataset, const char *values_
                            const fedge_dataset_files *files, uint32_t count, fedge_error *err)
 {
     const fedge_data_spec *spec = &dataset->spec;
-    const bool ranked = dataset->num_targets > 0;
+    const bool ranked = FEDGE_WITH_TARGETS && dataset->num_targets > 0;
     if (!d->partition)
         return FEDGE_OK;
 #if FEDGE_WITH_TARGETS
@@ -185,7 +185,7 @@ static fedge_status list_files(const fedge_data_spec *spec, const char *values_p
 static uint32_t keep_answers(fedge_dataset *dataset, uint32_t count, const uint32_t *owner,
                              uint32_t part)
 {
-    const uint32_t each = dataset->num_targets;
+    const uint32_t each = FEDGE_WITH_TARGETS ? dataset->num_targets : 0;
     uint32_t size = 0;
     for (uint32_t i = 0; i < count; i++) {
         if (owner && owner[i] != part)
@@ -323,7 +323,7 @@ uint32_t fedge_dataset_crc32(const fedge_dataset *dataset)
     const size_t count = dataset->count;
     const size_t size = dataset->example_values * fedge_dtype_size(dataset->spec.dtype);
     const uint32_t crc = fedge_crc32(0, dataset->values, count * size);
-    if (dataset->num_targets > 0) {
+    if (FEDGE_WITH_TARGETS && dataset->num_targets > 0) {
         return fedge_crc32(crc, dataset->targets,
                            count * dataset->num_targets * sizeof(*dataset->targets));
     }

@@ -9,8 +9,8 @@
 
 uint32_t fedge_data_inline_columns(const fedge_data_spec *spec)
 {
-    return spec->targets.kind == FEDGE_TARGETS_CLASSES ? 1
-           : spec->targets.kind == FEDGE_TARGETS_INPUT ? 0
+    return !FEDGE_WITH_TARGETS || spec->targets.kind == FEDGE_TARGETS_CLASSES ? 1
+           : spec->targets.kind == FEDGE_TARGETS_INPUT                        ? 0
                                                        : fedge_data_num_targets(spec);
 }
 

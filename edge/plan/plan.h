@@ -34,9 +34,6 @@
 #define FEDGE_MAX_PATH 512
 #define FEDGE_MAX_PATHS 4096 /* bytes of a list of paths, one a line, with the NUL */
 
-#ifndef FEDGE_WITH_TARGETS
-#define FEDGE_WITH_TARGETS 1 /* 0: built without numbers as targets */
-#endif
 #define FEDGE_MAX_TARGETS ((uint32_t)1 << 20)   /* targets of one example */
 #define FEDGE_MAX_TARGET_COLUMNS ((size_t)2048) /* bytes of the columns' names, with the NUL */
 #define FEDGE_MAX_TARGET_NAME 63                /* bytes of one */

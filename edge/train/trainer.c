@@ -81,7 +81,7 @@ static fedge_status feed_init(feed *self, const fedge_model *model, const fedge_
                               fedge_error *err)
 {
     FEDGE_TRY(check_sizes(model, examples->num_examples, batch_size, err));
-    const uint32_t num_targets = examples->targets.count;
+    const uint32_t num_targets = FEDGE_WITH_TARGETS ? examples->targets.count : 0;
     const parts at =
         lay_out(fedge_model_example_size(model), num_targets, examples->num_examples, batch_size);
     if (workspace->scratch_size < at.total) {
@@ -130,7 +130,7 @@ static fedge_status feed_read(feed *self, uint32_t *batch, fedge_error *err)
     *batch = left < self->batch_size ? left : self->batch_size;
     fedge_status status = self->examples->read(self->examples->user, self->indices + self->next,
                                                *batch, left - *batch, self->x, self->labels, err);
-    if (status == FEDGE_OK && self->targets)
+    if (FEDGE_WITH_TARGETS && status == FEDGE_OK && self->targets)
         read_targets(self, *batch);
     self->next += *batch;
     return status;
@@ -278,7 +278,7 @@ fedge_status fedge_trainer_evaluate(fedge_model *model, const fedge_examples *ex
         if (status == FEDGE_OK) {
             const fedge_batch read = feed_batch(&from, batch);
             status = fedge_model_test(model, &read, &loss_sum, &correct, err);
-            if (status == FEDGE_OK && from.targets) {
+            if (FEDGE_WITH_TARGETS && status == FEDGE_OK && from.targets) {
                 fedge_errors_add(&result->errors, &examples->targets.units,
                                  fedge_model_outputs(model), from.targets, batch,
                                  examples->targets.count);

@@ -118,9 +118,13 @@ static fedge_status open_arrays(generator *self, fedge_error *err)
         const uint32_t shape[FEDGE_NPY_MAX_RANK] = {
             (uint32_t)(is_train ? self->report.num_train : self->report.num_test), data->shape[0],
             data->shape[1], data->shape[2]};
+        const uint32_t targets[FEDGE_NPY_MAX_RANK] = {shape[0], data->num_targets};
+        const bool is_target = !is_values && data->num_targets > 0;
+        const fedge_dtype answers = is_target ? FEDGE_F32 : FEDGE_I32;
+        const uint32_t rank = is_values ? data->rank + 1 : is_target ? 2 : 1;
         FEDGE_TRY(fedge_npy_writer_init(&self->arrays[i], self->paths[i],
-                                        is_values ? data->dtype : FEDGE_I32,
-                                        is_values ? data->rank + 1 : 1, shape, err));
+                                        is_values ? data->dtype : answers, rank,
+                                        is_target ? targets : shape, err));
     }
     return FEDGE_OK;
 }
@@ -138,11 +142,15 @@ static fedge_status add_example(generator *self, uint32_t client, uint32_t index
         self->owner[self->next++] = client;
     else
         self->best_sum += best;
+    const fedge_synthetic_spec *data = &self->settings->data;
+    const size_t count = fedge_synthetic_example_values(data);
+    fedge_npy_writer *answers = &self->arrays[is_train ? TRAIN_LABELS : TEST_LABELS];
     FEDGE_TRY(fedge_npy_writer_append(&self->arrays[is_train ? TRAIN_VALUES : TEST_VALUES],
-                                      self->values,
-                                      fedge_synthetic_example_values(&self->settings->data), err));
-    return fedge_npy_writer_append(&self->arrays[is_train ? TRAIN_LABELS : TEST_LABELS], &label, 1,
-                                   err);
+                                      self->values, count, err));
+    return data->num_targets > 0
+               ? fedge_npy_writer_append(answers, (const float *)self->values + count,
+                                         data->num_targets, err)
+               : fedge_npy_writer_append(answers, &label, 1, err);
 }
 
 static fedge_status add_examples(generator *self, fedge_error *err)
@@ -172,6 +180,7 @@ static const recipe RECIPES[] = {
     [FEDGE_SYNTHETIC_LOGISTIC] = {50, 1, "0.05"},
     [FEDGE_SYNTHETIC_FEDPROX] = {200, 20, "0.01"}, /* the paper's; B = 10 and 10 clients too */
     [FEDGE_SYNTHETIC_IMAGES] = {20, 1, "0.02"},
+    [FEDGE_SYNTHETIC_SERIES] = {20, 1, "0.02"},
 };
 
 /* "3, 32, 32" */
@@ -184,10 +193,29 @@ static void shape_text(const fedge_synthetic_spec *data, char text[FEDGE_GENERAT
     }
 }
 
+/* What is learned, as members of "data". */
+static void answers_text(const fedge_synthetic_spec *data, char *text, size_t size)
+{
+    (void)(data->num_targets > 0 ? snprintf(text, size,
+                                            "\n    \"targets\": {\"shape\": [%" PRIu32
+                                            "], \"dtype\": \"f32\", \"mean\": [50], \"std\": [14]}",
+                                            data->num_targets)
+                                 : snprintf(text, size, "\"labels\": %" PRIu32, data->num_labels));
+}
+
 static fedge_status add_layers(const fedge_synthetic_spec *data, fedge_buffer *text,
                                fedge_error *err)
 {
     const uint32_t labels = data->num_labels;
+    if (data->num_targets > 0) {
+        return fedge_buffer_printf(text, err,
+                                   "      {\"type\": \"Linear\", \"in_features\": %" PRIu32
+                                   ", \"out_features\": 32},\n"
+                                   "      {\"type\": \"ReLU\"},\n"
+                                   "      {\"type\": \"Linear\", \"in_features\": 32, "
+                                   "\"out_features\": %" PRIu32 "}\n",
+                                   data->shape[0], data->num_targets);
+    }
     if (data->rank == 1) {
         return fedge_buffer_printf(text, err,
                                    "      {\"type\": \"Linear\", \"in_features\": %" PRIu32
@@ -216,8 +244,9 @@ fedge_status fedge_generate_job(const fedge_generate_settings *settings, fedge_b
     const fedge_synthetic_spec *data = &settings->data;
     const recipe *how = &RECIPES[data->kind];
     const uint32_t clients = settings->num_clients, cohort = clients < COHORT ? clients : COHORT;
-    char shape[FEDGE_GENERATE_MAX_TEXT];
+    char shape[FEDGE_GENERATE_MAX_TEXT], answers[160];
     shape_text(data, shape);
+    answers_text(data, answers, sizeof(answers));
     FEDGE_TRY(fedge_buffer_printf(text, err,
                                   "{\n"
                                   "  \"fedge-job\": 1,\n"
@@ -231,11 +260,10 @@ fedge_status fedge_generate_job(const fedge_generate_settings *settings, fedge_b
     return fedge_buffer_printf(
         text, err,
         "    ],\n"
-        "    \"loss\": {\"type\": \"CrossEntropyLoss\"}\n"
+        "    \"loss\": {\"type\": \"%s\"}\n"
         "  },\n"
         "  \"data\": {\n"
-        "    \"name\": \"synthetic\", \"shape\": [%s], \"dtype\": \"%s\", \"labels\": %" PRIu32
-        "%s\n"
+        "    \"name\": \"synthetic\", \"shape\": [%s], \"dtype\": \"%s\", %s%s\n"
         "  },\n"
         "  \"training\": {\"local-epochs\": %" PRIu32
         ", \"batch-size\": 10, \"learning-rate\": %s},\n"
@@ -244,10 +272,12 @@ fedge_status fedge_generate_job(const fedge_generate_settings *settings, fedge_b
         "  \"update\": {\"codec\": \"none\", \"deflate\": false},\n"
         "  \"test-set\": {\"values\": \"test-values.npy\", \"labels\": \"test-labels.npy\"}\n"
         "}\n",
-        shape, data->dtype == FEDGE_U8 ? "u8" : "f32", data->num_labels,
+        data->num_targets > 0 ? "MSELoss" : "CrossEntropyLoss", shape,
+        data->dtype == FEDGE_U8 ? "u8" : "f32", answers,
         data->dtype == FEDGE_U8
             ? ",\n    \"normalisation\": {\"divide-by\": 255, \"mean\": [0.5], \"std\": [0.25]}"
-            : "",
+        : data->num_targets > 0 ? ",\n    \"normalisation\": {\"mean\": [50], \"std\": [14]}"
+                                : "",
         how->local_epochs, how->learning_rate, how->rounds, (double)cohort / clients, cohort);
 }
 
@@ -287,7 +317,8 @@ static fedge_status take_memory(generator *self, fedge_error *err)
 {
     const fedge_synthetic_spec *data = &self->settings->data;
     self->owner = malloc(self->report.num_train * sizeof(*self->owner));
-    self->values = malloc(fedge_synthetic_example_values(data) * fedge_dtype_size(data->dtype));
+    self->values = malloc(fedge_synthetic_example_values(data) * fedge_dtype_size(data->dtype) +
+                          data->num_targets * sizeof(float));
     if (!self->owner || !self->values) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the owners of %" PRIu64 " examples",
                           self->report.num_train);
@@ -360,6 +391,7 @@ static const fedge_command_line COMMAND_LINE = {
              "                                synthetic(ALPHA,BETA) of Li et al. 2020 (1,1)\n"
              "  images[:C,H,W[,LABELS]]       a moved, noisy picture for each label\n"
              "                                (3,32,32,10)\n"
+             "  series[:BEFORE,AHEAD]         loads by the hour, and those to forecast (24,1)\n"
              "\n",
     .options = OPTIONS,
     .num_options = sizeof(OPTIONS) / sizeof(*OPTIONS),

@@ -14,7 +14,8 @@
 static const fedge_synthetic_ops *const KINDS[] = {
     [FEDGE_SYNTHETIC_LOGISTIC] = &fedge_synthetic_logistic,
     [FEDGE_SYNTHETIC_FEDPROX] = &fedge_synthetic_fedprox,
-    [FEDGE_SYNTHETIC_IMAGES] = &fedge_synthetic_images};
+    [FEDGE_SYNTHETIC_IMAGES] = &fedge_synthetic_images,
+    [FEDGE_SYNTHETIC_SERIES] = &fedge_synthetic_series};
 
 static_assert(sizeof(KINDS) / sizeof(KINDS[0]) == FEDGE_SYNTHETIC_COUNT, "each has its operations");
 
@@ -38,8 +39,8 @@ fedge_status fedge_synthetic_parse(const char *text, fedge_synthetic_spec *spec,
             return KINDS[kind]->parse(colon ? colon + 1 : NULL, spec, err);
         }
     }
-    return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "'%.60s' is not %s, %s or %s", text,
-                      KINDS[0]->usage, KINDS[1]->usage, KINDS[2]->usage);
+    return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "'%.60s' is not %s, %s, %s or %s", text,
+                      KINDS[0]->usage, KINDS[1]->usage, KINDS[2]->usage, KINDS[3]->usage);
 }
 
 size_t fedge_synthetic_example_values(const fedge_synthetic_spec *spec)

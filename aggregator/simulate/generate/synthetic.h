@@ -19,6 +19,7 @@
 #define FEDGE_SYNTHETIC_MAX_CHANNELS 16u
 #define FEDGE_SYNTHETIC_MIN_SIDE 8u /* pixels of an image's side */
 #define FEDGE_SYNTHETIC_MAX_SIDE 1024u
+#define FEDGE_SYNTHETIC_MAX_STEPS 8192u             /* hours of a series, and targets */
 #define FEDGE_SYNTHETIC_MAX_LAW ((uint64_t)1 << 24) /* values of an example times labels */
 #define FEDGE_SYNTHETIC_MAX_EXAMPLES 1048576u       /* examples per client */
 #define FEDGE_SYNTHETIC_MAX_SPREAD 1000.0           /* limit of alpha and beta */
@@ -48,6 +49,11 @@ typedef enum fedge_synthetic_kind {
      * contrast, under noise of standard deviation 96. */
     FEDGE_SYNTHETIC_IMAGES,
 
+    /* series[:BEFORE,AHEAD]: the load of a household by the hour, with a level, a daily swing and a
+     * first hour of its own, under noise of standard deviation 1. The values are BEFORE hours, the
+     * targets the AHEAD hours that follow. */
+    FEDGE_SYNTHETIC_SERIES,
+
     FEDGE_SYNTHETIC_COUNT
 } fedge_synthetic_kind;
 
@@ -55,13 +61,14 @@ typedef struct fedge_synthetic_spec {
     fedge_synthetic_kind kind;
     uint32_t rank, shape[3]; /* shape of an example: (features), or (channels, height, width) */
     fedge_dtype dtype;       /* FEDGE_F32, or FEDGE_U8 for images */
-    uint32_t num_labels;
-    double alpha, beta; /* fedprox */
-    bool iid;           /* fedprox:iid */
+    uint32_t num_labels;     /* 0 with targets */
+    uint32_t num_targets;    /* series: floats that follow the values of an example */
+    double alpha, beta;      /* fedprox */
+    bool iid;                /* fedprox:iid */
 } fedge_synthetic_spec;
 
-/* Parses one of the texts above; the defaults are logistic:60,10, fedprox:1,1, images:3,32,32,10.
- * FEDGE_INVALID_ARGUMENT and FEDGE_OUT_OF_RANGE say what is possible. */
+/* Parses one of the texts above; the defaults are logistic:60,10, fedprox:1,1, images:3,32,32,10,
+ * series:24,1. FEDGE_INVALID_ARGUMENT and FEDGE_OUT_OF_RANGE say what is possible. */
 FEDGE_MUST_USE fedge_status fedge_synthetic_parse(const char *text, fedge_synthetic_spec *spec,
                                                   fedge_error *err);
 
@@ -80,7 +87,8 @@ FEDGE_MUST_USE fedge_status fedge_synthetic_new(const fedge_synthetic_spec *spec
                                                 fedge_synthetic **synthetic, fedge_error *err);
 void fedge_synthetic_free(fedge_synthetic *synthetic); /* NULL is fine */
 
-/* Example [index] of [client]: its values, floats or bytes as spec.dtype says, and its label.
+/* Example [index] of [client]: its values, floats or bytes as spec.dtype says, followed by its
+ * targets, and its label.
  * Returns the probability that the likeliest label of these values is theirs, where it is known
  * (logistic), else NAN: its mean is the best accuracy that any model can have. Fastest when
  * one client's examples follow another's. */

@@ -21,7 +21,7 @@ typedef struct fedge_synthetic_ops {
 } fedge_synthetic_ops;
 
 extern const fedge_synthetic_ops fedge_synthetic_logistic, fedge_synthetic_fedprox,
-    fedge_synthetic_images;
+    fedge_synthetic_images, fedge_synthetic_series;
 
 /* Streams of FEDGE_PURPOSE_SYNTHETIC by c; a = client. Part of the contract: never renumber. */
 enum {

@@ -402,7 +402,7 @@ static fedge_status fail_count(const fedge_csv *csv, uint64_t fields, uint64_t w
     if (csv->labelled) {
         (void)snprintf(parts, sizeof(parts), ": %" PRIu64 " value%s and the label",
                        csv->columns - 1, csv->columns == 2 ? "" : "s");
-    } else if (csv->num_targets > 0 && csv->columns > csv->num_targets) {
+    } else if (FEDGE_WITH_TARGETS && csv->num_targets > 0 && csv->columns > csv->num_targets) {
         (void)snprintf(parts, sizeof(parts), ": %" PRIu64 " values and %" PRIu32 " targets",
                        csv->columns - csv->num_targets, csv->num_targets);
     }
@@ -423,7 +423,7 @@ fedge_status fedge_csv_next(fedge_csv *csv, bool *end, fedge_error *err)
     if (status != FEDGE_OK || *end)
         return status;
     const uint64_t fields = count_fields(csv->line);
-    if (csv->num_last > 0)
+    if (FEDGE_WITH_TARGETS && csv->num_last > 0)
         move_last(csv);
     if (csv->columns == 0 && csv->aside == 0)
         csv->columns = fields;
@@ -441,7 +441,7 @@ static fedge_status bad_field(const fedge_csv *csv, uint64_t column, fedge_statu
     (void)snprintf(field, sizeof(field), "%.*s", length < 40 ? (int)length : 40, at);
     plain_commas(field);
     column += csv->aside && column >= csv->aside ? 1 : 0; /* column number in the file */
-    column = csv->num_last > 0 ? column_in_file(csv, column) : column;
+    column = FEDGE_WITH_TARGETS && csv->num_last > 0 ? column_in_file(csv, column) : column;
     return fedge_fail(err, status, "%s:%" PRIu64 ": column %" PRIu64 ": \"%s\" is not %s%s",
                       csv->reader.path, csv->number, column, field, wanted,
                       hint_of_separator(at, length));

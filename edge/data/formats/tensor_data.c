@@ -24,7 +24,7 @@ static bool may_be_labels(const fedge_tensor_spec *t)
 static const fedge_tensor_spec *choose(const fedge_schema *schema, bool labels, bool both)
 {
     const fedge_tensor_spec *named = fedge_schema_find(schema, labels ? "labels" : "values");
-    named = named || !labels ? named : fedge_schema_find(schema, "targets");
+    named = !FEDGE_WITH_TARGETS || named || !labels ? named : fedge_schema_find(schema, "targets");
     const fedge_tensor_spec *first = &schema->tensors[0], *second = &schema->tensors[1];
     if (named)
         return named;

@@ -78,7 +78,7 @@ static fedge_round_summary rich(uint32_t round)
     fedge_round_summary summary = plain(round);
     summary.train_loss = 0.7;
     summary.train_accuracy = 0.8;
-    summary.validation = (fedge_validation){true, 0.6, 0.7};
+    summary.validation = (fedge_validation){.present = true, .loss = 0.6, .accuracy = 0.7};
     summary.virtual_phase =
         (fedge_virtual_phase){true, 100.0, 100.0 * round, {1, 2, 3, 4}, {1, 1, 2, 2}};
     return summary;

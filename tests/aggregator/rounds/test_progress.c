@@ -45,14 +45,14 @@ static void rounds_are_lines(void **state)
     size_t before = size;
     fedge_round_summary validated = round_3;
     validated.accuracy = validated.loss = NAN;
-    validated.validation = (fedge_validation){true, 0.5, 0.75};
+    validated.validation = (fedge_validation){.present = true, .loss = 0.5, .accuracy = 0.75};
     fedge_progress_round(&progress, &validated);
     assert_string_equal(text + before,
                         "        3/10    75.00%   0.5000       8/9    397 kB   1.83 MB     1.50\n");
     before = size;
     validated = round_3; /* a loss of real numbers: no accuracy, and no need for the validation's */
     validated.accuracy = NAN;
-    validated.validation = (fedge_validation){true, 0.5, NAN};
+    validated.validation = (fedge_validation){.present = true, .loss = 0.5, .accuracy = NAN};
     fedge_progress_round(&progress, &validated);
     assert_string_equal(text + before,
                         "        3/10         -   0.2500       8/9    397 kB   1.83 MB     1.50\n");

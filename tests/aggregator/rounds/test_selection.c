@@ -104,6 +104,8 @@ static void metrics_are_chosen_and_checked(void **state)
         {TEST_SET | REAL, "\"keep-best\": {\"metric\": \"test-accuracy\"},", "take test-loss"},
         {CLIENTS | REAL, "\"keep-best\": {\"metric\": \"validation-accuracy\"},",
          "take validation-loss"},
+        {TEST_SET | REAL, "\"keep-best\": {\"metric\": \"test-mae\"},",
+         "test-mae needs numbers as data.targets: take test-loss"},
     };
     for (size_t i = 0; i < sizeof(MISTAKES) / sizeof(MISTAKES[0]); i++) {
         fedge_job *job = NULL;
@@ -125,6 +127,34 @@ static void metrics_are_chosen_and_checked(void **state)
         fedge_error err = {0};
         assert_int_equal(try_job(TEST_SET, REFUSED[i][0], &job, &err), FEDGE_INVALID_ARGUMENT);
         assert_non_null(strstr(err.message, REFUSED[i][1]));
+    }
+}
+
+/* Of errors the least is best, of r2 the largest. */
+static void models_are_chosen_by_errors(void **state)
+{
+    (void)state;
+    static const double VALUES[3][FEDGE_ERROR_METRICS] = {
+        {2, 5, 0.5, 0.1}, {3, 4, 0.7, 0.2}, {2.5, 4.5, 0.6, 0.05}};
+    static const struct {
+        fedge_criterion metric;
+        uint32_t best;
+    } CASES[] = {{FEDGE_CRITERION_TEST_MAE, 1},       {FEDGE_CRITERION_TEST_RMSE, 2},
+                 {FEDGE_CRITERION_TEST_R2, 2},        {FEDGE_CRITERION_TEST_MAPE, 3},
+                 {FEDGE_CRITERION_VALIDATION_MAE, 1}, {FEDGE_CRITERION_VALIDATION_R2, 2}};
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        fedge_selection selection = {.keep = {.present = true, .metric = CASES[i].metric}};
+        const bool test = fedge_criterion_is_of_test_set(CASES[i].metric);
+        for (uint32_t round = 1; round <= 3; round++) {
+            fedge_round_summary summary = test ? trained(round, 1, NAN) : evaluated(round, 1, NAN);
+            fedge_metrics_set_errors(&summary.metrics, VALUES[round - 1]);
+            if (!test) {
+                fedge_round_summary before = trained(round, 1, NAN);
+                assert_false(fedge_selection_add(&selection, &before));
+            }
+            (void)fedge_selection_add(&selection, &summary);
+        }
+        assert_int_equal(selection.state.keep.best_round, CASES[i].best);
     }
 }
 
@@ -250,8 +280,8 @@ static void examples_set_apart_validate(void **state)
     fedge_selection selection;
     init(&selection, TEST_SET | CLIENTS, "\"keep-best\": {},", true);
     fedge_round_summary one = trained(1, 1.0, 0.9), two = trained(2, 1.0, 0.1);
-    one.validation = (fedge_validation){true, 1.0, 0.2};
-    two.validation = (fedge_validation){true, 1.0, 0.3};
+    one.validation = (fedge_validation){.present = true, .loss = 1.0, .accuracy = 0.2};
+    two.validation = (fedge_validation){.present = true, .loss = 1.0, .accuracy = 0.3};
     add(&selection, one, true, true);
     add(&selection, evaluated(1, 1.0, 0.99), false, false); /* of no weight */
     add(&selection, two, true, true);
@@ -295,6 +325,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(metrics_are_chosen_and_checked),
+        cmocka_unit_test(models_are_chosen_by_errors),
         cmocka_unit_test(what_no_evaluation_measures_is_known),
         cmocka_unit_test(nothing_is_chosen_unasked),
         cmocka_unit_test(the_first_of_the_best_is_kept),

@@ -39,9 +39,11 @@ static void generate(const char *line, fedge_generate_settings *settings,
     *settings = options.settings;
 }
 
-/* What the job makes of a stored value: its "normalisation" for bytes, nothing for floats. */
+/* What the job makes of a stored value: its "normalisation" for bytes and series, else nothing. */
 static float normalised(const fedge_synthetic_spec *data, const void *values, size_t at)
 {
+    if (data->kind == FEDGE_SYNTHETIC_SERIES)
+        return (((const float *)values)[at] - 50.0F) / 14.0F;
     return data->dtype == FEDGE_U8 ? ((float)((const uint8_t *)values)[at] / 255.0F - 0.5F) / 0.25F
                                    : ((const float *)values)[at];
 }
@@ -63,6 +65,11 @@ static void assert_example(const fedge_dataset *dataset, uint32_t slot, fedge_sy
     assert_int_equal(label, wanted);
     for (size_t i = 0; i < count; i++)
         assert_true(x[i] == normalised(data, stored, i));
+    assert_int_equal(examples.targets.count, data->num_targets);
+    if (data->num_targets > 0)
+        examples.targets.read(examples.targets.user, &slot, 1, x);
+    for (uint32_t i = 0; i < data->num_targets; i++)
+        assert_true(x[i] == normalised(data, stored, count + i));
 }
 
 /* Reads the folder back as a simulation does. */
@@ -129,7 +136,8 @@ static void what_is_written_is_read(void **state)
         "fedprox:0.5,2 --out " DIR " --clients 6",
         "fedprox:iid --out " DIR " --clients 3 --examples 25 --seed 9007199254740991",
         "images:3,9,11,4 --out " DIR " --clients 4 --examples 11 --test 9",
-        "images:1,1024,8,2 --out " DIR " --clients 1 --examples 1 --test 1"};
+        "images:1,1024,8,2 --out " DIR " --clients 1 --examples 1 --test 1",
+        "series:5,3 --out " DIR " --clients 4 --examples 11 --test 9"};
     for (size_t i = 0; i < sizeof(LINES) / sizeof(LINES[0]); i++) {
         fedge_generate_settings settings;
         fedge_generate_report report;

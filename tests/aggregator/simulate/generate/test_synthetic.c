@@ -99,7 +99,9 @@ static void texts(void **state)
                {"images:3,32,1025", "sides of 8 to 1024"},
                {"images:3,32,32,1", "2 to 1000 labels"},
                {"images:3,99999999999999999999,32", "sides of 8 to 1024"},
-               {"images:16,1024,1024,2", "at most 16777216 for the product"}};
+               {"images:16,1024,1024,2", "at most 16777216 for the product"},
+               {"series:24", "'series:24' is not series[:BEFORE,AHEAD]"},
+               {"series:24,0", "1 to 8192 hours before, and as many ahead"}};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         fedge_synthetic_spec spec;
         fedge_error err;
@@ -118,6 +120,8 @@ static void texts(void **state)
     assert_int_equal(fedge_synthetic_example_values(&spec), 28 * 9);
     assert_true(spec.rank == 3 && spec.num_labels == 10 && spec.dtype == FEDGE_U8);
     assert_int_equal(spec_of("images:1,28,9,4").num_labels, 4);
+    spec = spec_of("series:48,6");
+    assert_true(spec.shape[0] == 48 && spec.num_targets == 6 && spec.num_labels == 0);
 }
 
 /* Every kind, and what its first examples are on every CPU: FNV-1a over the values' and labels'
