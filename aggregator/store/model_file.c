@@ -43,18 +43,31 @@ static bool add_number(cJSON *to, const char *key, double value)
     return cJSON_AddStringToObject(to, key, text) != NULL;
 }
 
-static fedge_status add_normalisation(cJSON *to, const fedge_plan *plan, fedge_error *err)
+static fedge_status add_fields(cJSON *to, const char *key, const fedge_json_field *fields,
+                               const void *record, fedge_error *err)
 {
     char *text = NULL;
     size_t size = 0;
-    if (!plan->has_data)
-        return FEDGE_OK;
-    fedge_status status =
-        fedge_json_print(fedge_normalisation_fields, &plan->data, &text, &size, err);
-    if (status == FEDGE_OK && !cJSON_AddStringToObject(to, "normalisation", text))
+    fedge_status status = fedge_json_print(fields, record, &text, &size, err);
+    if (status == FEDGE_OK && !cJSON_AddStringToObject(to, key, text))
         status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a model's metadata");
     free(text);
     return status;
+}
+
+/* How data enter the model, and what its outputs mean. */
+static fedge_status add_data(cJSON *to, const fedge_plan *plan, fedge_error *err)
+{
+    const fedge_targets_spec *targets = &plan->data.targets;
+    if (!plan->has_data)
+        return FEDGE_OK;
+    FEDGE_TRY(add_fields(to, "normalisation", fedge_normalisation_fields, &plan->data, err));
+#if FEDGE_WITH_TARGETS
+    if (targets->kind == FEDGE_TARGETS_NUMBERS)
+        return add_fields(to, "targets", fedge_targets_fields, targets, err);
+#endif
+    (void)targets;
+    return FEDGE_OK;
 }
 
 /* {"format":"pt",…}, malloc'ed. */
@@ -74,7 +87,7 @@ static fedge_status make_metadata(const fedge_plan *plan, const fedge_model_fact
                 add_number(to, "accuracy", facts->accuracy) &&
                 add_number(to, "validation_loss", facts->validation_loss) &&
                 add_number(to, "validation_accuracy", facts->validation_accuracy);
-    fedge_status status = made ? add_normalisation(to, plan, err) : FEDGE_OK;
+    fedge_status status = made ? add_data(to, plan, err) : FEDGE_OK;
     *text = made && status == FEDGE_OK ? cJSON_PrintUnformatted(to) : NULL;
     cJSON_Delete(to);
     return *text || status != FEDGE_OK

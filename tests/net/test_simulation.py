@@ -272,6 +272,9 @@ class Targets(SameTest):
                 targets[name].append(of[name])
         squares = sum((y - t) ** 2 for y, t in errors)
         around = sum((t - sum(ts) / len(ts)) ** 2 for ts in targets.values() for t in ts)
+        said, _ = federation.model(path)
+        self.assertEqual(json.loads(said["targets"]),
+                         {"shape": [2], "dtype": "f32", "columns": ["load", "price"], **self.UNITS})
         last = [line for line in lines if line["phase"] == "train"][-1]
         for key, value in (("mae", sum(abs(y - t) for y, t in errors) / len(errors)),
                            ("rmse", (squares / len(errors)) ** 0.5), ("r2", 1 - squares / around),
