@@ -75,7 +75,7 @@ const fedge_json_field fedge_data_fields[] = {
      .num_names = FEDGE_DTYPE_COUNT},
     {.key = "labels",
      .kind = FEDGE_JSON_U32,
-     .flags = FEDGE_JSON_SPARSE,
+     .flags = FEDGE_WITH_TARGETS ? FEDGE_JSON_SPARSE : REQUIRED,
      AT(fedge_data_spec, num_labels),
      .min = 1,
      .max = MAX_LABELS},
@@ -366,12 +366,12 @@ static fedge_status validate_outputs(const fedge_json *json, const fedge_plan *p
 {
     const uint32_t outputs = plan->external ? 0 : fedge_model_num_classes(&plan->model);
 #if FEDGE_WITH_TARGETS
+    const cJSON *data = fedge_json_get(json->root, "data");
     if (plan->data.targets.kind != FEDGE_TARGETS_CLASSES)
         return fedge_targets_check(json, plan, err);
-#endif
-    const cJSON *data = fedge_json_get(json->root, "data");
     if (plan->data.num_labels == 0)
         return fedge_json_fail(json, data, "labels", err, "is missing");
+#endif
     if (plan->external)
         return FEDGE_OK;
     if (outputs == 1)

@@ -251,6 +251,15 @@ typedef struct fedge_layer_spec {
     } u;
 } fedge_layer_spec;
 
+#ifndef FEDGE_WITH_TARGETS
+#define FEDGE_WITH_TARGETS 1 /* 0: built without numbers as targets, and losses just for them */
+#endif
+#if FEDGE_WITH_TARGETS
+#define FEDGE_TARGET_LOSS_MAP(X) X(SMOOTH_L1, smooth_l1, SmoothL1Loss)
+#else
+#define FEDGE_TARGET_LOSS_MAP(X)
+#endif
+
 /* X(name in enum fedge_loss_type, name in C, PyTorch's class). See edge/train/losses/losses.h. */
 #define FEDGE_LOSS_MAP(X)                                                                          \
     X(CROSS_ENTROPY, cross_entropy, CrossEntropyLoss)                                              \
@@ -258,7 +267,7 @@ typedef struct fedge_layer_spec {
     X(MSE, mse, MSELoss)                                                                           \
     X(L1, l1, L1Loss)                                                                              \
     X(HUBER, huber, HuberLoss)                                                                     \
-    X(SMOOTH_L1, smooth_l1, SmoothL1Loss)
+    FEDGE_TARGET_LOSS_MAP(X)
 
 typedef enum fedge_loss_type {
 #define FEDGE_LOSS_ENUM(upper, lower, class) FEDGE_LOSS_##upper,

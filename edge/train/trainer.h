@@ -17,10 +17,6 @@
 #define FEDGE_MAX_EPOCHS                                                                           \
     65536 /* epochs of a round; random streams are named by 16 bits of the epoch */
 
-#ifndef FEDGE_WITH_TARGETS
-#define FEDGE_WITH_TARGETS 1 /* 0: built without numbers as targets */
-#endif
-
 /* Numbers that a model learns in place of labels, as many as it has outputs; all 0: there are none.
  */
 typedef struct fedge_targets {

@@ -52,6 +52,7 @@ static double huber(double d, double delta, double *derivative)
     return delta * (fabs(d) - 0.5 * delta);
 }
 
+#if FEDGE_WITH_TARGETS
 static double smooth_l1(double d, double beta, double *derivative)
 {
     if (fabs(d) < beta) {
@@ -61,6 +62,7 @@ static double smooth_l1(double d, double beta, double *derivative)
     *derivative = d > 0.0 ? 1.0 : -1.0;
     return fabs(d) - 0.5 * beta;
 }
+#endif
 
 static double run_mse(const fedge_loss_run *at, uint32_t *correct)
 {
@@ -77,10 +79,12 @@ static double run_huber(const fedge_loss_run *at, uint32_t *correct)
     return run(at, huber, correct);
 }
 
+#if FEDGE_WITH_TARGETS
 static double run_smooth_l1(const fedge_loss_run *at, uint32_t *correct)
 {
     return run(at, smooth_l1, correct);
 }
+#endif
 
 #define WIDTH(argument)                                                                            \
     {                                                                                              \
@@ -95,9 +99,13 @@ static double run_smooth_l1(const fedge_loss_run *at, uint32_t *correct)
     }
 
 static const fedge_argument HUBER[] = WIDTH("delta");
-static const fedge_argument SMOOTH_L1[] = WIDTH("beta");
 
 const fedge_loss_ops fedge_loss_mse = {.run = run_mse};
 const fedge_loss_ops fedge_loss_l1 = {.run = run_l1};
 const fedge_loss_ops fedge_loss_huber = {.arguments = HUBER, .run = run_huber};
+
+#if FEDGE_WITH_TARGETS
+static const fedge_argument SMOOTH_L1[] = WIDTH("beta");
+
 const fedge_loss_ops fedge_loss_smooth_l1 = {.arguments = SMOOTH_L1, .run = run_smooth_l1};
+#endif
