@@ -24,12 +24,12 @@ learns 0.6 fedprox:0.5,0.5 --rounds 30
 learns 0.6 fedprox:iid --rounds 30
 learns 0.6 images:1,28,28 --rounds 15
 
-# Measured 2.0, with noise of 1 in what is forecast; the mean of all hours is wrong by 11.
+# Measured 0.92; the noise of what is forecast has a mean of 0.80, and the mean of all hours is wrong by 11.
 "$simulate" generate series --out series --clients 20 >said || fail "series is not made"
 "$simulate" --job series/job.json --data series/client.json --clients 20 --out series/run --quiet >run ||
     fail "series does not run"
 mae=$(grep -o '"mae":[0-9.]*' series/run/rounds.jsonl | tail -1 | cut -d: -f2)
-awk "BEGIN { exit !($mae <= 3) }" || fail "series: a mean error of $mae, wanted 3"
+awk "BEGIN { exit !($mae <= 1.5) }" || fail "series: a mean error of $mae, wanted 1.5"
 
 grep -q 'a model can have on these: 6[0-9]\.' <("$simulate" generate logistic --out again) ||
     fail "the best accuracy is not told"
