@@ -159,7 +159,7 @@ static fedge_status load(program *self, fedge_error *err)
     }
     FEDGE_TRY(fedge_strategy_job_parse_with(fedge_plugin_readers(self->plugin), self->job_text,
                                             self->job_size, options->job, &self->job, err));
-    self->job->server_evaluates = fedge_plugin_evaluates(self->plugin);
+    fedge_plugin_serve(self->plugin, self->job);
     FEDGE_TRY(fedge_check_selection(self->job, options->job, &self->log, err));
     fedge_error unused;
     if (leads(self) && !fedge_plugin_is_used(self->plugin, self->job, &unused))

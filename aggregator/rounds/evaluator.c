@@ -30,7 +30,7 @@ struct fedge_evaluator {
     size_t scratch_size;
     const fedge_metric_plugin *metrics; /* NULL: none */
     void *counted;                      /* state of the plugin: metrics->state_size bytes */
-    fedge_python_evaluation *own;       /* the plugin's evaluation; NULL: none */
+    fedge_python_model *own;            /* the plugin's evaluation; NULL: none */
 };
 
 static void *aligned(size_t size)
@@ -135,7 +135,7 @@ void fedge_evaluator_free(fedge_evaluator *evaluator)
 {
     if (!evaluator)
         return;
-    fedge_python_evaluation_free(evaluator->own);
+    fedge_python_model_free(evaluator->own);
     fedge_view_fini(&evaluator->view);
     fedge_dataset_free(evaluator->owned_dataset);
     free(evaluator->block);

@@ -18,7 +18,7 @@
 
 struct fedge_python_plugin {
     fedge_python *python;
-    bool has_strategy, evaluates, equal_weights;
+    bool has_strategy, evaluates, root_trains, weighs;
     fedge_strategy_plugin table;
     fedge_plugin_argument arguments[FEDGE_STRATEGY_PLUGIN_MAX_ARGUMENTS];
     pthread_mutex_t mutex; /* guards the lists */
@@ -50,6 +50,7 @@ static int no_combine(const fedge_plugin_tile *tile, double *combined, char *mes
     return 1;
 }
 
+/* Also in the table of a script that weighs updates, which fedge_python_run_weigh asks. */
 static uint32_t one(const double *arguments, const fedge_plugin_update *update)
 {
     (void)arguments;
@@ -100,7 +101,8 @@ static void make_table(fedge_python_plugin *plugin, const cJSON *strategy)
         .name = text_of(strategy, "name"),
         .arguments = plugin->arguments,
         .num_vectors = count_of(strategy, "vectors"),
-        .weight = cJSON_IsTrue(fedge_json_get(strategy, "equal-weights")) ? one : NULL,
+        .weight =
+            cJSON_IsTrue(fedge_json_get(strategy, "equal-weights")) || plugin->weighs ? one : NULL,
         .step = no_step,
         .combine = cJSON_IsTrue(fedge_json_get(strategy, "combines")) ? no_combine : NULL,
     };
@@ -123,6 +125,8 @@ fedge_status fedge_python_plugin_new(const char *script, uint32_t timeout_s,
     const cJSON *strategy = fedge_json_get(description, "strategy");
     made->has_strategy = cJSON_IsObject(strategy);
     made->evaluates = cJSON_IsTrue(fedge_json_get(description, "evaluates"));
+    made->root_trains = cJSON_IsTrue(fedge_json_get(description, "root-trains"));
+    made->weighs = cJSON_IsTrue(fedge_json_get(strategy, "weighs"));
     if (made->has_strategy)
         make_table(made, strategy);
     *plugin = made;
@@ -148,6 +152,11 @@ const fedge_strategy_plugin *fedge_python_plugin_table(const fedge_python_plugin
 bool fedge_python_plugin_evaluates(const fedge_python_plugin *plugin)
 {
     return plugin->evaluates;
+}
+
+bool fedge_python_plugin_root_trains(const fedge_python_plugin *plugin)
+{
+    return plugin->root_trains;
 }
 
 /* ---- layouts --------------------------------------------------------------------------------- */
@@ -198,6 +207,9 @@ struct fedge_python_run {
     size_t num_values;
     uint32_t max_updates;
     size_t mean, model, vectors, rows, combined, num_examples, clients; /* offsets in the memory */
+    pthread_mutex_t mutex;                                              /* guards the failure */
+    bool has_failed; /* a weight has, as the next step says */
+    fedge_error failure;
 };
 
 static fedge_status put_layout(const fedge_python_run *run, const fedge_schema *trained,
@@ -224,6 +236,7 @@ fedge_status fedge_python_run_new(fedge_python_plugin *plugin, const fedge_schem
     fedge_python_run *made = calloc(1, sizeof(*made));
     if (!made)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a plugin's state");
+    (void)pthread_mutex_init(&made->mutex, NULL);
     made->plugin = plugin;
     made->num_values = num;
     made->max_updates = max_updates;
@@ -250,8 +263,10 @@ failed:
 
 void fedge_python_run_free(fedge_python_run *run)
 {
-    if (run)
-        fedge_python_memory_fini(&run->memory);
+    if (!run)
+        return;
+    fedge_python_memory_fini(&run->memory);
+    (void)pthread_mutex_destroy(&run->mutex);
     free(run);
 }
 
@@ -275,7 +290,7 @@ static fedge_status check_num(const fedge_python_run *run, uint32_t num, fedge_e
                             run->plugin->table.name, (unsigned)num, (unsigned)run->max_updates);
 }
 
-/* Adds what steps and tiles have in common, without the end of the object. */
+/* Adds what requests have in common, without the end of the object. */
 static fedge_status put_round(const fedge_python_run *run, fedge_buffer *out, const char *what,
                               uint32_t round, uint32_t num_updates, const double *arguments,
                               fedge_error *err)
@@ -287,6 +302,64 @@ static fedge_status put_round(const fedge_python_run *run, fedge_buffer *out, co
     for (uint32_t i = 0; i < run->plugin->table.num_arguments; i++)
         FEDGE_TRY(fedge_buffer_printf(out, err, i > 0 ? ",%.17g" : "%.17g", arguments[i]));
     return fedge_buffer_printf(out, err, "]");
+}
+
+/* ---- a weight -------------------------------------------------------------------------------- */
+
+static void give_nothing(void *user)
+{
+    (void)user;
+}
+
+static fedge_status take_weight(void *user, const cJSON *answer, fedge_error *err)
+{
+    double *weight = user;
+    *weight = number_of(answer, "weight");
+    return isfinite(*weight)
+               ? FEDGE_OK
+               : fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--strategy-plugin: no weight");
+}
+
+static fedge_status weigh(fedge_python_run *run, const double *arguments,
+                          const fedge_plugin_update *update, double *weight, fedge_error *err)
+{
+    char name[NAME_SIZE];
+    fedge_buffer text;
+    (void)snprintf(name, sizeof(name), "a weight of round %u", (unsigned)update->round);
+    fedge_buffer_init(&text, SIZE_MAX / 2);
+    fedge_status status = FEDGE_OK;
+    FEDGE_TRY_OR(put_round(run, &text, "weigh", update->round, 0, arguments, err), done);
+    FEDGE_TRY_OR(fedge_buffer_printf(
+                     &text, err, ",\"client\":%u,\"examples\":%" PRIu64 ",\"max\":%u}",
+                     (unsigned)update->client, update->num_examples, (unsigned)update->max_weight),
+                 done);
+    const fedge_python_request request = {.name = name,
+                                          .text = (const char *)text.data,
+                                          .memory = &run->memory,
+                                          .give = give_nothing,
+                                          .take = take_weight,
+                                          .user = weight};
+    status = fedge_python_ask(run->plugin->python, &request, err);
+done:
+    fedge_buffer_fini(&text);
+    return status;
+}
+
+uint32_t fedge_python_run_weigh(fedge_python_run *run, const double *arguments,
+                                const fedge_plugin_update *update)
+{
+    double weight = 1.0;
+    fedge_error err;
+    if (!run->plugin->weighs)
+        return 1;
+    if (weigh(run, arguments, update, &weight, &err) != FEDGE_OK) {
+        (void)pthread_mutex_lock(&run->mutex);
+        run->failure = run->has_failed ? run->failure : err;
+        run->has_failed = true;
+        (void)pthread_mutex_unlock(&run->mutex);
+        return 1;
+    }
+    return weight < 1.0 ? 1 : weight > update->max_weight ? update->max_weight : (uint32_t)weight;
 }
 
 /* ---- a step ---------------------------------------------------------------------------------- */
@@ -321,6 +394,16 @@ static fedge_status take_step(void *user, const cJSON *answer, fedge_error *err)
     return FEDGE_OK;
 }
 
+static fedge_status check_weights(fedge_python_run *run, fedge_error *err)
+{
+    (void)pthread_mutex_lock(&run->mutex);
+    const bool failed = run->has_failed;
+    if (failed)
+        *err = run->failure;
+    (void)pthread_mutex_unlock(&run->mutex);
+    return failed ? FEDGE_INTERNAL : FEDGE_OK;
+}
+
 fedge_status fedge_python_run_step(fedge_python_run *run, const fedge_plugin_round *round,
                                    fedge_error *err)
 {
@@ -328,6 +411,7 @@ fedge_status fedge_python_run_step(fedge_python_run *run, const fedge_plugin_rou
     fedge_buffer text;
     step of = {run, round};
     FEDGE_TRY(check_num(run, round->num_updates, err));
+    FEDGE_TRY(check_weights(run, err));
     (void)snprintf(name, sizeof(name), "the step of round %u", (unsigned)round->round);
     fedge_buffer_init(&text, SIZE_MAX / 2);
     fedge_status status = FEDGE_OK;
@@ -408,22 +492,23 @@ done:
     return status;
 }
 
-/* ---- evaluations ----------------------------------------------------------------------------- */
+/* ---- whole models -----------------------------------------------------------------------------
+ */
 
-struct fedge_python_evaluation {
+struct fedge_python_model {
     fedge_python_plugin *plugin;
     fedge_python_memory memory; /* the model's values */
     size_t num_values;
 };
 
-fedge_status fedge_python_evaluation_new(fedge_python_plugin *plugin, const fedge_schema *schema,
-                                         fedge_python_evaluation **evaluation, fedge_error *err)
+fedge_status fedge_python_model_new(fedge_python_plugin *plugin, const fedge_schema *schema,
+                                    fedge_python_model **model, fedge_error *err)
 {
     fedge_buffer layout;
-    *evaluation = NULL;
-    fedge_python_evaluation *made = calloc(1, sizeof(*made));
+    *model = NULL;
+    fedge_python_model *made = calloc(1, sizeof(*made));
     if (!made)
-        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to evaluate the model");
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to share the model");
     const size_t size = schema->num_elements * sizeof(float);
     made->plugin = plugin;
     made->num_values = schema->num_elements;
@@ -435,21 +520,76 @@ fedge_status fedge_python_evaluation_new(fedge_python_plugin *plugin, const fedg
     FEDGE_TRY_OR(put_tensors(&layout, schema, err), failed);
     FEDGE_TRY_OR(fedge_buffer_printf(&layout, err, "}"), failed);
     FEDGE_TRY_OR(take_layout(&made->memory, plugin, size, &layout, err), failed);
-    *evaluation = made;
+    *model = made;
     return FEDGE_OK;
 
 failed:
     fedge_buffer_fini(&layout);
-    fedge_python_evaluation_free(made);
+    fedge_python_model_free(made);
     return status;
 }
 
-void fedge_python_evaluation_free(fedge_python_evaluation *evaluation)
+void fedge_python_model_free(fedge_python_model *model)
 {
-    if (evaluation)
-        fedge_python_memory_fini(&evaluation->memory);
-    free(evaluation);
+    if (model)
+        fedge_python_memory_fini(&model->memory);
+    free(model);
 }
+
+/* ---- trainings ------------------------------------------------------------------------------- */
+
+typedef struct training {
+    fedge_python_model *model;
+    float *values;
+} training;
+
+static void give_values(void *user)
+{
+    const training *of = user;
+    memcpy(of->model->memory.data, of->values, of->model->num_values * sizeof(float));
+}
+
+static fedge_status take_values(void *user, const cJSON *answer, fedge_error *err)
+{
+    const training *of = user;
+    (void)answer;
+    (void)err;
+    memcpy(of->values, of->model->memory.data, of->model->num_values * sizeof(float));
+    return FEDGE_OK;
+}
+
+fedge_status fedge_python_root_train(fedge_python_model *model, const fedge_plugin_root_task *task,
+                                     float *values, fedge_error *err)
+{
+    char name[NAME_SIZE];
+    fedge_buffer text;
+    training of = {model, values};
+    (void)snprintf(name, sizeof(name), "the server's training in round %u", (unsigned)task->round);
+    fedge_buffer_init(&text, SIZE_MAX / 2);
+    fedge_status status = FEDGE_OK;
+    FEDGE_TRY_OR(
+        fedge_buffer_printf(
+            &text, err,
+            "{\"do\":\"root-train\",\"memory\":%" PRIu64 ",\"round\":%u,\"learning_rate\":%.17g,"
+            "\"epochs\":%u,\"steps\":%u,\"batch_size\":%u,\"seed\":%" PRIu64
+            ",\"momentum\":%.17g,\"weight_decay\":%.17g,\"config\":%s}",
+            model->memory.number, (unsigned)task->round, task->learning_rate,
+            (unsigned)task->local_epochs, (unsigned)task->local_steps, (unsigned)task->batch_size,
+            task->seed, task->momentum, task->weight_decay, task->config),
+        done);
+    const fedge_python_request request = {.name = name,
+                                          .text = (const char *)text.data,
+                                          .memory = &model->memory,
+                                          .give = give_values,
+                                          .take = take_values,
+                                          .user = &of};
+    status = fedge_python_ask(model->plugin->python, &request, err);
+done:
+    fedge_buffer_fini(&text);
+    return status;
+}
+
+/* ---- evaluations ----------------------------------------------------------------------------- */
 
 static bool same_names(const name_list *a, const name_list *b)
 {
@@ -479,7 +619,7 @@ static const name_list *keep_names(fedge_python_plugin *plugin, const name_list 
 }
 
 typedef struct measurement {
-    fedge_python_evaluation *evaluation;
+    fedge_python_model *model;
     const float *values;
     fedge_metric_values *metrics;
 } measurement;
@@ -487,7 +627,7 @@ typedef struct measurement {
 static void give_model(void *user)
 {
     const measurement *of = user;
-    memcpy(of->evaluation->memory.data, of->values, of->evaluation->num_values * sizeof(float));
+    memcpy(of->model->memory.data, of->values, of->model->num_values * sizeof(float));
 }
 
 static fedge_status take_metrics(void *user, const cJSON *answer, fedge_error *err)
@@ -508,7 +648,7 @@ static fedge_status take_metrics(void *user, const cJSON *answer, fedge_error *e
         of->metrics->values[names.num] = cJSON_IsNumber(value) ? value->valuedouble : NAN;
         (void)snprintf(names.texts[names.num++], FEDGE_METRIC_PLUGIN_MAX_NAME, "%s", value->string);
     }
-    const name_list *kept = keep_names(of->evaluation->plugin, &names);
+    const name_list *kept = keep_names(of->model->plugin, &names);
     if (!kept) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "--strategy-plugin: the evaluation has returned %d different lists of "
@@ -520,20 +660,19 @@ static fedge_status take_metrics(void *user, const cJSON *answer, fedge_error *e
     return FEDGE_OK;
 }
 
-fedge_status fedge_python_evaluate(fedge_python_evaluation *evaluation, uint32_t round,
-                                   const float *values, fedge_metric_values *metrics,
-                                   fedge_error *err)
+fedge_status fedge_python_evaluate(fedge_python_model *model, uint32_t round, const float *values,
+                                   fedge_metric_values *metrics, fedge_error *err)
 {
     char name[NAME_SIZE], text[128];
-    measurement of = {evaluation, values, metrics};
+    measurement of = {model, values, metrics};
     (void)snprintf(name, sizeof(name), "the evaluation of round %u", (unsigned)round);
     (void)snprintf(text, sizeof(text), "{\"do\":\"evaluate\",\"memory\":%" PRIu64 ",\"round\":%u}",
-                   evaluation->memory.number, (unsigned)round);
+                   model->memory.number, (unsigned)round);
     const fedge_python_request request = {.name = name,
                                           .text = text,
-                                          .memory = &evaluation->memory,
+                                          .memory = &model->memory,
                                           .give = give_model,
                                           .take = take_metrics,
                                           .user = &of};
-    return fedge_python_ask(evaluation->plugin->python, &request, err);
+    return fedge_python_ask(model->plugin->python, &request, err);
 }

@@ -28,6 +28,7 @@ void fedge_python_plugin_free(fedge_python_plugin *plugin); /* NULL is fine */
  * to be called. NULL: the script has none. Lives as long as the plugin. */
 const fedge_strategy_plugin *fedge_python_plugin_table(const fedge_python_plugin *plugin);
 bool fedge_python_plugin_evaluates(const fedge_python_plugin *plugin);
+bool fedge_python_plugin_root_trains(const fedge_python_plugin *plugin);
 
 /* ---- a strategy's rounds --------------------------------------------------------------------- */
 
@@ -52,22 +53,32 @@ FEDGE_MUST_USE fedge_status fedge_python_run_combine(fedge_python_run *run,
                                                      const fedge_plugin_tile *tile,
                                                      double *combined, fedge_error *err);
 
-/* ---- evaluations ----------------------------------------------------------------------------- */
+/* The weight of an update, clamped to 1 … update->max_weight; any thread may call it. A failure
+ * ends the next step. */
+uint32_t fedge_python_run_weigh(fedge_python_run *run, const double *arguments,
+                                const fedge_plugin_update *update);
 
-typedef struct fedge_python_evaluation fedge_python_evaluation;
+/* ---- whole models -----------------------------------------------------------------------------
+ */
 
-/* [schema]: of the whole model; it outlives the evaluation. */
-FEDGE_MUST_USE fedge_status fedge_python_evaluation_new(fedge_python_plugin *plugin,
-                                                        const fedge_schema *schema,
-                                                        fedge_python_evaluation **evaluation,
-                                                        fedge_error *err);
-void fedge_python_evaluation_free(fedge_python_evaluation *evaluation); /* NULL is fine */
+typedef struct fedge_python_model fedge_python_model;
+
+/* A model in memory that the child shares. [schema]: of its tensors; it outlives the model. */
+FEDGE_MUST_USE fedge_status fedge_python_model_new(fedge_python_plugin *plugin,
+                                                   const fedge_schema *schema,
+                                                   fedge_python_model **model, fedge_error *err);
+void fedge_python_model_free(fedge_python_model *model); /* NULL is fine */
+
+/* Lets the script train values (schema->num_elements) in place. */
+FEDGE_MUST_USE fedge_status fedge_python_root_train(fedge_python_model *model,
+                                                    const fedge_plugin_root_task *task,
+                                                    float *values, fedge_error *err);
 
 /* Evaluates values (schema->num_elements), the model after [round], and adds the results to
  * [metrics], whose names live as long as the plugin. FEDGE_INVALID_ARGUMENT: a result has no proper
  * name, or there are too many. */
-FEDGE_MUST_USE fedge_status fedge_python_evaluate(fedge_python_evaluation *evaluation,
-                                                  uint32_t round, const float *values,
-                                                  fedge_metric_values *metrics, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_python_evaluate(fedge_python_model *model, uint32_t round,
+                                                  const float *values, fedge_metric_values *metrics,
+                                                  fedge_error *err);
 
 #endif

@@ -2,13 +2,15 @@
  *
  * It uses a client's plan, trainer and kernels on one CPU thread, with the example order of a
  * client index that no device has. The same model and round give the same bits in deployment and in
- * a simulation.
+ * a simulation. Without a root set the server's plugin trains (fedge_job.root), also an external
+ * model.
  */
 #ifndef FEDGE_AGGREGATOR_ROUNDS_ROOT_TRAINER_H
 #define FEDGE_AGGREGATOR_ROUNDS_ROOT_TRAINER_H
 
 #include <stdint.h>
 
+#include "aggregator/rounds/strategy_plugin_api.h"
 #include "aggregator/rounds/updates.h"
 #include "edge/core/status.h"
 #include "edge/json/json.h"
@@ -18,12 +20,25 @@
 
 typedef struct fedge_root_trainer fedge_root_trainer;
 
-/* Serves a reader's check: requires a built-in model with all parameters trained. */
-FEDGE_MUST_USE fedge_status fedge_root_trainer_check(const fedge_json *json, const fedge_job *job,
-                                                     fedge_error *err);
+/* A trainer of the server's plugin. */
+typedef struct fedge_root_ops {
+    /* The job outlives *state. */
+    fedge_status (*open)(const struct fedge_root_ops *ops, const fedge_job *job, void **state,
+                         fedge_error *err);
+    /* Trains values (task->num_values) in place. */
+    fedge_status (*train)(void *state, const fedge_plugin_root_task *task, float *values,
+                          fedge_error *err);
+    void (*close)(void *state); /* NULL is fine */
+} fedge_root_ops;
 
-/* Loads [files] as data of a checked job and allocates the memory to train. Fails like
- * fedge_dataset_load, and with FEDGE_NO_MEMORY. The job outlives it. */
+/* Serves a reader's check: requires a model with all parameters trained, and with [files], which
+ * are empty without a root set, one of fedge's layers. */
+FEDGE_MUST_USE fedge_status fedge_root_trainer_check(const fedge_json *json, const fedge_job *job,
+                                                     const fedge_test_set *files, fedge_error *err);
+
+/* Loads [files] as data of a checked job and allocates the memory to train; without files opens
+ * job->root. Fails like fedge_dataset_load, and with FEDGE_NO_MEMORY. FEDGE_UNSUPPORTED: there is
+ * neither. The job outlives it. */
 FEDGE_MUST_USE fedge_status fedge_root_trainer_new(const fedge_job *job,
                                                    const fedge_test_set *files,
                                                    fedge_root_trainer **trainer, fedge_error *err);

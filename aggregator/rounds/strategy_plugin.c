@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "aggregator/rounds/python_plugin.h"
+#include "aggregator/rounds/root_trainer.h"
 #include "aggregator/rounds/round_summary.h"
 #include "aggregator/rounds/strategy.h"
 #include "aggregator/rounds/strategy_plugin_api.h"
@@ -32,6 +33,7 @@ struct fedge_plugin {
     fedge_strategy_plugin
         table_copy; /* copied from the library; fields that its table lacks are 0 */
     fedge_metric_plugin metrics_copy; /* copied from the library */
+    fedge_root_ops root;              /* all 0: it does not train */
     void *library;                    /* NULL: it is in Python */
     fedge_python_plugin *python;      /* NULL: it is a shared object */
     fedge_json_field fields[FEDGE_STRATEGY_PLUGIN_MAX_ARGUMENTS + 1];
@@ -103,6 +105,8 @@ static uint32_t weigh(const void *of, const fedge_job *job, const fedge_update_f
                                         .client = facts->client,
                                         .num_examples = facts->num_examples,
                                         .max_weight = job->rounds.max_weight};
+    if (state->run)
+        return fedge_python_run_weigh(state->run, state->with->arguments, &update);
     const uint32_t weight = state->table->weight(state->with->arguments, &update);
     return weight < 1 ? 1 : weight < update.max_weight ? weight : update.max_weight;
 }
@@ -220,6 +224,57 @@ static fedge_status load(void *of, const uint8_t *bytes, size_t size, fedge_erro
 {
     plugin_state *state = of;
     return fedge_strategy_vectors_load(state->vectors, bytes, size, err);
+}
+
+/* ---- as a trainer of the server's -------------------------------------------------------------
+ */
+
+typedef struct root_state {
+    const fedge_plugin *plugin;
+    fedge_python_model *model; /* NULL: a shared object */
+} root_state;
+
+static void close_root(void *of)
+{
+    root_state *state = of;
+    if (state)
+        fedge_python_model_free(state->model);
+    free(state);
+}
+
+static fedge_status open_root(const fedge_root_ops *ops, const fedge_job *job, void **state,
+                              fedge_error *err)
+{
+    const size_t at = offsetof(fedge_plugin, root);
+    root_state *made = calloc(1, sizeof(*made));
+    *state = made;
+    if (!made)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to train on the server");
+    made->plugin = (const fedge_plugin *)(const void *)((const char *)ops - at);
+    const fedge_status status =
+        made->plugin->python
+            ? fedge_python_model_new(made->plugin->python, &job->plan.sent.sections[0].schema,
+                                     &made->model, err)
+            : FEDGE_OK;
+    if (status != FEDGE_OK) {
+        close_root(made);
+        *state = NULL;
+    }
+    return status;
+}
+
+static fedge_status train_root(void *of, const fedge_plugin_root_task *task, float *values,
+                               fedge_error *err)
+{
+    const root_state *state = of;
+    char message[MESSAGE] = "";
+    if (state->model)
+        return fedge_python_root_train(state->model, task, values, err);
+    const int failed = state->plugin->table_copy.root_train(task, values, message);
+    message[MESSAGE - 1] = '\0';
+    return failed == 0
+               ? FEDGE_OK
+               : fedge_fail(err, FEDGE_INTERNAL, "root_train failed with %d: %s", failed, message);
 }
 
 /* ---- loading --------------------------------------------------------------------------------- */
@@ -367,7 +422,8 @@ static fedge_status take_strategy(fedge_plugin *plugin, const char *path, fedge_
                             FEDGE_STRATEGY_PLUGIN_VERSION, FIRST_STRATEGY, err));
     fedge_plugin_copy_table(&plugin->table_copy, sizeof(plugin->table_copy), found,
                             found->struct_size);
-    plugin->table = &plugin->table_copy;
+    plugin->table =
+        plugin->table_copy.name || !plugin->table_copy.root_train ? &plugin->table_copy : NULL;
     return FEDGE_OK;
 }
 
@@ -392,7 +448,12 @@ static fedge_status take_tables(fedge_plugin *plugin, const char *path, fedge_er
         FEDGE_TRY(take_strategy(plugin, path, err));
         FEDGE_TRY(take_metrics(plugin, path, err));
     }
-    if (!plugin->table && !plugin->metrics && !plugin->python) {
+    if (plugin->table_copy.root_train ||
+        (plugin->python && fedge_python_plugin_root_trains(plugin->python))) {
+        plugin->root =
+            (fedge_root_ops){.open = open_root, .train = train_root, .close = close_root};
+    }
+    if (!plugin->table && !plugin->metrics && !plugin->python && !plugin->root.train) {
         return fedge_fail(err, FEDGE_NOT_FOUND,
                           "--strategy-plugin %s: it has no " FEDGE_STRATEGY_PLUGIN_GET
                           " or " FEDGE_METRIC_PLUGIN_GET " that returns a table",
@@ -478,16 +539,22 @@ const fedge_metric_plugin *fedge_plugin_metrics(const fedge_plugin *plugin)
     return plugin ? plugin->metrics : NULL;
 }
 
+void fedge_plugin_serve(const fedge_plugin *plugin, fedge_job *job)
+{
+    job->server_evaluates = fedge_plugin_evaluates(plugin);
+    job->root = plugin && plugin->root.train ? &plugin->root : NULL;
+}
+
 bool fedge_plugin_evaluates(const fedge_plugin *plugin)
 {
     return plugin && plugin->python && fedge_python_plugin_evaluates(plugin->python);
 }
 
 fedge_status fedge_plugin_evaluation(const fedge_plugin *plugin, const fedge_schema *schema,
-                                     fedge_python_evaluation **evaluation, fedge_error *err)
+                                     fedge_python_model **evaluation, fedge_error *err)
 {
     *evaluation = NULL;
     return fedge_plugin_evaluates(plugin)
-               ? fedge_python_evaluation_new(plugin->python, schema, evaluation, err)
+               ? fedge_python_model_new(plugin->python, schema, evaluation, err)
                : FEDGE_OK;
 }

@@ -30,13 +30,17 @@ void fedge_plugin_copy_table(void *to, size_t to_size, const void *from, size_t 
  * job. True without a plugin. */
 bool fedge_plugin_is_used(const fedge_plugin *plugin, const fedge_job *job, fedge_error *why);
 
+/* Tells a job that was read what the plugin does besides strategies: evaluate, train on examples of
+ * the server's. The plugin outlives the job; NULL is fine. */
+void fedge_plugin_serve(const fedge_plugin *plugin, fedge_job *job);
+
 /* Whether the plugin evaluates models by itself, without the job's test set. */
 bool fedge_plugin_evaluates(const fedge_plugin *plugin);
 /* Its evaluation; *evaluation is NULL when it has none. [schema], of the whole model, and the
  * plugin outlive it. */
 FEDGE_MUST_USE fedge_status fedge_plugin_evaluation(const fedge_plugin *plugin,
                                                     const fedge_schema *schema,
-                                                    fedge_python_evaluation **evaluation,
+                                                    fedge_python_model **evaluation,
                                                     fedge_error *err);
 
 /* The plugin's metrics; NULL: it has none, or there is no plugin. Lives as long as the plugin. */

@@ -76,11 +76,25 @@ typedef struct fedge_plugin_tile {
                        round's updates; combine may change them */
 } fedge_plugin_tile;
 
+/* A training on the server's own examples, with the job's arguments for clients. */
+typedef struct fedge_plugin_root_task {
+    size_t struct_size;
+    uint32_t round;                     /* number of the round, from 1 */
+    double learning_rate;               /* changes with the job's schedule */
+    uint32_t local_epochs, local_steps; /* steps where they are not 0 */
+    uint32_t batch_size;
+    uint64_t seed;
+    double momentum, weight_decay;
+    const char *config; /* the job's "config", an object of JSON */
+    size_t num_values;  /* trained parameters of the model, tensor after tensor */
+} fedge_plugin_root_task;
+
 typedef struct fedge_strategy_plugin {
     size_t struct_size; /* sizeof(fedge_strategy_plugin) */
     uint32_t version;   /* FEDGE_STRATEGY_PLUGIN_VERSION */
     uint32_t num_arguments;
-    const char *name; /* name in a job: at most 31 bytes, unlike any strategy that fedge has */
+    const char *name; /* name in a job: at most 31 bytes, unlike any strategy that fedge has; NULL:
+                         no strategy, root_train alone */
     const fedge_plugin_argument *arguments; /* (num_arguments); NULL when there are none */
     uint32_t num_vectors;                   /* vectors of state, each of the model's size */
     /* w_i, clamped to 1 … update->max_weight. NULL: the number of examples. */
@@ -94,6 +108,9 @@ typedef struct fedge_strategy_plugin {
      * decides how tiles are cut: a coordinate's result must not depend on it. A model with
      * BatchNorm is refused. Since 0.2. */
     int (*combine)(const fedge_plugin_tile *tile, double *combined, char *message);
+    /* For FLTrust without a "root-set": trains values (task->num_values), a copy of the model, in
+     * place as a client would, on examples of its own. Returns as step does. Since 0.2. */
+    int (*root_train)(const fedge_plugin_root_task *task, float *values, char *message);
 } fedge_strategy_plugin;
 
 typedef const fedge_strategy_plugin *(*fedge_strategy_plugin_get_fn)(void);

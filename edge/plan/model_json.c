@@ -290,6 +290,21 @@ const fedge_json_field fedge_tensor_fields[] = {
     FEDGE_JSON_END,
 };
 
+#ifndef FEDGE_SMALL
+/* The nearest name of a known type, I64, would not help. */
+static fedge_status refuse_f64(const fedge_json *json, const cJSON *node, fedge_error *err)
+{
+    const cJSON *type = cJSON_GetObjectItemCaseSensitive(node, "dtype");
+    return cJSON_IsString(type) && strcmp(type->valuestring, "F64") == 0
+               ? fedge_json_fail(
+                     json, type, NULL, err,
+                     "\"F64\": models of 64-bit floats are not exchanged, since updates "
+                     "have 32 bits: write \"F32\", and convert the tensor (PyTorch: "
+                     ".float(), NumPy: .astype(np.float32))")
+               : FEDGE_OK;
+}
+#endif
+
 static fedge_status read_tensors(const fedge_json *json, const cJSON *node, void *record,
                                  fedge_error *err)
 {
@@ -304,6 +319,9 @@ static fedge_status read_tensors(const fedge_json *json, const cJSON *node, void
     {
         fedge_tensor_spec tensor = {0};
         fedge_error cause = {0};
+#ifndef FEDGE_SMALL
+        FEDGE_TRY(refuse_f64(json, child, err));
+#endif
         FEDGE_TRY(fedge_json_read(json, child, fedge_tensor_fields, &tensor, err));
         if (fedge_schema_add(&plan->schema, tensor.name, tensor.dtype, tensor.rank, tensor.shape,
                              &cause) != FEDGE_OK)

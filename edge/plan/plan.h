@@ -273,6 +273,8 @@ typedef struct fedge_watch_spec {
     double min_delta;  /* early-stopping: smallest improvement that counts */
 } fedge_watch_spec;
 
+struct fedge_root_ops; /* aggregator/rounds/root_trainer.h */
+
 typedef struct fedge_job {
     fedge_plan plan;
     fedge_rounds_spec rounds;
@@ -282,7 +284,8 @@ typedef struct fedge_job {
                                 [strategies] */
     fedge_test_set test_set; /* evaluated by the server after each round */
     bool server_evaluates;   /* set after reading the job: the server's plugin evaluates models */
-    fedge_watch_spec keep_best; /* store the best model beside the last */
+    const struct fedge_root_ops *root; /* set then: a trainer of the plugin's; NULL: none */
+    fedge_watch_spec keep_best;        /* store the best model beside the last */
     fedge_watch_spec early_stopping;
     char initial_model[FEDGE_MAX_PATH]; /* a safetensors file; "": use the initialisers */
     uint32_t keep_checkpoints;          /* ≥ 1 */

@@ -4,7 +4,8 @@
  *
  *     x ← x + η_s Σ T_i (‖Δ_0‖ / ‖Δ_i‖) Δ_i / Σ T_i,   T_i = max(0, cos(Δ_i, Δ_0))
  *
- * Δ_0 is the update that a client with the root set would send (root_trainer.h). When no client is
+ * Δ_0 is the update that a client with the root set would send, or the server's plugin has made
+ * (root_trainer.h). When no client is
  * trusted x stays. The factors are integers in the sum, of at most 30 bits. By default η_s is 1, as
  * in the paper, and updates are not mixed; Δ_0 is never mixed.
  */
@@ -31,7 +32,7 @@ static const fedge_json_field ROOT_SET[] = {
 };
 
 static const fedge_json_field ARGUMENTS[] = {
-    {"root-set", "root_set", FEDGE_JSON_OBJECT, FEDGE_JSON_REQUIRED, FEDGE_JSON_AT(settings, root),
+    {"root-set", "root_set", FEDGE_JSON_OBJECT, 0, FEDGE_JSON_AT(settings, root),
      .fields = ROOT_SET},
     FEDGE_ROBUST_MALICIOUS(0),
     FEDGE_ROBUST_MIXING,
@@ -76,8 +77,9 @@ static const fedge_robust_rule RULE = {.name = "FLTrust",
 static fedge_status derive(const fedge_json *json, fedge_job *job, void *of, fedge_error *err)
 {
     settings *self = of;
-    return fedge_paths_resolve(json->options.name, self->root.images) &&
-                   fedge_paths_resolve(json->options.name, self->root.labels)
+    return self->root.images[0] == '\0' ||
+                   (fedge_paths_resolve(json->options.name, self->root.images) &&
+                    fedge_paths_resolve(json->options.name, self->root.labels))
                ? fedge_robust_derive(&RULE, json, job, &self->robust, err)
                : fedge_json_fail_at(json, "strategy.root-set", err,
                                     "has paths that are too long with the folder of the job before "
@@ -87,7 +89,8 @@ static fedge_status derive(const fedge_json *json, fedge_job *job, void *of, fed
 static fedge_status check(const fedge_json *json, const fedge_job *job, fedge_error *err)
 {
     FEDGE_TRY(fedge_robust_check(json, job, err));
-    return fedge_root_trainer_check(json, job, err);
+    const settings *self = job->strategy_settings;
+    return fedge_root_trainer_check(json, job, &self->root, err);
 }
 
 static fedge_status init(const fedge_strategy_config *config, void **state, fedge_error *err)

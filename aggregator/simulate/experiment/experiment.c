@@ -87,7 +87,7 @@ static fedge_status load_job(fedge_experiment *self, fedge_error *err)
     self->uses_plugin = fedge_plugin_is_used(options->plugin, self->job, &unused);
     if (!self->uses_plugin)
         fedge_log_failure(self->config.log, FEDGE_LOG_WARN, "plugin-unused", &unused);
-    self->job->server_evaluates = fedge_plugin_evaluates(options->plugin);
+    fedge_plugin_serve(options->plugin, self->job);
     if (options->has_seed)
         self->job->plan.seed = options->seed;
     FEDGE_TRY(add_offset(self, &self->job->plan.seed, err));

@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Any
 from . import data
 from .errors import ClientExit, Error, TaskCancelled
 from .run import Run, load_checkpoint
-from .strategy import Round, Strategy, Tile, evaluate
+from .strategy import RootTask, Round, Strategy, Tile, Update, evaluate, root_train
 
 if TYPE_CHECKING:
     from .client import Client
     from .simulation import simulate
     from .task import State, Task
 
-__all__ = ["Client", "ClientExit", "Error", "Round", "Run", "State", "Strategy", "Task", "TaskCancelled", "Tile", "data",
-           "evaluate", "load_checkpoint", "simulate"]
+__all__ = ["Client", "ClientExit", "Error", "RootTask", "Round", "Run", "State", "Strategy", "Task", "TaskCancelled", "Tile", "Update",
+           "data", "evaluate", "load_checkpoint", "root_train", "simulate"]
 
 _LATER = {"Client": ".client", "State": ".task", "Task": ".task", "simulate": ".simulation"}
 

@@ -156,6 +156,13 @@ class EstimatorAdapter:
     def __init__(self, model: Any) -> None:
         self.model = model
         kind = type(model).__name__
+        if hasattr(model, "hidden_layer_sizes"):
+            raise Error(f"{kind} has lists of arrays and no coef_: give the client its arrays, model = {{f'coefs_{{i}}': a for i, a in "
+                        "enumerate(mlp.coefs_)} and so on with intercepts_, and in train write them into the estimator's, "
+                        "mlp.coefs_[i][...] = model[f'coefs_{i}'], before partial_fit, and back after it; or take a torch.nn.Module")
+        if hasattr(model, "n_features_in_") and not hasattr(model, "coef_"):
+            raise Error(f"{kind} has no coef_: of scikit-learn's models the linear ones work, such as SGDClassifier, "
+                        "LogisticRegression and SGDRegressor")
         if getattr(model, "average", False):
             raise Error(f"{kind} with average=True trains weights beside coef_, which the round does not reach: set average=False")
         if getattr(model, "warm_start", True) is False and not hasattr(model, "partial_fit"):

@@ -20,6 +20,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .batches import Batches
 from .errors import Error
 
 Tensors = Sequence[Tuple[str, Sequence[int], str]]  # name, shape and type
@@ -75,8 +76,37 @@ class Tile:
         return np.multiply(self.integers, self.unit, dtype=np.float64)
 
 
+class Update:
+    """An update that has arrived."""
+
+    round: int  # from 1
+    client: int  # the client's index
+    num_examples: int
+    max_weight: int  # the job's
+    arguments: Dict[str, float]
+
+    def __init__(self, **fields: Any) -> None:
+        self.__dict__.update(fields)
+
+
+class RootTask(Batches):
+    """A training on the server, with the job's arguments for devices: round, learning_rate, epochs, steps (where not 0),
+    batch_size, seed, momentum, weight_decay, config (a dict). `batches` and `generator` are those of fedge.Task."""
+
+    learning_rate: float
+    momentum: float
+    weight_decay: float
+    config: Dict[str, Any]
+
+    def __init__(self, **fields: Any) -> None:
+        self.client_index = 2**32 - 1  # no device has it
+        self.__dict__.update(fields)
+
+
 StepFunction = TypeVar("StepFunction", bound=Callable[[Round], Any])
 CombineFunction = TypeVar("CombineFunction", bound=Callable[[Tile], Any])
+WeightFunction = TypeVar("WeightFunction", bound=Callable[[Update], float])
+RootFunction = TypeVar("RootFunction", bound=Callable[[Dict[str, NDArray[np.float32]], RootTask], Any])
 EvaluateFunction = TypeVar("EvaluateFunction", bound=Callable[[Dict[str, NDArray[np.float32]], int], Mapping[str, float]])
 
 
@@ -98,6 +128,7 @@ class Strategy:
         self.equal_weights = bool(equal_weights)
         self.step_function: Callable[[Round], Any] = lambda round: round.move(round.mean)
         self.combine_function: Optional[Callable[[Tile], Any]] = None
+        self.weight_function: Optional[Callable[[Update], float]] = None
         if registered.strategy is not None:
             raise Error(f"a file has one strategy, and there are {registered.strategy.name} and {name}")
         registered.strategy = self
@@ -105,6 +136,14 @@ class Strategy:
     def step(self, function: StepFunction) -> StepFunction:
         """Decorator: function(round) changes round.model in place."""
         self.step_function = function
+        return function
+
+    def weight(self, function: WeightFunction) -> WeightFunction:
+        """Decorator: function(update) returns the update's weight, cut to a whole number from 1 to update.max_weight; without
+        it that is the number of examples. It is called as updates arrive, and perhaps again after a crash."""
+        if self.equal_weights:
+            raise Error(f"{self.name} has equal_weights and a function for weights: leave one of them out")
+        self.weight_function = function
         return function
 
     def combine(self, function: CombineFunction) -> CombineFunction:
@@ -124,10 +163,21 @@ def evaluate(function: EvaluateFunction) -> EvaluateFunction:
     return function
 
 
+def root_train(function: RootFunction) -> RootFunction:
+    """Decorator: function(model, task) trains the model on the server's own examples, in place or with a dict that it
+    returns, as a device would. For FLTrust without a "root-set", also with external models.
+
+    model: arrays by name, a copy of the round's model. task: RootTask.
+    """
+    registered.root_training = function
+    return function
+
+
 class Registered:
     """What the server's file has."""
 
     strategy: Optional[Strategy] = None
+    root_training: Optional[Callable[[Dict[str, NDArray[np.float32]], RootTask], Any]] = None
     evaluation: Optional[Callable[[Dict[str, NDArray[np.float32]], int], Mapping[str, float]]] = None
 
 

@@ -53,13 +53,14 @@ class Worker:
     def load(self) -> None:
         sys.path.insert(0, os.path.dirname(os.path.abspath(self.script)))
         runpy.run_path(self.script, run_name="__fedge__")
-        if api.registered.strategy is None and api.registered.evaluation is None:
-            raise Error("it has neither a fedge.Strategy nor a function with @fedge.evaluate")
+        found = api.registered
+        if found.strategy is None and found.evaluation is None and found.root_training is None:
+            raise Error("it has neither a fedge.Strategy nor a function with @fedge.evaluate or @fedge.root_train")
 
     def answer(self, request: Request, descriptors: List[int]) -> Request:
         do: Callable[[Request], Request] = {
             "describe": self.describe, "unmap": self.unmap, "step": self.step, "combine": self.combine,
-            "evaluate": self.evaluate}.get(request["do"], self.unknown)
+            "weigh": self.weigh, "root-train": self.root_train, "evaluate": self.evaluate}.get(request["do"], self.unknown)
         if request["do"] == "map":
             self.memories[request["memory"]] = Memory(descriptors[0], request["layout"])
             return {}
@@ -70,11 +71,12 @@ class Worker:
 
     def describe(self, _: Request) -> Request:
         found = api.registered.strategy
-        about: Request = {"sha256": self.sha256, "evaluates": api.registered.evaluation is not None}
+        about: Request = {"sha256": self.sha256, "evaluates": api.registered.evaluation is not None,
+                          "root-trains": api.registered.root_training is not None}
         if found is not None:
             about["strategy"] = {
                 "name": found.name, "vectors": found.vectors, "equal-weights": found.equal_weights,
-                "combines": found.combine_function is not None,
+                "combines": found.combine_function is not None, "weighs": found.weight_function is not None,
                 "arguments": [dict(zip(("name", "min", "max", "default"), (name, *range_)))
                               for name, range_ in found.arguments.items()]}
         return about
@@ -119,6 +121,33 @@ class Worker:
         if combined.shape != (count,):
             raise Error(f"combine returned an array of shape {combined.shape}, and tile.updates has {count} columns")
         memory.array("combined-at", np.float64, count, writable=True)[:] = combined
+        return {}
+
+    def weigh(self, request: Request) -> Request:
+        found = api.registered.strategy
+        assert found is not None and found.weight_function is not None
+        weight = float(found.weight_function(api.Update(
+            round=request["round"], client=request["client"], num_examples=request["examples"], max_weight=request["max"],
+            arguments=dict(zip(found.arguments, request["arguments"])))))
+        if not math.isfinite(weight):
+            raise Error(f"the weight of client {request['client']}'s update is {weight}")
+        return {"weight": weight}
+
+    def root_train(self, request: Request) -> Request:
+        assert api.registered.root_training is not None
+        memory = self.memories[request["memory"]]
+        values = memory.array("model-at", np.float32, memory.layout["values"], writable=True)
+        views = api.tensors_of(values, memory.layout["tensors"])
+        model = dict(views)
+        fields = {key: value for key, value in request.items() if key not in ("do", "memory")}
+        returned = api.registered.root_training(model, api.RootTask(**fields))
+        trained = returned if hasattr(returned, "items") else model
+        for name, view in views.items():
+            array = np.asarray(trained[name])
+            if array.shape != view.shape:
+                raise Error(f"the training has changed the shape of '{name}' from {list(view.shape)} to {list(array.shape)}")
+            if array is not view:
+                view[...] = array
         return {}
 
     def evaluate(self, request: Request) -> Request:

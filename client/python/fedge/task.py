@@ -5,12 +5,12 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, FrozenSet, Iterator, Mapping, NoReturn, Optional, Set, Tuple
+from typing import Any, Dict, FrozenSet, Mapping, NoReturn, Optional, Set, Tuple
 
 import numpy as np
 
 from ._fedge import ffi, lib
-from .data import as_batches
+from .batches import Batches
 from .errors import Error, TaskCancelled
 from .models import Adapter, Views
 
@@ -106,7 +106,7 @@ class Demands:
     personal_model: bool = False
 
 
-class Task:
+class Task(Batches):
     """One training or evaluation, with the job's arguments for it.
 
     id: number of the task. round: from 1. client_index: of this device in the server's registry.
@@ -150,7 +150,9 @@ class Task:
         if demands.trained is not None:
             self._unmet.add("trained")
         self.state = State(client)
-        self.num_steps = 0  # batches so far; loops without `batches` count theirs
+
+    def _arrays(self, arrays: Tuple[Any, ...]) -> Tuple[Any, ...]:
+        return self._adapter.batch(arrays)
 
     @property
     def correction(self) -> Optional[Views]:
@@ -212,32 +214,3 @@ class Task:
         """Raises TaskCancelled when the result is no longer wanted. Call it in loops of your own."""
         if self.cancelled:
             raise TaskCancelled(f"task {self.id} was cancelled")
-
-    def generator(self) -> np.random.Generator:
-        """Random numbers that depend on the job's seed, the round and the device alone."""
-        return np.random.default_rng([self.seed, self.round, self.client_index])
-
-    def batches(self, data: Any, *, shuffle: bool = True) -> Iterator[Tuple[Any, ...]]:
-        """The batches of the job's epochs or steps, in an order drawn by `generator`; in an evaluation, of all
-        examples once and in their order.
-
-        data: fedge.data.Arrays, a tuple of arrays of one length, or any sequence of examples such as a torch Dataset.
-        Each batch is a tuple: of tensors on the model's device for a torch model, of NumPy arrays otherwise. The last
-        batch of an epoch may be smaller. Raises TaskCancelled when the task is cancelled.
-        """
-        take: Callable[[Any], Tuple[Any, ...]]
-        num_examples, take = as_batches(data)
-        if num_examples == 0:
-            raise Error("there are no examples to train on")
-        random = self.generator()
-        steps = self.steps if self._trains else 0
-        num_epochs = self.epochs if steps == 0 else -(-steps * self.batch_size // num_examples) + 1
-        end = self.num_steps + steps
-        for _ in range(num_epochs if self._trains else 1):
-            order = random.permutation(num_examples) if shuffle and self._trains else np.arange(num_examples)
-            for begin in range(0, num_examples, self.batch_size):
-                if 0 < steps and self.num_steps == end:
-                    return
-                self.check()
-                self.num_steps += 1
-                yield self._adapter.batch(take(order[begin:begin + self.batch_size]))

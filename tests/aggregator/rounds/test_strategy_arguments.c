@@ -138,7 +138,7 @@ static void what_is_needed_is_said_to_be_missing(void **state)
             count++;
         }
     }
-    assert_int_equal(count, 5); /* proximal-mu, num-malicious-nodes three times, root-set */
+    assert_int_equal(count, 4); /* proximal-mu, num-malicious-nodes three times */
 }
 
 static void each_strategy_has_a_job(void **state)

@@ -8,8 +8,10 @@
 #include <string.h>
 
 #include "aggregator/rounds/global_model.h"
+#include "aggregator/rounds/root_trainer.h"
 #include "aggregator/rounds/strategy_plugin.h"
 #include "aggregator/rounds/strategy_plugin_api.h"
+#include "edge/core/fixed.h"
 
 #define MAX_WEIGHT 100
 #define VALUES 4
@@ -472,9 +474,68 @@ static void a_model_that_is_no_number_ends_the_run(void **state)
     }
 }
 
+/* ---- training on the server ------------------------------------------------------------------ */
+
+static int root_train(const fedge_plugin_root_task *task, float *values, char *message)
+{
+    assert_int_equal(task->struct_size, sizeof(*task));
+    assert_int_equal(task->round, 3);
+    assert_int_equal(task->num_values, 2);
+    assert_int_equal(task->local_steps, 4);
+    assert_true(task->learning_rate == 0.5);
+    assert_string_equal(task->config, "{\"a\":1}");
+    values[0] += 1.0f;
+    values[1] = value_to_set;
+    memset(message, 't', 256);
+    return failure;
+}
+
+static const char TRUSTED[] =
+    "{\"fedge-job\": 1, \"name\": \"j\", \"model\": {\"type\": \"external\", \"tensors\": "
+    "[{\"name\": \"w\", \"shape\": [2]}]}, \"config\": {\"a\": 1}, \"training\": "
+    "{\"learning-rate\": 0.5, \"local-steps\": 4}, \"rounds\": {\"num-server-rounds\": 5}, "
+    "\"strategy\": {\"type\": \"FLTrust\"}}";
+
+static void a_table_may_train_on_the_server(void **state)
+{
+    (void)state;
+    static const float MODEL[] = {0.25f, 0.5f};
+    static const int8_t BOUNDS[] = {2};
+    const fedge_strategy_plugin table = {.struct_size = sizeof(table),
+                                         .version = FEDGE_STRATEGY_PLUGIN_VERSION,
+                                         .root_train = root_train};
+    const fedge_test_set none = {.present = false};
+    fedge_plugin *plugin = load(&table, NULL);
+    fedge_root_trainer *trainer = NULL;
+    fedge_job *job = NULL;
+    const int32_t *v = NULL;
+    assert_ptr_equal(fedge_plugin_readers(plugin), fedge_strategy_readers);
+    assert_int_equal(fedge_strategy_job_parse_with(fedge_plugin_readers(plugin), TRUSTED,
+                                                   strlen(TRUSTED), "job.json", &job, &err),
+                     FEDGE_OK);
+    assert_int_equal(fedge_root_trainer_new(job, &none, &trainer, &err), FEDGE_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "FLTrust compares updates with one of the server's"));
+    fedge_plugin_serve(plugin, job);
+    assert_int_equal(fedge_root_trainer_new(job, &none, &trainer, &err), FEDGE_OK);
+    failure = 0;
+    value_to_set = 0.25f;
+    assert_int_equal(fedge_root_trainer_run(trainer, 3, MODEL, BOUNDS, &v, &err), FEDGE_OK);
+    assert_int_equal(v[0], 1 << (FEDGE_FIXED_VALUE_BITS - 2));
+    assert_int_equal(v[1], -(1 << (FEDGE_FIXED_VALUE_BITS - 4)));
+    value_to_set = NAN;
+    assert_int_equal(fedge_root_trainer_run(trainer, 3, MODEL, BOUNDS, &v, &err), FEDGE_NOT_FINITE);
+    failure = 4;
+    assert_int_equal(fedge_root_trainer_run(trainer, 3, MODEL, BOUNDS, &v, &err), FEDGE_INTERNAL);
+    assert_non_null(strstr(err.message, "root_train failed with 4: ttt"));
+    fedge_root_trainer_free(trainer);
+    fedge_job_free(job);
+    fedge_plugin_free(plugin);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_table_may_train_on_the_server),
         cmocka_unit_test(a_table_may_have_grown),
         cmocka_unit_test(a_table_of_no_release_is_refused),
         cmocka_unit_test(what_a_table_lacks_is_0),

@@ -61,6 +61,15 @@ elif NAME.startswith("Combine"):
     @strategy.combine
     def shape(tile):
         return {"CombineShape": tile.updates, "CombineText": "x"}[NAME]
+elif NAME.startswith("Weight"):
+    strategy = fedge.Strategy("Mean")
+
+    @strategy.weight
+    def weight(update):
+        assert update.round >= 1 and update.client >= 0 and update.max_weight > 1
+        return {"WeightExamples": update.num_examples, "WeightOne": 0, "WeightClient": 9 * update.client + 1, "WeightNothing": np.nan}[NAME]
+elif NAME == "Equal":
+    strategy = fedge.Strategy("Mean", equal_weights=True)
 elif NAME == "Median":
     strategy = fedge.Strategy("Median", equal_weights=True)
 

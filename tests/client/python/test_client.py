@@ -3,12 +3,13 @@
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 import unittest
 
 import numpy as np
-from python_client import PACKAGE, PythonTest, harness
+from python_client import ENVIRONMENT, HERE, PACKAGE, PythonTest, harness
 
 sys.path.insert(0, PACKAGE)
 from fedge import safetensors  # noqa: E402
@@ -93,10 +94,18 @@ class Runs(PythonTest):
                    {"name": "float", "shape": [1]}]
         values = {"float": np.zeros(1, np.float32), "brain": np.ones(2, np.float32), "half": np.full(2, 64, np.float16),
                   "count": np.array(2**62 + 1), "fixed": np.array([1, 2, 3], np.float32)}
-        found = self.final_model(self.external_federation(tensors, values, codec="none", down="none"))
+        federation = self.external_federation(tensors, values, codec="none", down="none")
+        found = self.final_model(federation)
         self.assertEqual({name: (kind, array.tolist()) for name, (kind, array) in found.items()}, {
             "half": ("F16", [64.25] * 2),  # of 64.1 it has 64.125
             "brain": ("BF16", [0x3F80] * 2), "count": ("I64", 2**62 + 1), "fixed": ("F32", [1, 2, 3]), "float": ("F32", [2])})
+        trainer = f"'{sys.executable}' -B '{HERE}/typed_client.py' none none"
+        done = subprocess.run([os.path.join(harness.BIN, "fedge-simulate"), "--job", federation.job_path, "--clients", "2",
+                               "--trainer", trainer, "--out", "simulated", "--quiet"], cwd=federation.folder,
+                              env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, timeout=harness.PATIENCE_S)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(federation.path("simulated/rounds.jsonl"), encoding="utf-8") as file:
+            self.assertEqual([json.loads(line)["model_sha256"] for line in file], federation.hashes())
 
     def test_a_model_of_4096_tensors(self):
         federation = self.external_federation([{"name": f"t{i}", "shape": [1]} for i in range(4096)], codec="none")

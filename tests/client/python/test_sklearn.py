@@ -37,7 +37,7 @@ class Estimators(unittest.TestCase):
             model = make()
             train(model, *points(labels, dtype, 9))  # one batch sets the shapes
             devices.append((models.adapter_of(model), points(labels, dtype, seed)))
-        mean = {name: np.zeros(shape, np.float32) for name, shape, _ in models.tensors_of(devices[0][0].model)}
+        mean = {tensor.name: np.zeros(np.shape(tensor.initial), np.float32) for tensor in models.tensors_of(devices[0][0].model)}
         for _ in range(rounds):
             results = []
             for adapter, data in devices:
@@ -51,6 +51,28 @@ class Estimators(unittest.TestCase):
         adapter, _ = devices[0]
         x, y = points(labels, dtype, 7)
         return np.mean(adapter.attach(mean).predict(*adapter.batch((x,))) == y)
+
+    def test_models_that_are_not_linear(self):
+        import fedge
+        from sklearn.ensemble import RandomForestClassifier
+        from sklearn.neural_network import MLPClassifier
+        forest, x, y = RandomForestClassifier(2), *points(4, np.float32, 1)
+        for model, message in ((MLPClassifier((5,)), "mlp.coefs_"), (MLPClassifier((5,), max_iter=1).fit(x, y), "mlp.coefs_"),
+                               (forest.fit(x, y), "the linear ones work")):
+            with self.assertRaisesRegex(fedge.Error, f"{type(model).__name__} has .*{message}"):
+                fedge.Client(model)
+
+    def test_the_arrays_of_a_network(self):
+        """As the message says: arrays that are written into a network are what it predicts with and trains on."""
+        from sklearn.neural_network import MLPClassifier
+        x, y = points(4, np.float32, 9)
+        one, other = (MLPClassifier((5,), random_state=seed).partial_fit(x, y, classes=range(4)) for seed in (1, 2))
+        self.assertNotEqual(one.predict_proba(x).tolist(), other.predict_proba(x).tolist())
+        for i in range(2):
+            other.coefs_[i][...], other.intercepts_[i][...] = one.coefs_[i], one.intercepts_[i]
+        self.assertEqual(one.predict_proba(x).tolist(), other.predict_proba(x).tolist())
+        other.partial_fit(x, y)
+        self.assertTrue(0 < np.abs(one.coefs_[0] - other.coefs_[0]).max() < 0.05)
 
     def test_sgd_learns_labels_that_a_device_lacks(self):
         from sklearn.linear_model import SGDClassifier
@@ -70,7 +92,7 @@ class Estimators(unittest.TestCase):
                 model = LogisticRegression(warm_start=True, max_iter=200).fit(x, y)
                 best = model.coef_.copy()
                 adapter = models.adapter_of(model)
-                views = {name: np.asarray(value, np.float32) for name, _, value in models.tensors_of(model)}
+                views = {name: np.asarray(value, np.float32) for name, _, _, value in models.tensors_of(model)}
                 adapter.attach(views).set_params(max_iter=1).fit(x, y)
                 adapter.detach(views)
                 self.assertLess(np.abs(views["coef_"] - best).max(), 0.05)  # one iteration from zero is far away

@@ -95,6 +95,15 @@ class Simulated(ServerTest):
                 strategy = {"type": "Median" if name.startswith("C") else "FedAvg"}
                 self.assertIn(why, self.simulate(federation, name, strategy, code=1)[0])
 
+    def test_weights(self):
+        federation = self.federation(rounds__num_server_rounds=2)
+        models = {name: self.models(federation, name, {"type": "Mean"}) for name in ("Equal", "WeightOne", "WeightClient", "WeightExamples")}
+        self.assertEqual(models["WeightOne"], models["Equal"])
+        self.assertEqual(models["WeightExamples"], self.models(federation, None, {"type": "FedAvg"}))
+        self.assertNotEqual(models["WeightClient"], models["Equal"])
+        log, _ = self.simulate(federation, "WeightNothing", {"type": "Mean"}, code=1)
+        self.assertRegex(log, r"a weight of round 1 failed: Error: the weight of client \d+'s update is nan")
+
     def test_runs_of_a_sweep_share_a_process(self):
         federation = self.federation(rounds__num_server_rounds=3)
         out = federation.path("grid")

@@ -22,6 +22,7 @@ LAYERS = {"input-shape": [12], "layers": [{"type": "Linear", "in_features": 12, 
           "loss": {"type": "CrossEntropyLoss"}}
 EXTERNAL = {"type": "external", "tensors": [{"name": name, "shape": list(shape)} for name, shape in SHAPES.items()]}
 ROUNDS = 4
+SERVER = {"FEDGE_PYTHON": sys.executable, "PYTHONPATH": PACKAGE, "OMP_NUM_THREADS": "1"}
 
 
 def write_model(path, seed):
@@ -30,6 +31,8 @@ def write_model(path, seed):
 
 
 class StrategyTest(PythonTest):
+    plugin = ()
+
     def start(self, strategy, clients=2, how="", **job):
         job = {"rounds__num_server_rounds": ROUNDS, "training__optimizer": {"type": "SGD"}, "training__batch_size": 256,
                "training__local_epochs": 3, "update": {"codec": "none", "deflate": False},
@@ -41,10 +44,11 @@ class StrategyTest(PythonTest):
         del self.job["test-set"]
         for i in range(clients):
             harness.write_examples(federation.folder, f"part-{i}", 60 + 30 * i, 10 + i)
+        harness.write_examples(federation.folder, "root", 50, 9)
         for i in range(3):
             write_model(federation.path(("initial", "first", "second")[i] + ".safetensors"), i)
         federation.write("job.json", {**self.job, "model": EXTERNAL})
-        federation.start_aggregator()
+        federation.start_aggregator(*self.plugin, environment=SERVER)
         return [self.start_python(federation, i, how, script="training_client.py") for i in range(clients)]
 
     def train(self, strategy, **options):
@@ -63,6 +67,8 @@ class StrategyTest(PythonTest):
         """The model of fedge's own trainer on the same examples."""
         federation = self.federation_
         strategy = {key: value for key, value in self.job["strategy"].items() if key != "personal-tensors"}
+        if self.plugin:
+            strategy["root-set"] = {"values": "root-values.npy", "labels": "root-labels.npy"}
         job = federation.write("layers.json", {**self.job, "model": LAYERS, "strategy": strategy})
         parts = range(federation.clients)
         site = federation.write("per-file.json", {"data": {"points": {
@@ -77,11 +83,10 @@ class StrategyTest(PythonTest):
         federation = self.federation_
         out = federation.path("processes")
         script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "training_client.py")
-        environment = {**os.environ, "PYTHONPATH": PACKAGE, "OMP_NUM_THREADS": "1"}
         done = subprocess.run(
             [os.path.join(harness.BIN, "fedge-simulate"), "--job", federation.job_path, "--clients", str(federation.clients),
-             "--threads", "1", "--trainer", f"/usr/bin/python3 -B {script} none none {how}", "--out", out, "--quiet"],
-            cwd=federation.folder, env=environment, capture_output=True, text=True, timeout=harness.PATIENCE_S, check=False)
+             "--threads", "1", "--trainer", f"/usr/bin/python3 -B {script} none none {how}", "--out", out, "--quiet",
+             *self.plugin], cwd=federation.folder, env={**os.environ, **SERVER}, capture_output=True, text=True, timeout=harness.PATIENCE_S, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
         return safetensors.read(os.path.join(out, "model.safetensors"))
 
@@ -126,6 +131,13 @@ class Models(StrategyTest):
     def test_ditto(self):
         self.agree({"type": "Ditto", "lambda": 0.5})
 
+    def test_fedbn(self):
+        trained = self.train({"type": "FedBN", "personal-tensors": ["0.bias", "1.bias"]})
+        start = safetensors.read(self.federation_.path("initial.safetensors"))
+        for name, values in self.simulated_with_trainers().items():
+            self.assertEqual(values.tobytes(), trained[name].tobytes(), name)
+            self.assertEqual(values.tobytes() == start[name].tobytes(), "bias" in name, name)
+
     def test_ifca(self):
         self.train({"type": "IFCA", "initial-models": ["first.safetensors"]}, rounds__fraction_evaluate=1.0)
         models = [self.model(), self.model("model-cluster-1")]
@@ -137,6 +149,22 @@ class Models(StrategyTest):
         self.assertEqual(len(self.federation_.lines("evaluate")), ROUNDS)
         for name, values in self.simulated_with_trainers().items():
             self.assertEqual(values.tobytes(), models[0][name].tobytes(), name)
+
+
+class Trusted(StrategyTest):
+    """FLTrust, whose server trains on examples of its own with a function in Python."""
+
+    plugin = ("--strategy-plugin", os.path.join(os.path.dirname(os.path.abspath(__file__)), "root_trainer.py"))
+
+    def test_fltrust(self):
+        self.agree({"type": "FLTrust"}, clients=3, config={"kept": 3})
+
+    def test_without_a_function(self):
+        self.plugin = ()
+        with self.assertRaisesRegex(AssertionError, "@fedge.root_train"):
+            self.start({"type": "FLTrust"})
+        with self.assertRaisesRegex(AssertionError, "@fedge.root_train"):
+            self.simulated_with_trainers()
 
 
 @unittest.skipUnless(importlib.util.find_spec("torch"), "PyTorch is not installed")

@@ -238,7 +238,7 @@ static void external_models_need_only_a_schema(void **state)
     expect(EXTERNAL, "\"b\"", "\"w\"", FEDGE_INVALID_ARGUMENT, "job.json:2: model.tensors[1]: ");
     expect(EXTERNAL, "[10, 2]", "[10, 0]", FEDGE_INVALID_ARGUMENT, "shape[1]: 0 is not in");
     expect(EXTERNAL, "[10, 2]", "[65536, 65536]", FEDGE_INVALID_ARGUMENT, "model.tensors[0]: ");
-    expect(EXTERNAL, "F32", "F64", FEDGE_INVALID_ARGUMENT, "\"F64\" is not known here");
+    expect(EXTERNAL, "F32", "F64", FEDGE_INVALID_ARGUMENT, "write \"F32\", and convert");
     expect(EXTERNAL, "external", "extern", FEDGE_INVALID_ARGUMENT, "did you mean \"external\"?");
     expect(EXTERNAL, "\"rounds\"", "\"test-set\":{\"values\":\"a\"},\"rounds\"",
            FEDGE_INVALID_ARGUMENT, "cannot evaluate an external model");
