@@ -61,15 +61,15 @@ static const struct {
 
 /* A phase. */
 typedef struct row {
-    double round, time, up, down;              /* simulated time or NaN; total bytes so far */
-    double loss[NUM_SETS], accuracy[NUM_SETS]; /* NaN: unknown */
+    double round, time, up, down; /* simulated time or NaN; total bytes so far */
+    double loss[NUM_SETS], accuracy[NUM_SETS], error[NUM_SETS]; /* NaN: unknown */
 } row;
 
 typedef struct curve {
     row *rows; /* malloc'ed */
     uint32_t count, capacity;
     bool has[NUM_SETS]; /* the line has values */
-    bool has_time, has_accuracy, has_loss;
+    bool has_time, has_accuracy, has_loss, has_error;
 } curve;
 
 static void set_values(curve *self, row *to, line_kind set, double loss, double accuracy)
@@ -79,6 +79,12 @@ static void set_values(curve *self, row *to, line_kind set, double loss, double 
     self->has[set] = self->has[set] || isfinite(accuracy) || isfinite(loss);
     self->has_accuracy = self->has_accuracy || isfinite(accuracy);
     self->has_loss = self->has_loss || isfinite(loss);
+}
+
+static void set_error(curve *self, row *to, line_kind set, const fedge_metric_values *metrics)
+{
+    to->error[set] = fedge_metrics_error(metrics, FEDGE_ERROR_MAE);
+    self->has_error = self->has_error || isfinite(to->error[set]);
 }
 
 static fedge_status add_row(void *user, const fedge_round_summary *summary, fedge_error *err)
@@ -102,13 +108,18 @@ static fedge_status add_row(void *user, const fedge_round_summary *summary, fedg
                 .up = (before ? before->up : 0.0) + (double)summary->bytes_up,
                 .down = (before ? before->down : 0.0) + (double)summary->bytes_down};
     self->has_time = summary->virtual_phase.present;
-    for (int set = 0; set < NUM_SETS; set++)
+    for (int set = 0; set < NUM_SETS; set++) {
         set_values(self, to, (line_kind)set, NAN, NAN);
+        to->error[set] = NAN;
+    }
     if (summary->kind == FEDGE_TASK_EVALUATE) {
         set_values(self, to, ON_CLIENTS, summary->loss, summary->accuracy);
+        set_error(self, to, ON_CLIENTS, &summary->metrics);
         return FEDGE_OK;
     }
     set_values(self, to, ON_TEST_SET, summary->loss, summary->accuracy);
+    set_error(self, to, ON_TEST_SET, &summary->metrics);
+    set_error(self, to, ON_VALIDATION, &summary->validation.metrics);
     set_values(self, to, WHILE_TRAINING, summary->train_loss, summary->train_accuracy);
     if (summary->validation.present)
         set_values(self, to, ON_VALIDATION, summary->validation.loss, summary->validation.accuracy);
@@ -118,7 +129,7 @@ static fedge_status add_row(void *user, const fedge_round_summary *summary, fedg
 /* ---- panels ---------------------------------------------------------------------------------- */
 
 typedef enum x_kind { BY_ROUND, BY_TIME, BY_BYTES } x_kind;
-typedef enum y_kind { ACCURACY, LOSS, BYTES } y_kind;
+typedef enum y_kind { ACCURACY, LOSS, ERROR, BYTES } y_kind;
 
 static const struct {
     const char *label;
@@ -128,6 +139,7 @@ static const struct {
               [BY_BYTES] = {"bytes sent, up and down", FEDGE_CHART_BYTES}},
   Y_AXES[] = {[ACCURACY] = {"accuracy", FEDGE_CHART_PERCENT},
               [LOSS] = {"loss", FEDGE_CHART_NUMBER},
+              [ERROR] = {"mean absolute error", FEDGE_CHART_NUMBER},
               [BYTES] = {"bytes sent", FEDGE_CHART_BYTES}};
 
 static double x_of(const row *at, x_kind x)
@@ -147,7 +159,9 @@ static uint32_t list_points(const curve *of, line_kind line, x_kind x, y_kind y,
         if (y == BYTES && x == BY_ROUND && goes_on)
             continue; /* a round and its evaluation are one point; two would draw a step */
         if (y != BYTES) {
-            value = y == ACCURACY ? at->accuracy[line] : at->loss[line];
+            value = y == ACCURACY ? at->accuracy[line]
+                    : y == ERROR  ? at->error[line]
+                                  : at->loss[line];
             if (!isfinite(at->loss[line]) && !isfinite(at->accuracy[line]))
                 continue; /* the line skips phases without an evaluation */
         }
@@ -230,12 +244,14 @@ static fedge_status draw_page(fedge_buffer *out, const curve *of, const char *ti
     const double pitch_y = FEDGE_CHART_ABOVE + PANEL_HEIGHT + FEDGE_CHART_BELOW + PANEL_GAP;
     const double legend = MARGIN + TITLE + 12.0, top = legend + 18.0;
     const x_kind columns[2] = {BY_ROUND, of->has_time ? BY_TIME : BY_BYTES};
-    y_kind rows[3];
+    y_kind rows[4];
     int num_rows = 0;
     /* Regression has losses but no accuracy. */
     if (of->has_accuracy || !of->has_loss)
         rows[num_rows++] = ACCURACY;
     rows[num_rows++] = LOSS;
+    if (of->has_error)
+        rows[num_rows++] = ERROR;
     rows[num_rows++] = BYTES;
     FEDGE_TRY(fedge_svg_begin(out, MARGIN + pitch_x * 2 + MARGIN - PANEL_GAP,
                               top + pitch_y * num_rows, err));

@@ -12,19 +12,24 @@ static fedge_status put_number(fedge_buffer *line, const char *key, double value
                            : fedge_buffer_printf(line, err, ",\"%s\":null", key);
 }
 
-/* Writes enough digits to read back the same number, so a resumed run sums the same values.
+/* Enough digits to read back the same number, so a resumed run sums and compares the same values.
  */
-static fedge_status put_exact(fedge_buffer *line, const char *key, double value, fedge_error *err)
+static const char *exact_text(double value, char text[32])
 {
-    char text[32];
     if (!isfinite(value))
-        return put_number(line, key, value, err);
+        return "null";
     for (int digits = 9; digits <= 17; digits += 4) {
-        (void)snprintf(text, sizeof(text), "%.*g", digits, value);
+        (void)snprintf(text, 32, "%.*g", digits, value);
         if (strtod(text, NULL) == value)
             break;
     }
-    return fedge_buffer_printf(line, err, ",\"%s\":%s", key, text);
+    return text;
+}
+
+static fedge_status put_exact(fedge_buffer *line, const char *key, double value, fedge_error *err)
+{
+    char text[32];
+    return fedge_buffer_printf(line, err, ",\"%s\":%s", key, exact_text(value, text));
 }
 
 static fedge_status put_numbers(fedge_buffer *line, const fedge_round_summary *summary,
@@ -146,11 +151,13 @@ static fedge_status put_metrics(fedge_buffer *line, const char *key,
         return FEDGE_OK;
     FEDGE_TRY(fedge_buffer_printf(line, err, ",\"%s\":{", key));
     for (uint32_t i = 0; i < metrics->num; i++) {
-        const char *comma = i > 0 ? "," : "", *name = metrics->names[i];
+        char text[32];
         const double value = metrics->values[i];
-        FEDGE_TRY(isfinite(value)
-                      ? fedge_buffer_printf(line, err, "%s\"%s\":%.9g", comma, name, value)
-                      : fedge_buffer_printf(line, err, "%s\"%s\":null", comma, name));
+        const bool exact = metrics->names == fedge_error_metric_names || !isfinite(value);
+        if (!exact)
+            (void)snprintf(text, sizeof(text), "%.9g", value);
+        FEDGE_TRY(fedge_buffer_printf(line, err, "%s\"%s\":%s", i > 0 ? "," : "", metrics->names[i],
+                                      exact ? exact_text(value, text) : text));
     }
     return fedge_buffer_printf(line, err, "}");
 }

@@ -246,6 +246,21 @@ static fedge_virtual_phase read_virtual(const cJSON *line)
     return phase;
 }
 
+/* The errors of numbers among the metrics [key]. */
+static fedge_metric_values read_errors(const cJSON *line, const char *key)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(line, key);
+    fedge_metric_values metrics = {0};
+    double values[FEDGE_ERROR_METRICS];
+    for (int i = 0; i < FEDGE_ERROR_METRICS; i++) {
+        if (!cJSON_HasObjectItem(item, fedge_error_metric_names[i]))
+            return metrics;
+        values[i] = fedge_json_number(item, fedge_error_metric_names[i]);
+    }
+    fedge_metrics_set_errors(&metrics, values);
+    return metrics;
+}
+
 static fedge_round_summary read_line(const cJSON *line)
 {
     const cJSON *phase = cJSON_GetObjectItemCaseSensitive(line, "phase");
@@ -265,9 +280,11 @@ static fedge_round_summary read_line(const cJSON *line)
                                    .train_accuracy = fedge_json_number(line, "train_accuracy"),
                                    .seconds_evaluate = fedge_json_number(line, "seconds_evaluate"),
                                    .virtual_phase = read_virtual(line),
+                                   .metrics = read_errors(line, "metrics"),
                                    .validation = {cJSON_HasObjectItem(line, "validation_accuracy"),
                                                   fedge_json_number(line, "validation_loss"),
-                                                  fedge_json_number(line, "validation_accuracy")}};
+                                                  fedge_json_number(line, "validation_accuracy"),
+                                                  read_errors(line, "validation_metrics")}};
     if (cJSON_IsString(model))
         (void)snprintf(summary.model, sizeof(summary.model), "%s", model->valuestring);
     return summary;

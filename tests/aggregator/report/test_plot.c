@@ -189,6 +189,18 @@ static fedge_round_summary huge(uint32_t round)
     return summary;
 }
 
+/* Numbers are forecast: there is no accuracy, but errors on both sets. */
+static fedge_round_summary forecast(uint32_t round)
+{
+    fedge_round_summary summary = plain(round);
+    const double errors[FEDGE_ERROR_METRICS] = {10.0 / (round + 2), 5.0, NAN, 0.1};
+    summary.accuracy = NAN;
+    summary.validation = (fedge_validation){.present = true, .loss = 0.6, .accuracy = NAN};
+    fedge_metrics_set_errors(&summary.metrics, errors);
+    fedge_metrics_set_errors(&summary.validation.metrics, errors);
+    return summary;
+}
+
 static fedge_status keep(void *user, const fedge_round_summary *summary, fedge_error *error)
 {
     fedge_round_summary **to = user;
@@ -221,6 +233,12 @@ static void lines_are_read_back(void **state)
     assert_int_equal(fedge_round_lines_read(LOG, keep, &to, &err), FEDGE_OK);
     assert_true(isnan(read[0].loss) && isnan(read[0].accuracy));
     assert_false(read[0].validation.present || read[0].virtual_phase.present);
+    write_log(LOG, 1, forecast);
+    to = read;
+    assert_int_equal(fedge_round_lines_read(LOG, keep, &to, &err), FEDGE_OK);
+    assert_true(fedge_metrics_error(&read[0].metrics, FEDGE_ERROR_MAE) == 10.0 / 3.0);
+    assert_true(isnan(fedge_metrics_error(&read[0].metrics, FEDGE_ERROR_R2)));
+    assert_true(fedge_metrics_error(&read[0].validation.metrics, FEDGE_ERROR_MAPE) == 0.1);
     assert_int_equal(fedge_os_write_file(LOG, "{\"round\":1}\n[]\n", 15, 0600, &err), FEDGE_OK);
     to = read;
     assert_int_equal(fedge_round_lines_read(LOG, keep, &to, &err), FEDGE_CORRUPT);
@@ -241,6 +259,21 @@ static void a_run_has_its_panels(void **state)
     assert_int_equal(count_of(text, ">validation<") + count_of(text, ">while training<"), 0);
     /* 20 points in each, with dots. */
     assert_int_equal(count_of(text, "<circle"), 20 * (PANELS + 1));
+    free(text);
+}
+
+static void forecasts_have_a_panel_of_errors(void **state)
+{
+    (void)state;
+    write_log(LOG, 20, forecast);
+    char *text = drawn("title");
+    assert_int_equal(count_of(text, ">mean absolute error<"), 2);
+    assert_int_equal(count_of(text, ">loss<"), 2);
+    assert_int_equal(count_of(text, ">accuracy (%)<"), 0);
+    free(text);
+    write_log(LOG, 20, plain);
+    text = drawn("title");
+    assert_int_equal(count_of(text, ">mean absolute error<"), 0);
     free(text);
 }
 
@@ -523,6 +556,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines_are_read_back),
         cmocka_unit_test(a_run_has_its_panels),
+        cmocka_unit_test(forecasts_have_a_panel_of_errors),
         cmocka_unit_test(bytes_of_both_directions_are_seen),
         cmocka_unit_test(evaluations_on_clients_are_drawn_as_what_there_is),
         cmocka_unit_test(simulated_time_has_a_column),
