@@ -85,7 +85,7 @@ class StrategyTest(PythonTest):
         script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "training_client.py")
         done = subprocess.run(
             [os.path.join(harness.BIN, "fedge-simulate"), "--job", federation.job_path, "--clients", str(federation.clients),
-             "--threads", "1", "--trainer", f"/usr/bin/python3 -B {script} none none {how}", "--out", out, "--quiet",
+             "--threads", "1", "--trainer", f"'{sys.executable}' -B {script} none none {how}", "--out", out, "--quiet",
              *self.plugin], cwd=federation.folder, env={**os.environ, **SERVER}, capture_output=True, text=True, timeout=harness.PATIENCE_S, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
         return safetensors.read(os.path.join(out, "model.safetensors"))
