@@ -17,12 +17,12 @@ SOURCE = os.environ["FEDGE_SOURCE_DIR"]
 BIN = os.environ["FEDGE_BIN_DIR"]
 PATIENCE_S = 600
 LINE = 120  # characters, outside tables
-README_LINES = 130
+README_LINES = 140
 ALL_PAGES = 260_000  # bytes
 # The most that a page may have, in bytes, by the first pattern that fits: what is longer is not read.
 PAGES = (
-    ("docs/results.md", 15 << 10), ("docs/strategies.md", 17 << 10), ("docs/guides/*.md", 10 << 10),
-    ("docs/reference/job.md", 25 << 10), ("docs/reference/protocol.md", 31 << 10), ("docs/reference/*.md", 12 << 10),
+    ("docs/results.md", 15 << 10), ("docs/strategies.md", 17 << 10), ("docs/guides/*.md", 12 << 10),
+    ("docs/reference/job.md", 21 << 10), ("docs/reference/protocol.md", 31 << 10), ("docs/reference/*.md", 12 << 10),
     ("*", 11 << 10),
 )
 
@@ -99,7 +99,7 @@ class Pages(unittest.TestCase):
                     self.assertTrue(os.path.exists(os.path.join(SOURCE, file)))
 
     def test_every_key_of_a_job_is_described(self):
-        page = read("docs/reference/job.md") + read("docs/strategies.md")
+        page = read("docs/reference/job.md") + read("docs/reference/model.md") + read("docs/strategies.md")
 
         def keys(schema):
             if isinstance(schema, dict):
