@@ -86,6 +86,9 @@ option(FEDGE_TARGETS "Learn numbers (a job's data.targets), not only classes" ON
 if(NOT FEDGE_TARGETS)
   target_compile_definitions(fedge_options INTERFACE FEDGE_WITH_TARGETS=0)
 endif()
+if(FEDGE_SMALL OR FEDGE_MCU)
+  target_compile_definitions(fedge_options INTERFACE FEDGE_FIRST_OPTIMIZERS)
+endif()
 if(FEDGE_SMALL)
   target_compile_definitions(fedge_options INTERFACE FEDGE_SMALL)
   # What is used once is put where it is used. Libraries keep objects for linkers of another compiler.

@@ -425,6 +425,7 @@ fedge_model_options fedge_plan_model_options(const fedge_plan *plan)
                                    .momentum = optimizer->momentum,
                                    .optimizer = optimizer->type,
                                    .nesterov = optimizer->nesterov,
+                                   .centered = optimizer->centered,
                                    .clip = optimizer->clip_norm > 0,
                                    .proximal =
                                        optimizer->proximal_mu > 0 ||

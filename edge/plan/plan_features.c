@@ -52,7 +52,7 @@
     EVERY_PLAN("external", plan->external)                                                         \
     FEDGE_FIRST_LAYER_MAP(LAYER_FEATURE)                                                           \
     FEDGE_LOSS_MAP(LOSS_FEATURE)                                                                   \
-    FEDGE_OPTIMIZER_MAP(OPTIMIZER_FEATURE)                                                         \
+    FEDGE_FIRST_OPTIMIZER_MAP(OPTIMIZER_FEATURE)                                                   \
     FEATURE("optimizer:nesterov", plan->training.optimizer.nesterov)                               \
     FEATURE("clip-norm", plan->training.optimizer.clip_norm > 0)                                   \
     FEATURE("proximal-mu", plan->training.optimizer.proximal_mu > 0)                               \
@@ -81,7 +81,8 @@
                plan->external && (plan->hooks || plan->training.optimizer.proximal_mu > 0))        \
     TENSOR_FEATURES                                                                                \
     FEDGE_MORE_LAYER_MAP(LAYER_FEATURE)                                                            \
-    TARGETS_FEATURES
+    TARGETS_FEATURES                                                                               \
+    FEDGE_MORE_OPTIMIZER_MAP(OPTIMIZER_FEATURE)
 
 /* --- their names: all that a client needs ----------------------------------------------------- */
 

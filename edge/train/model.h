@@ -331,8 +331,16 @@ void fedge_model_init_values(const fedge_model_spec *spec, uint64_t seed, float 
 void fedge_model_init_buffers(const fedge_model_spec *spec, float *values);
 
 /* X(name in enum fedge_optimizer_type, name in C, PyTorch's class). See
- * edge/train/optimizers/optimizers.h. */
-#define FEDGE_OPTIMIZER_MAP(X) X(SGD, sgd, SGD) X(ADAM, adam, Adam) X(ADAMW, adamw, AdamW)
+ * edge/train/optimizers/optimizers.h. The first list has those of the first clients, whose place
+ * among the features is fixed; builds for small devices (FEDGE_FIRST_OPTIMIZERS) have no others. */
+#define FEDGE_FIRST_OPTIMIZER_MAP(X) X(SGD, sgd, SGD) X(ADAM, adam, Adam) X(ADAMW, adamw, AdamW)
+#ifdef FEDGE_FIRST_OPTIMIZERS
+#define FEDGE_MORE_OPTIMIZER_MAP(X)
+#else
+#define FEDGE_MORE_OPTIMIZER_MAP(X)                                                                \
+    X(RMSPROP, rmsprop, RMSprop) X(ADAGRAD, adagrad, Adagrad) X(LION, lion, Lion)
+#endif
+#define FEDGE_OPTIMIZER_MAP(X) FEDGE_FIRST_OPTIMIZER_MAP(X) FEDGE_MORE_OPTIMIZER_MAP(X)
 
 typedef enum fedge_optimizer_type {
 #define FEDGE_OPTIMIZER_ENUM(upper, lower, class) FEDGE_OPTIMIZER_##upper,
@@ -345,7 +353,7 @@ typedef enum fedge_optimizer_type {
  *
  *   SGD:       g ← g + weight_decay · w;  v ← momentum · v + g (v = g at the first step);
  *              w ← w − lr · v, with nesterov w ← w − lr · (g + momentum · v)
- *   Adam(W):   see edge/train/optimizers/adam.c
+ *   others:    see edge/train/optimizers/adam.c, rmsprop.c, adagrad.c and lion.c
  *
  * First, three optional terms change the gradient of the batch's mean loss, in this order:
  *
@@ -360,10 +368,14 @@ typedef struct fedge_optimizer {
     float learning_rate, momentum, weight_decay;
     fedge_optimizer_type type; /* 0: SGD */
     bool nesterov;
-    uint32_t num_betas;      /* Adam and AdamW: 2, or 0 for 0.9 and 0.999 */
-    float betas[2], epsilon; /* Adam and AdamW; epsilon 0: 1e-8 */
+    uint32_t num_betas;      /* Adam, AdamW and Lion: 2, or 0 for 0.9 and 0.999 (Lion: 0.99) */
+    float betas[2], epsilon; /* Lion: betas alone; epsilon 0: 1e-8 (Adagrad: 1e-10) */
     float clip_norm;         /* 0: no clipping */
     float proximal_mu;       /* 0: no proximal term */
+    float alpha;             /* RMSprop; 0: 0.99 */
+    bool centered;           /* RMSprop */
+    float lr_decay;          /* Adagrad, a step */
+    float initial_accumulator_value; /* Adagrad */
 } fedge_optimizer;
 
 #define FEDGE_MAX_LEARNING_RATE 1e6
@@ -407,9 +419,10 @@ typedef struct fedge_model_options {
      * runs layer by layer. See fedge_model_micro_batch. */
     uint32_t micro_batch;
     bool training;                  /* false: forward only, in far fewer bytes */
-    float momentum;                 /* ≠ 0 reserves a velocity per parameter */
+    float momentum;                 /* ≠ 0 reserves a velocity per parameter (SGD, RMSprop) */
     fedge_optimizer_type optimizer; /* reserves its states */
     bool nesterov;                  /* allows fedge_optimizer.nesterov */
+    bool centered;                  /* reserves RMSprop's mean gradient per parameter */
     bool clip;                      /* reserves a gradient per parameter, for clip_norm */
     bool proximal;                  /* reserves a copy of the parameters, for proximal_mu */
     bool correction;                /* reserves a correction per parameter, initially 0 */

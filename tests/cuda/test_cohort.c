@@ -48,6 +48,26 @@ static void old_chips_are_refused(void **state)
     drawn_end();
 }
 
+static void optimizers_that_gpus_lack_are_named(void **state)
+{
+    (void)state;
+    static const fedge_optimizer_type lacking[] = {FEDGE_OPTIMIZER_RMSPROP, FEDGE_OPTIMIZER_ADAGRAD,
+                                                   FEDGE_OPTIMIZER_LION};
+    drawn_model(0);
+    for (size_t i = 0; i < sizeof(lacking) / sizeof(lacking[0]); i++) {
+        char expected[128];
+        fedge_error err;
+        drawn_options.optimizer = lacking[i];
+        const fedge_cohort_config config = drawn_config_of(1);
+        (void)snprintf(expected, sizeof(expected),
+                       "%s: GPUs do not train with it yet: take --engine cpu",
+                       fedge_optimizer_type_name(lacking[i]));
+        assert_int_equal(fedge_cohort_check(&config, &err), FEDGE_UNSUPPORTED);
+        assert_string_equal(err.message, expected);
+    }
+    drawn_options.optimizer = FEDGE_OPTIMIZER_SGD;
+}
+
 /* On a machine whose [at] fails once with [error], 0: none does; how often it was called. */
 static fedge_status train_on(const char *at, int error, uint64_t *calls, fedge_error *err)
 {
@@ -293,6 +313,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(clients_become_what_the_cpu_makes_of_them),
         cmocka_unit_test(old_chips_are_refused),
+        cmocka_unit_test(optimizers_that_gpus_lack_are_named),
         cmocka_unit_test(steps_are_recorded),
         cmocka_unit_test(lack_of_memory_is_no_loss),
         cmocka_unit_test(rectifiers_are_parts_of_products),

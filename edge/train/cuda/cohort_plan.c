@@ -26,6 +26,8 @@ static fedge_status check_options(const fedge_cohort_config *config, fedge_error
         return refuse(fedge_precision_name(options->precision), err);
     if (options->weights != FEDGE_STORAGE_FP32 || options->activations != FEDGE_STORAGE_FP32)
         return refuse("storage of 16 bits", err);
+    if (options->optimizer > FEDGE_OPTIMIZER_ADAMW)
+        return refuse(fedge_optimizer_type_name(options->optimizer), err);
     if (config->augmentation && config->augmentation->crop_padding > MOST_PADDING)
         return refuse("a crop's padding of over 16383", err);
     return FEDGE_OK;

@@ -373,9 +373,12 @@ static const char *missing(const fedge_model *model, const fedge_optimizer *opti
         return "training";
     if (optimizer->type != has->optimizer)
         return "this optimizer";
-    if (optimizer->momentum != 0.0f && optimizer->type == FEDGE_OPTIMIZER_SGD && !model->states[0])
+    const fedge_optimizer_ops *ops = fedge_optimizer_ops_of(optimizer->type);
+    if (optimizer->momentum != 0.0f && ops->momentum && has->momentum == 0.0f)
         return "momentum";
-    if (optimizer->nesterov && (!has->nesterov || !model->states[0]))
+    if (optimizer->centered && ops->centered && !has->centered)
+        return "centered";
+    if (optimizer->nesterov && (!has->nesterov || has->momentum == 0.0f))
         return "nesterov and momentum";
     if (optimizer->clip_norm != 0.0f && !has->clip)
         return "clip";

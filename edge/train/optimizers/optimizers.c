@@ -57,5 +57,6 @@ uint32_t fedge_optimizer_states(const fedge_model_options *options)
     const fedge_optimizer_ops *ops = fedge_optimizer_ops_of(options->optimizer);
     if (!options->training || !ops)
         return 0;
-    return options->optimizer == FEDGE_OPTIMIZER_SGD ? options->momentum != 0.0f : ops->num_states;
+    return ops->num_states + (ops->centered && options->centered) +
+           (ops->momentum && options->momentum != 0.0f);
 }

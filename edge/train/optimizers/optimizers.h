@@ -8,12 +8,19 @@
 #include "edge/train/layers/layer.h"
 #include "edge/train/model.h"
 
+/* Floats stored per parameter, at most. */
+#ifdef FEDGE_FIRST_OPTIMIZERS
 #define FEDGE_MAX_OPTIMIZER_STATES 2
+#else
+#define FEDGE_MAX_OPTIMIZER_STATES 3
+#endif
 
 typedef struct fedge_optimizer_ops {
     const fedge_argument
         *arguments;      /* arguments in a fedge_optimizer, without those of every type */
-    uint32_t num_states; /* most floats stored per parameter; SGD without momentum stores none */
+    uint32_t num_states; /* floats stored per parameter, without those of [momentum], [centered] */
+    bool momentum;       /* one more with a momentum */
+    bool centered;       /* one more if centered, before that of the momentum */
 
     /* One step of the parameters w (n) with the gradient g (n). states: (n) each or NULL, 0 before
      * the first step. step: from 1. */

@@ -36,4 +36,4 @@ static const fedge_argument ARGUMENTS[] = {
 };
 
 const fedge_optimizer_ops fedge_optimizer_sgd = {
-    .arguments = ARGUMENTS, .num_states = 1, .update = update};
+    .arguments = ARGUMENTS, .momentum = true, .update = update};

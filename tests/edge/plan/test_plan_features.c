@@ -52,6 +52,8 @@ static const variant VARIANTS[] = {
     {.loss = "\"MSELoss\"", .feature = "loss:MSELoss"},
     {.loss = "\"CrossEntropyLoss\", \"label_smoothing\": 0.1", .feature = "label-smoothing"},
     {.training = ", \"optimizer\": {\"type\": \"Adam\"}", .feature = "optimizer:Adam"},
+    {.training = ", \"optimizer\": {\"type\": \"RMSprop\"}", .feature = "optimizer:RMSprop"},
+    {.training = ", \"optimizer\": {\"type\": \"Lion\"}", .feature = "optimizer:Lion"},
     {.training = ", \"optimizer\": {\"type\": \"SGD\", \"momentum\": 0.9, \"nesterov\": true}",
      .feature = "optimizer:nesterov"},
     {.training = ", \"clip-norm\": 1", .feature = "clip-norm"},

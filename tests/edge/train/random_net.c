@@ -284,7 +284,7 @@ static void make_options(net_bytes *from, random_net *net)
     options->clip = (bits & 12) == 4;
     options->proximal = (bits & 48) == 16;
     options->correction = (bits & 192) == 64;
-    options->optimizer = (fedge_optimizer_type)(net_choose(from, 6) % 4 % FEDGE_OPTIMIZER_COUNT);
+    options->optimizer = (fedge_optimizer_type)net_choose(from, FEDGE_OPTIMIZER_COUNT);
     optimizer->type = options->optimizer;
     optimizer->learning_rate = 0.01f;
     optimizer->weight_decay = net_choose(from, 3) == 0 ? 0.01f : 0.0f;
@@ -293,6 +293,10 @@ static void make_options(net_bytes *from, random_net *net)
     if (optimizer->type == FEDGE_OPTIMIZER_SGD && net_choose(from, 2) != 0) {
         options->momentum = optimizer->momentum = 0.9f;
         options->nesterov = optimizer->nesterov = net_choose(from, 2) != 0;
+    }
+    if (optimizer->type == FEDGE_OPTIMIZER_RMSPROP) {
+        options->centered = optimizer->centered = net_choose(from, 2) != 0;
+        options->momentum = optimizer->momentum = net_choose(from, 2) != 0 ? 0.9f : 0.0f;
     }
     options->weights =
         net_choose(from, 4) == 0 ? (fedge_storage)(1 + net_choose(from, 2)) : FEDGE_STORAGE_FP32;

@@ -359,6 +359,19 @@ def training_cases():
     yield two_layers("adam-options", optimizer={"type": "Adam", "betas": [0.8, 0.95], "eps": 1e-3, "weight_decay": 0.1},
                      learning_rate=0.01)
     yield two_layers("adamw", optimizer={"type": "AdamW"}, learning_rate=0.01)
+    yield two_layers("rmsprop", optimizer={"type": "RMSprop"}, learning_rate=0.01)
+    yield two_layers("rmsprop-options", learning_rate=0.01,
+                     optimizer={"type": "RMSprop", "alpha": 0.8, "eps": 1e-3, "weight_decay": 0.1, "momentum": 0.7,
+                                "centered": True})
+    yield two_layers("rmsprop-momentum", optimizer={"type": "RMSprop", "momentum": 0.9}, learning_rate=0.001)
+    yield two_layers("rmsprop-centered", optimizer={"type": "RMSprop", "centered": True, "eps": 1e-2}, learning_rate=0.01)
+    yield two_layers("adagrad", optimizer={"type": "Adagrad"}, learning_rate=0.05)
+    yield two_layers("adagrad-options", learning_rate=0.1,
+                     optimizer={"type": "Adagrad", "lr_decay": 0.3, "weight_decay": 0.1,
+                                "initial_accumulator_value": 0.2, "eps": 1e-3})
+    yield two_layers("lion", optimizer={"type": "Lion"}, learning_rate=0.01)
+    yield two_layers("lion-options", optimizer={"type": "Lion", "betas": [0.8, 0.95], "weight_decay": 0.3},
+                     learning_rate=0.02)
     yield two_layers("clip", clip_norm=0.25, optimizer={"type": "SGD", "momentum": 0.9})
     yield two_layers("clip-adamw", clip_norm=0.25, optimizer={"type": "AdamW", "weight_decay": 0.3}, learning_rate=0.02)
     yield two_layers("fedprox", proximal_mu=0.7)

@@ -211,7 +211,25 @@ class Model(torch.nn.Module):
         return made[last]
 
 
+class Lion(torch.optim.Optimizer):
+    """Chen et al. 2023, algorithm 2, which torch.optim does not have."""
+
+    def __init__(self, parameters, lr, betas=(0.9, 0.99), weight_decay=0.0):
+        super().__init__(parameters, {"lr": lr, "betas": betas, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            b1, b2 = group["betas"]
+            for p in group["params"]:
+                m = self.state[p].setdefault("m", torch.zeros_like(p))
+                direction = torch.sign(b1 * m + (1 - b1) * p.grad)
+                p.sub_(group["lr"] * (direction + group["weight_decay"] * p))
+                m.mul_(b2).add_((1 - b2) * p.grad)
+
+
 def make_optimizer(parameters, training):
     arguments = dict(training.get("optimizer", {"type": "SGD"}))
-    kind = getattr(torch.optim, arguments.pop("type"))
+    type_ = arguments.pop("type")
+    kind = Lion if type_ == "Lion" else getattr(torch.optim, type_)
     return kind(parameters, lr=training["learning-rate"], **arguments)

@@ -266,52 +266,88 @@ static void refuse_step(test_model *self, const fedge_optimizer *optimizer, cons
     assert_memory_equal(before, fedge_model_values(self->model), n * sizeof(*before));
 }
 
+/* Refuses the argument's bad values, the others being good. */
+static void check_optimizer_argument(test_model *self, const fedge_optimizer *good,
+                                     const fedge_argument *argument)
+{
+    const float bad[] = {NAN, INFINITY, -INFINITY, -1e-9f,
+                         nextafterf((float)argument->max, INFINITY)};
+    const bool list = argument->kind == FEDGE_ARGUMENT_F32S;
+    for (int k = 0; k < 5 && (list || argument->kind == FEDGE_ARGUMENT_F32); k++) {
+        fedge_optimizer optimizer = *good;
+        memcpy((unsigned char *)&optimizer + argument->offset, &bad[k], sizeof(bad[k]));
+        refuse_step(self, &optimizer, argument->name);
+    }
+    if (list) {
+        fedge_optimizer optimizer = *good;
+        const uint32_t one = 1;
+        memcpy((unsigned char *)&optimizer + argument->extra, &one, sizeof(one));
+        char expected[64];
+        (void)snprintf(expected, sizeof(expected), "%s has 1 numbers", argument->name);
+        refuse_step(self, &optimizer, expected);
+    }
+}
+
 static void test_optimizers(void **state)
 {
     (void)state;
-    static const struct {
-        const char *name;
-        size_t offset;
-        float most;
-        bool adam, sgd;
-    } numbers[] = {
-        {"learning_rate", offsetof(fedge_optimizer, learning_rate), 1e6f, true, true},
-        {"clip_norm", offsetof(fedge_optimizer, clip_norm), 1e30f, true, true},
-        {"proximal_mu", offsetof(fedge_optimizer, proximal_mu), 1e6f, true, true},
-        {"weight_decay", offsetof(fedge_optimizer, weight_decay), 1e6f, true, true},
-        {"momentum", offsetof(fedge_optimizer, momentum), 1.0f, false, true},
-        {"betas", offsetof(fedge_optimizer, betas), 0.9999999f, true, false},
-        {"eps", offsetof(fedge_optimizer, epsilon), 1.0f, true, false},
+    static const fedge_argument common[] = {
+        FEDGE_F32_ARGUMENT("learning_rate", offsetof(fedge_optimizer, learning_rate), 0, 1e6, 0),
+        FEDGE_F32_ARGUMENT("clip_norm", offsetof(fedge_optimizer, clip_norm), 0, 1e30, 0),
+        FEDGE_F32_ARGUMENT("proximal_mu", offsetof(fedge_optimizer, proximal_mu), 0, 1e6, 0),
+        FEDGE_NO_ARGUMENT,
     };
     static fedge_model_spec spec;
     net_with(&spec, FEDGE_LAYER_GELU);
-    for (int type = 0; type < FEDGE_OPTIMIZER_COUNT; type++) {
-        const bool adam = type != FEDGE_OPTIMIZER_SGD;
+    for (int i = 0; i < FEDGE_OPTIMIZER_COUNT; i++) {
+        const fedge_optimizer_type type = (fedge_optimizer_type)i;
         const fedge_model_options options = {.max_batch = 1,
                                              .training = true,
-                                             .optimizer = (fedge_optimizer_type)type,
+                                             .optimizer = type,
                                              .momentum = 0.5f,
+                                             .centered = true,
                                              .clip = true,
                                              .proximal = true};
+        const fedge_optimizer good = {
+            .type = type, .learning_rate = 0.1f, .num_betas = 2, .betas = {0.9f, 0.99f}};
+        const fedge_argument *own = fedge_optimizer_ops_of(type)->arguments;
         test_model self;
         model_open(&self, &spec, &options, 1, 0);
-        for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
-            const float bad[] = {NAN, INFINITY, -INFINITY, -1e-9f,
-                                 nextafterf(numbers[i].most, INFINITY)};
-            for (int k = 0; k < 5 && (adam ? numbers[i].adam : numbers[i].sgd); k++) {
-                fedge_optimizer optimizer = {.type = (fedge_optimizer_type)type,
-                                             .learning_rate = 0.1f,
-                                             .num_betas = adam ? 2 : 0,
-                                             .betas = {0.9f, 0.99f}};
-                memcpy((unsigned char *)&optimizer + numbers[i].offset, &bad[k], sizeof(bad[k]));
-                refuse_step(&self, &optimizer, numbers[i].name);
-            }
-        }
-        if (adam) {
-            const fedge_optimizer one = {
-                .type = (fedge_optimizer_type)type, .num_betas = 1, .betas = {0.9f}};
-            refuse_step(&self, &one, "betas has 1 numbers");
-        }
+        for (const fedge_argument *of = common; of->name; of++)
+            check_optimizer_argument(&self, &good, of);
+        assert_non_null(own->name);
+        for (; own->name; own++)
+            check_optimizer_argument(&self, &good, own);
+        model_close(&self);
+    }
+}
+
+/* A step that needs more than the model reserves is refused, with what is missing. */
+static void test_reserved(void **state)
+{
+    (void)state;
+    static const struct {
+        fedge_optimizer optimizer;
+        const char *missing;
+    } cases[] = {{{.type = FEDGE_OPTIMIZER_SGD, .momentum = 0.9f}, "momentum"},
+                 {{.type = FEDGE_OPTIMIZER_RMSPROP, .momentum = 0.9f}, "momentum"},
+                 {{.type = FEDGE_OPTIMIZER_RMSPROP, .centered = true}, "centered"}};
+    static fedge_model_spec spec;
+    static const float x[STEPS * WIDTH] = {1.0f};
+    net_with(&spec, FEDGE_LAYER_GELU);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const fedge_model_options options = {
+            .max_batch = 1, .training = true, .optimizer = cases[i].optimizer.type};
+        const int32_t label = 0;
+        double loss;
+        uint32_t correct;
+        fedge_error err = {0};
+        test_model self;
+        model_open(&self, &spec, &options, 1, 0);
+        fedge_status status =
+            fedge_model_step(self.model, x, &label, 1, &cases[i].optimizer, &loss, &correct, &err);
+        if (status != FEDGE_INVALID_ARGUMENT || !strstr(err.message, cases[i].missing))
+            fail_msg("case %zu: %s", i, err.message);
         model_close(&self);
     }
 }
@@ -324,6 +360,7 @@ int main(void)
         cmocka_unit_test(test_whole_numbers_of_models),
         cmocka_unit_test(test_loss),
         cmocka_unit_test(test_optimizers),
+        cmocka_unit_test(test_reserved),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
