@@ -2,6 +2,7 @@
 #include "tests/edge/core/cmocka_all.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cuda_runtime_api.h>
