@@ -327,21 +327,18 @@ static fedge_status name_updates(const fedge_simulation *self, fedge_round_summa
     return FEDGE_OK;
 }
 
-/* Lists the devices that trained for the round's line. */
+/* Lists the devices that trained for the round's line. As on the server, a loss of 0 was not
+ * reported. */
 static fedge_status name_devices(const fedge_simulation *self, fedge_round_summary *summary,
                                  fedge_error *err)
 {
     for (uint32_t i = 0; summary->kind == FEDGE_TASK_TRAIN && i < self->num_sent; i++) {
         const fedge_sim_backend_task *work = &self->sent[i].work;
-        const fedge_trainer_result *result = &work->result;
-        const double seen = (double)result->num_seen;
-        if (self->sent[i].reported) {
-            FEDGE_TRY(fedge_round_summary_add_device(
-                summary,
-                &(fedge_device_part){work->client, result->num_examples,
-                                     seen > 0.0 ? result->loss_sum / seen : NAN},
-                err));
-        }
+        const double loss = loss_of(work);
+        const fedge_device_part part = {work->client, work->result.num_examples,
+                                        loss != 0.0 ? loss : NAN};
+        if (self->sent[i].reported)
+            FEDGE_TRY(fedge_round_summary_add_device(summary, &part, err));
     }
     return FEDGE_OK;
 }

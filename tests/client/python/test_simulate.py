@@ -52,7 +52,8 @@ class Deployed(Simulations):
         for phase in "train", "evaluate":
             ours = [row for row in run.records() if row["phase"] == phase]
             for mine, theirs in zip(ours, federation.lines(phase)):
-                self.assertEqual([mine[key] for key in ("clients", "examples")], [theirs[key] for key in ("clients", "examples")])
+                for key in "clients", "examples", "devices":
+                    self.assertEqual(mine.get(key), theirs.get(key), key)
                 for key in "loss", "accuracy", "train_loss":
                     self.assertEqual(mine[key] is None, theirs[key] is None, key)
                     self.assertAlmostEqual(mine[key] or 0, theirs[key] or 0, 9, key)
