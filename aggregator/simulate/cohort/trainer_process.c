@@ -157,6 +157,12 @@ static fedge_status fail_ended(fedge_trainer_process *process, fedge_error *err)
                                                      "--threads"
                                                    : "");
     }
+    if (WEXITSTATUS(how) == 0) {
+        return fedge_fail(err, FEDGE_IO,
+                          "trainer %u has ended without an error before the simulation: its "
+                          "program has to run a client, in Python by app.run()",
+                          number);
+    }
     return fedge_fail(err, FEDGE_IO,
                       "trainer %u has ended with exit code %d: see what it has written above",
                       number, WEXITSTATUS(how));

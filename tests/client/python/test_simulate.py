@@ -94,7 +94,8 @@ class Faults(Simulations):
         app.train(lambda model, task: os._exit(3))
         with self.assertRaisesRegex(fedge.Error, "has closed its channel"):
             self.simulate(federation, app)
-        for trainer, message in (("exit 3", "ended with exit code 3"), ("kill -9 $$", "ended by signal 9")):
+        for trainer, message in (("exit 3", "ended with exit code 3"), ("kill -9 $$", "ended by signal 9"),
+                                 ("true", "has to run a client")):
             done = subprocess.run(["fedge-simulate", "--job", federation.job_path, "--clients", "4", "--trainer", trainer],
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=harness.PATIENCE_S)
             self.assertEqual(done.returncode, 3, done.stderr)
