@@ -538,6 +538,8 @@ static double distance(const fedge_model_spec *spec, double y, double target)
         return d * d;
     case FEDGE_LOSS_L1:
         return d;
+    case FEDGE_LOSS_SMOOTH_L1:
+        return d <= delta ? d * d / (2.0 * delta) : d - delta / 2.0;
     default:
         return d <= delta ? d * d / 2.0 : delta * (d - delta / 2.0);
     }
