@@ -10,6 +10,7 @@
 #include "edge/plan/plan.h"
 #include "edge/plan/update.h"
 #include "edge/site/client_memory.h"
+#include "edge/train/flops.h"
 #include "edge/train/layers/layer.h"
 #include "edge/train/model.h"
 
@@ -33,8 +34,12 @@ static const char *const COLUMNS[NUM_COLUMNS] = {"parameters", "values",      "o
 
 typedef struct figure {
     char name[32], note[80];
-    uint64_t bytes;
+    uint64_t number; /* bytes, unless the note says otherwise */
 } figure;
+
+/* Floating-point operations of an example, after those columns. Small builds leave them out. */
+enum { FORWARD, BACKWARD, NUM_FLOPS };
+static const char *const FLOPS[NUM_FLOPS] = {"flop-forward", "flop-backward"};
 
 /* Rows after those of fedge_client_memory, whose sum is the first; then an update in each codec. */
 enum {
@@ -42,7 +47,7 @@ enum {
     MODEL,
     UPDATE,
     OF_BACKENDS = 2,
-    MAX_FIGURES = UPDATE + FEDGE_CODEC_COUNT + OF_BACKENDS
+    MAX_FIGURES = UPDATE + FEDGE_CODEC_COUNT + OF_BACKENDS + 2 /* operations */
 };
 
 typedef struct table {
@@ -50,6 +55,7 @@ typedef struct table {
     const fedge_client_options *asked;
     uint32_t part; /* examples per pass */
     fedge_layer_memory *layers;
+    fedge_layer_flops *flops; /* NULL: not known */
     fedge_client_memory memory;
     figure figures[MAX_FIGURES];
     int num_figures;
@@ -87,6 +93,27 @@ static void add_backend(table *t)
 }
 #endif
 
+static double flops_of(const table *t, uint32_t layer, int which)
+{
+    return which == FORWARD ? t->flops[layer].forward : t->flops[layer].backward;
+}
+
+static void add_flops(table *t)
+{
+    static const char *const NOTES[NUM_FLOPS] = {
+        "no bytes: operations of an example's products, forward",
+        "and backward, for the gradients"};
+    for (int k = 0; t->flops && k < NUM_FLOPS; k++) {
+        figure *sum = &t->figures[t->num_figures++];
+        double count = 0;
+        for (uint32_t i = 0; i < t->plan->model.num_layers; i++)
+            count += flops_of(t, i, k);
+        snprintf(sum->name, sizeof(sum->name), "%s", FLOPS[k]);
+        snprintf(sum->note, sizeof(sum->note), "%s", NOTES[k]);
+        sum->number = (uint64_t)count;
+    }
+}
+
 static void fill_figures(table *t)
 {
     t->figures[TOTAL] =
@@ -103,11 +130,12 @@ static void fill_figures(table *t)
         figure *update = &t->figures[t->num_figures++];
         snprintf(update->name, sizeof(update->name), "update-%s", name);
         snprintf(update->note, sizeof(update->note), "an update's bytes at most, codec %s", name);
-        update->bytes = update_size(t->plan, &codec);
+        update->number = update_size(t->plan, &codec);
     }
 #ifdef FEDGE_WITH_CUDA
     add_backend(t);
 #endif
+    add_flops(t);
 }
 
 /* Number of layer [i]'s values in an update: tensors that begin in the layer's parameters or
@@ -180,12 +208,14 @@ static void print_line(const table *t, uint32_t i, widths w)
            fedge_shape_text(layer->rank, layer->shape, shape));
     for (int k = 0; k < NUM_COLUMNS; k++)
         printf(" %11" PRIu64, columns[k]);
+    for (int k = 0; t->flops && k < NUM_FLOPS; k++)
+        printf(" %14.0f", flops_of(t, i, k));
     printf("\n");
 }
 
-static void print_figure(const char *name, uint64_t bytes, const char *note)
+static void print_figure(const char *name, uint64_t number, const char *note)
 {
-    printf("%-12s %14" PRIu64 "  %s\n", name, bytes, note);
+    printf("%-13s %14" PRIu64 "  %s\n", name, number, note);
 }
 
 static void print_text(const table *t)
@@ -196,6 +226,8 @@ static void print_text(const table *t)
     printf("%-*s %-*s %-14s", w.name, "layer", w.type, "type", "output");
     for (int k = 0; k < NUM_COLUMNS; k++)
         printf(" %11s", COLUMNS[k]);
+    for (int k = 0; t->flops && k < NUM_FLOPS; k++)
+        printf(" %14s", FLOPS[k]);
     printf("\n");
     for (uint32_t i = 0; i < t->plan->model.num_layers; i++)
         print_line(t, i, w);
@@ -203,7 +235,7 @@ static void print_text(const table *t)
     for (int i = 0; i < FEDGE_MEMORY_PARTS; i++)
         print_figure(t->memory.rows[i].name, t->memory.rows[i].bytes, t->memory.rows[i].what);
     for (int i = 0; i < t->num_figures; i++)
-        print_figure(t->figures[i].name, t->figures[i].bytes, t->figures[i].note);
+        print_figure(t->figures[i].name, t->figures[i].number, t->figures[i].note);
 }
 
 static cJSON *layer_object(const table *t, uint32_t i)
@@ -220,6 +252,8 @@ static cJSON *layer_object(const table *t, uint32_t i)
     measure_layer(t, i, columns);
     for (int k = 0; k < NUM_COLUMNS; k++)
         cJSON_AddNumberToObject(object, COLUMNS[k], (double)columns[k]);
+    for (int k = 0; t->flops && k < NUM_FLOPS; k++)
+        cJSON_AddNumberToObject(object, FLOPS[k], flops_of(t, i, k));
     return object;
 }
 
@@ -235,7 +269,7 @@ static fedge_status print_json(const table *t, fedge_error *err)
     for (int i = 0; i < FEDGE_MEMORY_PARTS; i++)
         cJSON_AddNumberToObject(root, t->memory.rows[i].name, (double)t->memory.rows[i].bytes);
     for (int i = 0; i < t->num_figures; i++)
-        cJSON_AddNumberToObject(root, t->figures[i].name, (double)t->figures[i].bytes);
+        cJSON_AddNumberToObject(root, t->figures[i].name, (double)t->figures[i].number);
     char *text = fedge_json_print_tree(root);
     cJSON_Delete(root);
     if (!text)
@@ -262,12 +296,19 @@ static fedge_status report(const fedge_plan *plan, const fedge_client_options *a
     fedge_status status;
     FEDGE_TRY_OR(fedge_client_memory_of(plan, &t.memory, err), done);
     FEDGE_TRY_OR(fedge_model_layer_memory(&plan->model, &options, t.layers, err), done);
+#ifndef FEDGE_SMALL
+    t.flops = calloc(plan->model.num_layers, sizeof(*t.flops));
+    if (!t.flops)
+        FEDGE_TRY_OR(fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a table"), done);
+    FEDGE_TRY_OR(fedge_model_flops(&plan->model, t.flops, err), done);
+#endif
     fill_figures(&t);
     if (asked->json)
         status = print_json(&t, err);
     else
         print_text(&t);
 done:
+    free(t.flops);
     free(t.layers);
     return status;
 }

@@ -156,6 +156,11 @@ static const char *schedule_name(unsigned type)
     return fedge_schedule_type_name((fedge_schedule_type)type);
 }
 
+static const char *anneal_name(unsigned strategy)
+{
+    return fedge_anneal_strategy_name((fedge_anneal_strategy)strategy);
+}
+
 const fedge_json_field fedge_schedule_fields[] = {
     {.key = "type",
      .kind = FEDGE_JSON_ENUM,
@@ -191,6 +196,44 @@ const fedge_json_field fedge_schedule_fields[] = {
      .max = 1e6},
     {"warmup-rounds", "warmup_rounds", FEDGE_JSON_U32, FEDGE_JSON_SPARSE,
      AT(fedge_schedule, warmup_rounds), .min = 0, .max = 1e9},
+    {.key = "total_steps",
+     .kind = FEDGE_JSON_U32,
+     .flags = FEDGE_JSON_SPARSE,
+     AT(fedge_schedule, total_steps),
+     .min = 1,
+     .max = 1e9,
+     .fallback = 1},
+    {.key = "pct_start",
+     .kind = FEDGE_JSON_F32,
+     .flags = FEDGE_JSON_SPARSE,
+     AT(fedge_schedule, pct_start),
+     .min = 0,
+     .max = 1,
+     .fallback = 0.3},
+    {.key = "anneal_strategy",
+     .kind = FEDGE_JSON_ENUM,
+     .flags = FEDGE_JSON_SPARSE,
+     AT(fedge_schedule, anneal_strategy),
+     .name_of = anneal_name,
+     .num_names = FEDGE_ANNEAL_COUNT},
+    {.key = "div_factor",
+     .kind = FEDGE_JSON_F32,
+     .flags = FEDGE_JSON_SPARSE,
+     AT(fedge_schedule, div_factor),
+     .min = 1,
+     .max = 1e9,
+     .fallback = 25},
+    {.key = "final_div_factor",
+     .kind = FEDGE_JSON_F32,
+     .flags = FEDGE_JSON_SPARSE,
+     AT(fedge_schedule, final_div_factor),
+     .min = 1,
+     .max = 1e9,
+     .fallback = 1e4},
+    {.key = "three_phase",
+     .kind = FEDGE_JSON_BOOL,
+     .flags = FEDGE_JSON_SPARSE,
+     AT(fedge_schedule, three_phase)},
     FEDGE_JSON_END,
 };
 
@@ -208,21 +251,30 @@ static const cJSON *find_node(const fedge_json *json, const char *path)
     return node;
 }
 
+#define OF_ONE_CYCLE                                                                               \
+    "total_steps, pct_start, anneal_strategy, div_factor, final_div_factor, three_phase and "
+
 fedge_status fedge_schedule_check(const fedge_json *json, const char *path,
                                   const fedge_schedule *schedule, fedge_error *err)
 {
-    enum { STEP = 1 << FEDGE_SCHEDULE_STEP, COSINE = 1 << FEDGE_SCHEDULE_COSINE };
+    enum {
+        STEP = 1 << FEDGE_SCHEDULE_STEP,
+        COSINE = 1 << FEDGE_SCHEDULE_COSINE,
+        CYCLE = 1 << FEDGE_SCHEDULE_ONE_CYCLE
+    };
     static const struct {
         const char *key;
         unsigned of; /* a bit for each type that has it */
-    } keys[] = {{"step_size", STEP},
-                {"gamma", STEP | 1 << FEDGE_SCHEDULE_EXPONENTIAL},
-                {"T_max", COSINE},
-                {"eta_min", COSINE}};
+    } keys[] = {{"step_size", STEP},         {"gamma", STEP | 1 << FEDGE_SCHEDULE_EXPONENTIAL},
+                {"T_max", COSINE},           {"eta_min", COSINE},
+                {"total_steps", CYCLE},      {"pct_start", CYCLE},
+                {"anneal_strategy", CYCLE},  {"div_factor", CYCLE},
+                {"final_div_factor", CYCLE}, {"three_phase", CYCLE}};
     static const char *const TAKES[] = {[FEDGE_SCHEDULE_CONSTANT] = "",
                                         [FEDGE_SCHEDULE_STEP] = "step_size, gamma and ",
                                         [FEDGE_SCHEDULE_EXPONENTIAL] = "gamma and ",
-                                        [FEDGE_SCHEDULE_COSINE] = "T_max, eta_min and "};
+                                        [FEDGE_SCHEDULE_COSINE] = "T_max, eta_min and ",
+                                        [FEDGE_SCHEDULE_ONE_CYCLE] = OF_ONE_CYCLE};
     const cJSON *node = find_node(json, path);
     for (size_t i = 0; node && i < sizeof(keys) / sizeof(keys[0]); i++) {
         char at[FEDGE_JSON_MAX_PATH];
@@ -233,6 +285,11 @@ fedge_status fedge_schedule_check(const fedge_json *json, const char *path,
                                       "remove it, or change the type",
                                       schedule_name(schedule->type), TAKES[schedule->type]);
         }
+    }
+    if (schedule->type == FEDGE_SCHEDULE_ONE_CYCLE && !fedge_json_get(node, "total_steps")) {
+        return fedge_json_fail_at(json, path, err,
+                                  "has no total_steps, which OneCycleLR needs: give the number of "
+                                  "rounds, such as num-server-rounds");
     }
     return FEDGE_OK;
 }

@@ -153,6 +153,10 @@ const fedge_json_field fedge_training_fields[] = {
      .max = FEDGE_MAX_BATCH, .fallback = 32},
     {"micro-batch-size", "micro_batch_size", FEDGE_JSON_U32, FEDGE_JSON_SPARSE,
      AT(fedge_training_spec, micro_batch_size), .min = 0, .max = FEDGE_MAX_BATCH},
+#ifndef FEDGE_SMALL
+    {"accumulation-steps", "accumulation_steps", FEDGE_JSON_U32, FEDGE_JSON_SPARSE,
+     AT(fedge_training_spec, accumulation_steps), .min = 1, .max = FEDGE_MAX_BATCH, .fallback = 1},
+#endif
     {"learning-rate", "learning_rate lr", FEDGE_JSON_F32, AT(fedge_training_spec, learning_rate),
      .min = 0, .max = FEDGE_MAX_LEARNING_RATE},
     {.key = "optimizer",
@@ -163,10 +167,14 @@ const fedge_json_field fedge_training_fields[] = {
      AT(fedge_training_spec, optimizer.clip_norm), .min = 0, .max = FEDGE_MAX_CLIP_NORM},
     {"proximal-mu", "proximal_mu", FEDGE_JSON_F32, FEDGE_JSON_SPARSE,
      AT(fedge_training_spec, optimizer.proximal_mu), .min = 0, .max = FEDGE_MAX_PROXIMAL_MU},
+#ifdef FEDGE_SMALL /* a task has its rate */
+    {.key = "schedule", .kind = FEDGE_JSON_IGNORED},
+#else
     {.key = "schedule",
      .kind = FEDGE_JSON_OBJECT,
      AT(fedge_training_spec, schedule),
      .fields = fedge_schedule_fields},
+#endif
     {.key = "precision",
      .kind = FEDGE_JSON_ENUM,
      .flags = FEDGE_JSON_SPARSE,
@@ -514,12 +522,43 @@ static fedge_status validate(const fedge_json *json, const fedge_plan *plan, fed
     }
     if (plan->hooks && plan->hooks->check)
         FEDGE_TRY(plan->hooks->check(json, plan, err));
+#ifndef FEDGE_SMALL
     if (json->options.strict)
         FEDGE_TRY(fedge_schedule_check(json, "training.schedule", &plan->training.schedule, err));
+#endif
     if (plan->has_data)
         FEDGE_TRY(validate_data(json, plan, err));
     return plan->has_data ? fedge_augmentation_check(json, plan, err) : FEDGE_OK;
 }
+
+/* Makes one batch of those that are accumulated. Clients of every release train it in parts. */
+#ifdef FEDGE_SMALL
+#define accumulate(json, plan, err) FEDGE_OK
+#else
+static fedge_status accumulate(const fedge_json *json, fedge_plan *plan, fedge_error *err)
+{
+    fedge_training_spec *training = &plan->training;
+    const uint32_t steps = training->accumulation_steps, size = training->batch_size;
+    if (steps <= 1)
+        return FEDGE_OK;
+    if (plan->external) {
+        return fedge_json_fail_at(json, "training.accumulation-steps", err,
+                                  "is for models that fedge trains; remove it, and let your own "
+                                  "trainer accumulate");
+    }
+    if (steps > FEDGE_MAX_BATCH / size) {
+        return fedge_json_fail_at(
+            json, "training.accumulation-steps", err,
+            "is %u, which with batch-size %u makes steps of over %u examples: "
+            "lower one of them",
+            (unsigned)steps, (unsigned)size, (unsigned)FEDGE_MAX_BATCH);
+    }
+    training->micro_batch_size = training->micro_batch_size > 0 ? training->micro_batch_size : size;
+    training->batch_size = size * steps;
+    training->accumulation_steps = 1;
+    return FEDGE_OK;
+}
+#endif
 
 /* --- "config" --------------------------------------------------------------------------------- */
 
@@ -552,11 +591,12 @@ fedge_status fedge_plan_derive(const fedge_json *json, fedge_plan *plan, fedge_e
     }
     plan->data.targets.is_fraction =
         !plan->external && fedge_loss_ops_of(plan->model.loss)->target_max > 0;
-    fedge_status status = validate(json, plan, err);
     const char *key = NULL;
-    if (status == FEDGE_OK && fedge_sections_make(plan, &key, &cause) != FEDGE_OK)
-        status = fedge_json_fail_at(json, key, err, "%s", cause.message);
-    return status;
+    FEDGE_TRY(validate(json, plan, err));
+    FEDGE_TRY(accumulate(json, plan, err));
+    return fedge_sections_make(plan, &key, &cause) == FEDGE_OK
+               ? FEDGE_OK
+               : fedge_json_fail_at(json, key, err, "%s", cause.message);
 }
 
 /* --- "must" ---------------------------------------------------------------------------------- */
@@ -619,7 +659,13 @@ static fedge_status write_plan(const fedge_plan *plan, cJSON *object, fedge_erro
             return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a JSON tree");
         }
     }
-    return fedge_json_write(PLAN, plan, object, err);
+    FEDGE_TRY(fedge_json_write(PLAN, plan, object, err));
+    /* Older clients do not know the newer types, and none needs them: a task has its rate. */
+    if (plan->training.schedule.type > FEDGE_SCHEDULE_COSINE) {
+        cJSON_DeleteItemFromObjectCaseSensitive(
+            cJSON_GetObjectItemCaseSensitive(object, "training"), "schedule");
+    }
+    return FEDGE_OK;
 }
 
 fedge_status fedge_plan_write(const fedge_plan *plan, char **text, size_t *size, fedge_error *err)

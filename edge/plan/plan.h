@@ -89,12 +89,14 @@ typedef struct fedge_training_spec {
     uint32_t local_epochs; /* used when local_steps is 0 */
     uint32_t local_steps;
     uint32_t batch_size;
-    uint32_t micro_batch_size; /* examples per pass through the layers; 0: chosen by
-                                  fedge_model_micro_batch */
-    float learning_rate;       /* rate of the first round; each task has its round's rate */
-    fedge_optimizer optimizer; /* except the learning rate */
-    fedge_schedule schedule;   /* learning rate over the rounds */
-    fedge_precision precision; /* precision of matrix products */
+    uint32_t micro_batch_size;   /* examples per pass through the layers; 0: chosen by
+                                    fedge_model_micro_batch */
+    uint32_t accumulation_steps; /* a job only: batches that make one step; a plan has their product
+                                    as batch_size */
+    float learning_rate;         /* rate of the first round; each task has its round's rate */
+    fedge_optimizer optimizer;   /* except the learning rate */
+    fedge_schedule schedule;     /* learning rate over the rounds */
+    fedge_precision precision;   /* precision of matrix products */
     fedge_evaluation evaluation;
     fedge_storage activations; /* storage type for the backward pass */
     fedge_storage weights;     /* storage type between steps */

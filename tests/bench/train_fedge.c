@@ -15,7 +15,7 @@
 #include "edge/core/os.h"
 #include "edge/core/rng.h"
 #include "edge/plan/plan.h"
-#include "tests/bench/train_flops.h"
+#include "edge/train/flops.h"
 #include "tests/bench/train_peak.h"
 
 #define SEED 1
@@ -127,6 +127,19 @@ static fedge_status measure(bench *self, double seconds, fedge_error *err)
     return FEDGE_OK;
 }
 
+/* Operations of one example, forward and backward; 0 for a wrong model. */
+static double flops_of(const fedge_model_spec *model)
+{
+    static fedge_layer_flops layers[FEDGE_MAX_LAYERS];
+    fedge_error unwanted;
+    double flops = 0;
+    if (fedge_model_flops(model, layers, &unwanted) != FEDGE_OK)
+        return 0;
+    for (uint32_t i = 0; i < model->num_layers; i++)
+        flops += layers[i].forward + layers[i].backward;
+    return flops;
+}
+
 static int run(const char *path, uint32_t batch, const char *way, const char *kernels)
 {
     bench self = {.batch = batch};
@@ -138,7 +151,7 @@ static int run(const char *path, uint32_t batch, const char *way, const char *ke
     if (status == FEDGE_OK)
         status = make_examples(&self, &err);
     if (status == FEDGE_OK) {
-        printf("%s %.0f %zu\n", fedge_model_kernels(self.model), train_flops(&self.job->plan.model),
+        printf("%s %.0f %zu\n", fedge_model_kernels(self.model), flops_of(&self.job->plan.model),
                self.memory.total);
         fflush(stdout);
     }

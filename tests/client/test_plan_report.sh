@@ -132,6 +132,53 @@ bias = ask(32, [(0, {"train": "bias"}), (1, {"frozen": True})], scaffold)
 assert delta(bias) == [2 * 8, 2 * 16, 0, 0, 0, 2 * 5130], bias
 PY
 
+# Operations: those of cohort_cases.py, and of single layers by hand
+python3 -B - "$client" "$work" "$FEDGE_SOURCE_DIR" <<'PY'
+import json, subprocess, sys
+client, work, source = sys.argv[1:]
+sys.path.insert(0, source + "/tests/gpu")
+from cohort_cases import CASES
+
+def ask(path):
+    text = subprocess.run([client, "--plan", path, "--json"], check=True, stdout=subprocess.PIPE).stdout
+    told = json.loads(text)
+    for key in ("flop-forward", "flop-backward"):
+        assert told[key] == sum(layer[key] for layer in told["layers"]), told
+    return told
+
+for name, (path, _, flop) in CASES.items():
+    told = ask(f"{source}/{path}")
+    assert told["flop-forward"] + told["flop-backward"] == flop, (name, told)
+
+job = json.load(open(source + "/examples/quickstart/job.json"))
+job["model"] = {"input-shape": [2, 5, 5], "loss": {"type": "CrossEntropyLoss"}, "layers": [
+    {"type": "ConvTranspose2d", "in_channels": 2, "out_channels": 3, "kernel_size": 2, "stride": 2},
+    {"type": "ReLU"}, {"type": "Conv2d", "in_channels": 3, "out_channels": 6, "kernel_size": 3, "groups": 3},
+    {"type": "Flatten"}, {"type": "Linear", "in_features": 384, "out_features": 10, "r": 2}]}
+job["data"]["shape"] = [2, 5, 5]
+job["data"]["normalisation"] = {"divide-by": 255}
+del job["test-set"]
+LORA = 2 * (384 + 10) * 2
+FORWARD = [2 * 50 * 4 * 3, 0, 2 * 6 * 64 * 9, 0, 2 * 384 * 10 + LORA]
+
+def check(train, backward):
+    for layer, words in zip((0, 2, 4), train):
+        job["model"]["layers"][layer]["train"] = words
+    json.dump(job, open(work + "/flop.json", "w"))
+    layers = ask(work + "/flop.json")["layers"]
+    assert [layer["flop-forward"] for layer in layers] == FORWARD, layers
+    assert [layers[i]["flop-backward"] for i in (0, 2, 4)] == backward, layers
+
+first, second, last = FORWARD[0], FORWARD[2], FORWARD[4]
+check(("all", "all", "all"), [first, 2 * second, last + LORA]) # the input's gradient is not made
+check(("none", "all", "all"), [0, second, last + LORA])
+check(("none", "bias", "all"), [0, 0, last + LORA])
+check(("all", "none", "all"), [first, second, last + LORA])
+PY
+table=$("$client" --plan "$job")
+grep -q ' flop-forward  flop-backward$' <<<"$table"
+grep -Eq '^flop-forward +[0-9]+  ' <<<"$table"
+
 refused() { # expected code, part of the message, arguments
     local code=0
     "$client" "${@:3}" >"$work/out" 2>"$work/err" || code=$?

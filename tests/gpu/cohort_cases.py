@@ -10,7 +10,7 @@ COHORTS = (10, 100, 1000)
 BATCH, RATE, SEED = 10, 0.01, 7
 POOL = 2000  # different examples; each client has some of them
 
-# name: job, examples of a client, FLOP of an example as tests/bench/train_flops.h counts them
+# name: job, examples of a client, FLOP of an example as edge/train/flops.h counts them
 CASES = {
     "2NN": ("examples/zoo/2nn.json", 100, 879200),
     "McMahan's CNN": ("examples/zoo/mcmahan-cnn.json", 100, 72384512),

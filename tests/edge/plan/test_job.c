@@ -381,6 +381,13 @@ static const struct {
     {"\"local-steps\": 0", "\"schedule\": {\"type\": \"StepLR\", \"T_max\": 9}",
      "job.json:11: training.schedule.T_max: is not an argument of StepLR, which takes step_size, "
      "gamma and warmup-rounds"},
+    {"\"local-steps\": 0", "\"schedule\": {\"type\": \"OneCycleLR\", \"pct_start\": 0.2}",
+     "job.json:11: training.schedule: has no total_steps, which OneCycleLR needs"},
+    {"\"local-steps\": 0", "\"schedule\": {\"type\": \"ConstantLR\", \"total_steps\": 9}",
+     "job.json:11: training.schedule.total_steps: is not an argument of ConstantLR"},
+    {"\"local-steps\": 0", "\"accumulation-steps\": 60000",
+     "job.json:11: training.accumulation-steps: is 60000, which with batch-size 16 makes steps of "
+     "over 65536 examples"},
     {"\"local-steps\": 0", "\"schedule\": {\"type\": \"ExponentialLR\", \"gamma\": 100}",
      "job.json:11: training.schedule.gamma: makes the learning rate of round 5 5e+06, and 1e+06 is "
      "the most; lower it, or num-server-rounds"},

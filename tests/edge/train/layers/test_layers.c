@@ -498,6 +498,54 @@ static void test_room_is_used_again(void **state)
     assert_true(memory.activations > 10 * deeper.activations);
 }
 
+/* Rates of torch.optim.lr_scheduler.OneCycleLR with max_lr 0.5. */
+static void test_one_cycle(void **state)
+{
+    (void)state;
+    static const struct {
+        fedge_schedule schedule;
+        double rates[12];
+    } cases[] = {
+        {{.total_steps = 10, .pct_start = 0.3f, .div_factor = 25, .final_div_factor = 1e4f},
+         {0.02, 0.26, 0.5, 0.475242316, 0.405872827, 0.305631011, 0.194370989, 0.094129173,
+          0.024759684, 2e-6}},
+        {{.total_steps = 12,
+          .pct_start = 0.25f,
+          .anneal_strategy = FEDGE_ANNEAL_LINEAR,
+          .div_factor = 8,
+          .final_div_factor = 16},
+         {0.0625, 0.28125, 0.5, 0.444878472, 0.389756944, 0.334635417, 0.279513889, 0.224392361,
+          0.169270833, 0.114149306, 0.0590277778, 0.00390625}},
+        {{.total_steps = 12,
+          .pct_start = 0.25f,
+          .three_phase = true,
+          .div_factor = 25,
+          .final_div_factor = 1e4f},
+         {0.02, 0.26, 0.5, 0.26, 0.02, 0.0190097877, 0.0162352745, 0.0122259868, 0.00777601318,
+          0.00376672547, 0.00099221229, 2e-6}},
+        {{.total_steps = 6, .div_factor = 25, .final_div_factor = 1e4f},
+         {0.466506485, 0.3750005, 0.250001, 0.1250015, 0.0334955151, 2e-6}},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        fedge_schedule s = cases[i].schedule;
+        s.type = FEDGE_SCHEDULE_ONE_CYCLE;
+        for (uint32_t t = 0; t < s.total_steps + 5; t++) {
+            const double expected = cases[i].rates[t < s.total_steps ? t : s.total_steps - 1];
+            const double rate = fedge_schedule_rate(&s, 0.5, t + 1);
+            if (fabs(rate - expected) > 1e-7 * fabs(expected) + 1e-9) {
+                fail_msg("case %zu: the rate of t = %u is %.9g, not %.9g", i, (unsigned)t, rate,
+                         expected);
+            }
+        }
+    }
+    const fedge_schedule one = {.type = FEDGE_SCHEDULE_ONE_CYCLE,
+                                .total_steps = 1,
+                                .pct_start = 1,
+                                .div_factor = 25,
+                                .final_div_factor = 1e4f};
+    assert_true(fedge_schedule_rate(&one, 0.5, 1) == 0.5);
+}
+
 static void test_schedules(void **state)
 {
     (void)state;
@@ -516,6 +564,7 @@ static void test_schedules(void **state)
     assert_true(fedge_schedule_rate(&s, 4, 1) == 1 && fedge_schedule_rate(&s, 4, 3) == 3 &&
                 fedge_schedule_rate(&s, 4, 4) == 4);
     assert_string_equal(fedge_schedule_type_name(FEDGE_SCHEDULE_COSINE), "CosineAnnealingLR");
+    assert_string_equal(fedge_schedule_type_name(FEDGE_SCHEDULE_ONE_CYCLE), "OneCycleLR");
     assert_null(fedge_schedule_type_name(FEDGE_SCHEDULE_COUNT));
 }
 
@@ -736,6 +785,7 @@ int main(void)
         cmocka_unit_test(test_correction),
         cmocka_unit_test(test_room_is_used_again),
         cmocka_unit_test(test_schedules),
+        cmocka_unit_test(test_one_cycle),
         cmocka_unit_test(test_bad_convolutions),
         cmocka_unit_test(test_bad_layers),
         cmocka_unit_test(test_bad_graphs),
