@@ -26,6 +26,7 @@ ELSEWHERE = {
     ("README.md", "## Deploy one real client"): "tests/docs/test_docs.py",
     ("README.md", "## Your own trainer, in C"): INSTALL,
     ("docs/guides/python.md", "## A device in twenty lines"): "tests/client/python/test_torch.py",
+    ("docs/guides/python.md", "## All on one machine"): "tests/client/python/test_torch.py",
     ("docs/guides/own-trainer.md", "## Link it"): INSTALL,
     ("docs/strategies.md", "## A strategy of your own"): INSTALL,
     ("docs/strategies.md", "### A metric of your own"): INSTALL,

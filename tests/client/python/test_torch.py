@@ -1,4 +1,5 @@
-"""docs/guides/python.md, "## A device in twenty lines", with PyTorch: the job is made and eight devices train by it.
+"""docs/guides/python.md, "## A device in twenty lines", with PyTorch: the job is made and eight devices train by it; and
+"## All on one machine".
 
 Skipped where there is no torch: bash cmake/setup.sh --torch installs Debian's. For another one, run this file by the Python
 that has it.
@@ -8,6 +9,7 @@ import gzip
 import importlib.util
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -86,6 +88,38 @@ class Guide(PythonTest):
         model = safetensors.read(os.path.join(federation.run_folder(), "model.safetensors"))
         test = fedge.data.idx(federation.path("images.gz"), federation.path("labels.gz"))
         self.assertGreaterEqual(right_of(model, test), 0.85)
+
+
+class OneMachine(PythonTest):
+    """docs/guides/python.md, "## All on one machine": its files and commands, with a free port and few images."""
+
+    def test_server_and_devices_end_after_the_rounds(self):
+        import commands
+        import fedge
+        page = os.path.join(SOURCE, "docs/guides/python.md")
+        with open(page, encoding="utf-8") as file:
+            section = file.read().split("## All on one machine\n")[1].split("\n## ")[0]
+        folder, port = harness.make_folder(), harness.reserve_ports(1)
+        images = fedge.data.idx(f"{DATA}/t10k-images-idx3-ubyte.gz", f"{DATA}/t10k-labels-idx1-ubyte.gz").part(0, 20)
+        write_idx(os.path.join(folder, "images.gz"), images.x[:, 0])
+        write_idx(os.path.join(folder, "labels.gz"), images.y)
+        files = dict(zip(("client.json", "device.py"), re.findall(r"```(?:json|python)\n(.*?)```", section, re.S), strict=True))
+        with open(os.path.join(SOURCE, "examples/pytorch/client.py"), encoding="utf-8") as file:
+            files["client.py"] = file.read()
+        for name, text in files.items():
+            with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+                file.write(text.replace("localhost:9092", f"localhost:{port}"))
+        script = ["set -e", f"python() {{ {shlex.quote(sys.executable)} -B \"$@\"; }}",
+                  *commands.of_section(SOURCE, "docs/guides/python.md", "## All on one machine")]
+        script = "\n".join(script).replace(" --force", " --force --rounds 2").replace(
+            "fedge-aggregator ", f"fedge-aggregator --listen 127.0.0.1:{port} --http off ")
+        done = subprocess.run(["timeout", str(4 * harness.PATIENCE_S), "bash", "-c", script], cwd=folder, text=True,
+                              check=False, stdout=subprocess.PIPE, env={
+                                  **os.environ, **ENVIRONMENT, "PATH": os.environ["FEDGE_BIN_DIR"] + ":" + os.environ["PATH"]})
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("train_loss", done.stdout)
+        rounds = [row for row in fedge.Run(os.path.join(folder, "state")).records() if row["phase"] == "train"]
+        self.assertEqual([(row["clients"], row["examples"]) for row in rounds], [(2, len(images))] * 2)
 
 
 class Simulated(PythonTest):
