@@ -19,7 +19,7 @@ SOURCE, BIN = os.environ["FEDGE_SOURCE_DIR"], os.environ["FEDGE_BIN_DIR"]
 sys.path.insert(0, os.path.join(SOURCE, "tests", "style"))
 import source_tree  # noqa: E402
 
-PATIENCE_S = 60
+PATIENCE_S = 300  # for what hangs
 INSTALL, PAPERS = "tests/install/test_install.py", "tests/examples/test_papers.py"
 # Pages, or a section of one, whose commands a test takes from there.
 ELSEWHERE = {

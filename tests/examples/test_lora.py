@@ -42,7 +42,7 @@ class LoraTest(unittest.TestCase):
         return os.path.join(self.example, *parts)
 
     def run_script(self, *arguments, **environment):
-        done = subprocess.run([sys.executable, "-B", *arguments], text=True, capture_output=True, timeout=600, cwd=self.example,
+        done = subprocess.run([sys.executable, "-B", *arguments], text=True, capture_output=True, timeout=1800, cwd=self.example,
                               env={**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", **environment})
         self.assertEqual(done.returncode, 0, done.stderr[-6000:])
         return done.stdout
