@@ -373,12 +373,11 @@ static const char *missing(const fedge_model *model, const fedge_optimizer *opti
         return "training";
     if (optimizer->type != has->optimizer)
         return "this optimizer";
-    const fedge_optimizer_ops *ops = fedge_optimizer_ops_of(optimizer->type);
-    if (optimizer->momentum != 0.0f && ops->momentum && has->momentum == 0.0f)
+    if (optimizer->momentum != 0.0f && FEDGE_HAS_MOMENTUM(optimizer->type) && has->momentum == 0.0f)
         return "momentum";
-    if (optimizer->centered && ops->centered && !has->centered)
+    if (optimizer->centered && FEDGE_HAS_CENTERED(optimizer->type) && !has->centered)
         return "centered";
-    if (optimizer->nesterov && (!has->nesterov || has->momentum == 0.0f))
+    if (optimizer->nesterov && (!has->nesterov || !model->states[0]))
         return "nesterov and momentum";
     if (optimizer->clip_norm != 0.0f && !has->clip)
         return "clip";

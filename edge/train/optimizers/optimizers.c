@@ -57,6 +57,7 @@ uint32_t fedge_optimizer_states(const fedge_model_options *options)
     const fedge_optimizer_ops *ops = fedge_optimizer_ops_of(options->optimizer);
     if (!options->training || !ops)
         return 0;
-    return ops->num_states + (ops->centered && options->centered) +
-           (ops->momentum && options->momentum != 0.0f);
+    return (uint32_t)ops->num_states +
+           (FEDGE_HAS_CENTERED(options->optimizer) && options->centered) +
+           (FEDGE_HAS_MOMENTUM(options->optimizer) && options->momentum != 0.0f);
 }

@@ -8,19 +8,23 @@
 #include "edge/train/layers/layer.h"
 #include "edge/train/model.h"
 
-/* Floats stored per parameter, at most. */
+/* Floats stored per parameter, at most; whether a type has a momentum, and a mean gradient. */
 #ifdef FEDGE_FIRST_OPTIMIZERS
 #define FEDGE_MAX_OPTIMIZER_STATES 2
+#define FEDGE_HAS_MOMENTUM(type) ((type) == FEDGE_OPTIMIZER_SGD)
+#define FEDGE_HAS_CENTERED(type) false
 #else
 #define FEDGE_MAX_OPTIMIZER_STATES 3
+#define FEDGE_HAS_MOMENTUM(type) fedge_optimizer_ops_of(type)->momentum
+#define FEDGE_HAS_CENTERED(type) fedge_optimizer_ops_of(type)->centered
 #endif
 
 typedef struct fedge_optimizer_ops {
     const fedge_argument
-        *arguments;      /* arguments in a fedge_optimizer, without those of every type */
-    uint32_t num_states; /* floats stored per parameter, without those of [momentum], [centered] */
-    bool momentum;       /* one more with a momentum */
-    bool centered;       /* one more if centered, before that of the momentum */
+        *arguments;     /* arguments in a fedge_optimizer, without those of every type */
+    uint8_t num_states; /* floats stored per parameter, without those of [momentum], [centered] */
+    bool momentum;      /* one more with a momentum */
+    bool centered;      /* one more if centered, before that of the momentum */
 
     /* One step of the parameters w (n) with the gradient g (n). states: (n) each or NULL, 0 before
      * the first step. step: from 1. */
