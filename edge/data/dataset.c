@@ -439,7 +439,7 @@ fedge_status fedge_view_variation(const fedge_view *view, double *variation, fed
     double *sums = calloc((size_t)each * 2 + 1, sizeof(*sums)),
            *squares = sums ? sums + each : NULL;
     float *x = malloc(view->dataset->example_values * sizeof(*x));
-    float *t = targets->read ? malloc(each * sizeof(*t) + 1) : x;
+    float *t = targets->read ? calloc((size_t)each + 1, sizeof(*t)) : x;
     fedge_status status = FEDGE_OK;
     if (!sums || !x || !t)
         FEDGE_TRY_OR(fedge_fail(err, FEDGE_NO_MEMORY, "no memory for targets' means"), done);
