@@ -25,7 +25,6 @@ static void too_few_updates_are_refused(void **state)
          "strategy.num-nodes-to-keep: a round may close with 4 updates, 0 of them malicious: keep "
          "at most 4"},
         {"{\"type\": \"Krum\"}", "num-malicious-nodes: is missing"},
-        {"{\"type\": \"FLTrust\"}", "strategy.root-set: is missing"},
         {"{\"type\": \"FLTrust\", \"root-set\": {\"labels\": \"l\"}}",
          "strategy.root-set.values: is missing"},
         {"{\"type\": \"FedTrimmedAvg\", \"beta\": 0.5}", "strategy.beta: 0.5 is not in [0, 0.499]"},
@@ -33,6 +32,22 @@ static void too_few_updates_are_refused(void **state)
     for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++)
         refuse_strategy(CASES[i][0], "", CASES[i][1]);
     fedge_job_free(strategy_job("{\"type\": \"Krum\", \"num-malicious-nodes\": 0}"));
+}
+
+/* The job may leave it out for a plugin that trains, and there is none. */
+static void a_server_that_cannot_train_is_refused(void **state)
+{
+    (void)state;
+    const fedge_strategy_ops *ops = NULL;
+    fedge_error err;
+    fedge_job *job = strategy_job("{\"type\": \"FLTrust\"}");
+    assert_int_equal(fedge_strategy_of(job, &ops, &err), FEDGE_OK);
+    const fedge_strategy_config config = {.schema = &job->plan.sent.sections[0].schema, .job = job};
+    void *trust = NULL;
+    assert_int_equal(ops->init(&config, &trust, &err), FEDGE_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "give the strategy a \"root-set\", or give the server"));
+    assert_null(trust);
+    fedge_job_free(job);
 }
 
 static void a_root_set_that_cannot_be_read_is_refused(void **state)
@@ -181,6 +196,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(too_few_updates_are_refused),
+        cmocka_unit_test(a_server_that_cannot_train_is_refused),
         cmocka_unit_test(a_root_set_that_cannot_be_read_is_refused),
         cmocka_unit_test(memory_and_threads_change_nothing),
         cmocka_unit_test(memory_is_that_of_the_rows),
