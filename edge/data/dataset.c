@@ -438,7 +438,7 @@ fedge_status fedge_view_variation(const fedge_view *view, double *variation, fed
     *variation = 0.0;
     double *sums = calloc((size_t)each * 2 + 1, sizeof(*sums)),
            *squares = sums ? sums + each : NULL;
-    float *x = malloc(view->dataset->example_values * sizeof(*x));
+    float *x = calloc(view->dataset->example_values, sizeof(*x));
     float *t = targets->read ? calloc((size_t)each + 1, sizeof(*t)) : x;
     fedge_status status = FEDGE_OK;
     if (!sums || !x || !t)
