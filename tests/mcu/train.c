@@ -24,7 +24,7 @@ static const fedge_model_spec spec = {
 #else
 #ifdef MODEL_ADAM
 #define NAME "adam"
-#define BLOCK_BYTES 136448
+#define BLOCK_BYTES 136512
 #else
 #define NAME "cnn"
 #define BLOCK_BYTES 64896

@@ -40,8 +40,8 @@ static fedge_status infer(const fedge_layer_spec *layer, const fedge_shape *in, 
     const uint32_t *size = layer->u.upsample.size, *factor = layer->u.upsample.scale_factor;
     const bool sized = size[0] != 0 || size[1] != 0, scaled = factor[0] != 0 || factor[1] != 0;
     if (sized == scaled) {
-        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "it has %s of size and scale_factor: give one", sized ? "both" : "none");
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "it has %s: give one",
+                          sized ? "size and scale_factor" : "neither size nor scale_factor");
     }
     *out = *in;
     for (uint32_t i = 1; i < in->rank; i++) {

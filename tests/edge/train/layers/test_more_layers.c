@@ -244,7 +244,7 @@ static void test_upsample(void **state)
     }
     fedge_model_spec spec;
     fedge_layer_spec *layer = image_case(&spec, 3, FEDGE_LAYER_UPSAMPLE);
-    refuse(&spec, "Upsample", "none of size and scale_factor");
+    refuse(&spec, "Upsample", "neither size nor scale_factor");
     layer->u.upsample.scale_factor[0] = layer->u.upsample.scale_factor[1] = 2;
     layer->u.upsample.mode = 1;
     refuse(&spec, "mode linear", "take nearest or bilinear");
