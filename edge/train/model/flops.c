@@ -96,7 +96,7 @@ fedge_status fedge_model_flops(const fedge_model_spec *spec, fedge_layer_flops *
         const fedge_layer_spec *layer = &spec->layers[i];
         uint16_t sources[FEDGE_MAX_LAYER_INPUTS];
         uint32_t num_sources;
-        fedge_shape in[FEDGE_MAX_LAYER_INPUTS];
+        fedge_shape in[FEDGE_MAX_LAYER_INPUTS] = {{0}};
         bool inner = false;
         FEDGE_TRY(fedge_layer_sources(spec, i, sources, &num_sources, err));
         for (uint32_t k = 0; k < num_sources; k++) {
